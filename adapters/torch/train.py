@@ -1,0 +1,215 @@
+"""The translation into PyTorch: eager modules, its own optimiser, channels first.
+
+Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
+buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+_PARAMETERS = {
+    "weight": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "mean": "running_mean",
+    "variance": "running_var",
+}
+
+
+def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
+    """A trainer for `network`; kernel "onednn" or "native" (oneDNN switched off)."""
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    torch.backends.mkldnn.enabled = options.kernel == "onednn"
+    return TorchTrainer(network, solver, options)
+
+
+class _LRN(nn.Module):
+    def __init__(self, layer: xl.LRN) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        layer = self.layer
+        if layer.region == "across":
+            return functional.local_response_norm(x, layer.size, layer.alpha, layer.beta, layer.k)
+        squares = functional.avg_pool2d(x * x, layer.size, stride=1, padding=layer.size // 2)
+        return x / (layer.k + layer.alpha * squares) ** layer.beta
+
+
+class _Graph(nn.Module):
+    """Runs the layers in order; returns the weighted loss and the main head's scores."""
+
+    def __init__(self, network: xl.Network, dropout: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.parts = nn.ModuleList(
+            _module(layer, network.input_shapes(layer), dropout) for layer in network.layers
+        )
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        values = {"data": images}
+        total: Any = 0.0
+        for layer, part in zip(self.network.layers, self.parts):
+            inputs = [values[name] for name in layer.inputs]
+            if isinstance(layer, xl.SoftmaxLoss):
+                total = total + layer.weight * functional.cross_entropy(inputs[0], labels)
+            elif isinstance(layer, xl.Concat):
+                values[layer.name] = torch.cat(inputs, dim=1)
+            elif isinstance(layer, xl.Eltwise):
+                values[layer.name] = sum(inputs[1:], inputs[0])
+            elif isinstance(layer, xl.InnerProduct):
+                values[layer.name] = part(inputs[0].flatten(1))
+            else:
+                values[layer.name] = part(inputs[0])
+        return total, values[self.network.scores]
+
+
+def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module:
+    if isinstance(layer, xl.Convolution):
+        return nn.Conv2d(
+            inputs[0][0],
+            layer.channels,
+            layer.kernel,
+            layer.stride,
+            layer.pad,
+            groups=layer.groups,
+            bias=layer.bias,
+        )
+    if isinstance(layer, xl.InnerProduct):
+        return nn.Linear(int(np.prod(inputs[0])), layer.channels, bias=layer.bias)
+    if isinstance(layer, xl.Pooling) and layer.method == "max":
+        return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+    if isinstance(layer, xl.Pooling):
+        return nn.AvgPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+    if isinstance(layer, xl.ReLU):
+        return nn.ReLU()
+    if isinstance(layer, xl.LRN):
+        return _LRN(layer)
+    if isinstance(layer, xl.Dropout):
+        return nn.Dropout(layer.ratio) if dropout else nn.Identity()
+    if isinstance(layer, xl.BatchNorm):
+        return nn.BatchNorm2d(inputs[0][0], eps=layer.eps, momentum=1 - layer.momentum)
+    return nn.Identity()  # Concat, Eltwise and SoftmaxLoss are done by the graph
+
+
+class TorchTrainer:
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
+        self.solver, self.options = solver, options
+        self.device = torch.device(options.device)
+        self.dtype = getattr(torch, options.precision)
+        self.graph = _Graph(network, options.dropout == "random").to(self.device, self.dtype)
+        parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
+        self.tensors: dict[str, torch.Tensor] = {}
+        for name in network.parameters:
+            layer_name, _, kind = name.rpartition("/")
+            self.tensors[name] = getattr(parts[layer_name], _PARAMETERS[kind])
+        self.learned = [name for name, p in network.parameters.items() if p.learned]
+        groups: dict[tuple[float, float], list[torch.Tensor]] = {}
+        for name in self.learned:
+            parameter = network.parameters[name]
+            key = (parameter.lr_mult, parameter.decay_mult)
+            groups.setdefault(key, []).append(self.tensors[name])
+        self.optimizer = torch.optim.SGD(
+            [
+                {
+                    "params": tensors,
+                    "lr_mult": lr_mult,
+                    "weight_decay": solver.weight_decay * decay_mult,
+                }
+                for (lr_mult, decay_mult), tensors in groups.items()
+            ],
+            lr=solver.base_lr,
+            momentum=solver.momentum,
+            fused=True,
+        )
+        self.iteration = 0
+        self.rate = 0.0
+        self.last_loss = torch.zeros(())
+
+    def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        return (
+            torch.from_numpy(images).to(self.device, self.dtype),
+            torch.from_numpy(labels).to(self.device),
+        )
+
+    def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        self._set_rate(self.solver.learning_rate(self.iteration))
+        self.last_loss = self._backward(batch)
+        self.optimizer.step()
+        self.iteration += 1
+
+    def wait(self) -> float:
+        return float(self.last_loss)
+
+    def loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
+        return float(self._test(batch)[0])
+
+    def scores(self, batch: tuple[torch.Tensor, torch.Tensor]) -> np.ndarray:
+        scores: np.ndarray = self._test(batch)[1].cpu().numpy()
+        return scores
+
+    def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
+        self._backward(batch)
+        return {name: _host(self.tensors[name].grad) for name in self.learned}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {name: _host(tensor) for name, tensor in self.tensors.items()}
+
+    @torch.no_grad()
+    def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        for name, tensor in self.tensors.items():
+            tensor.copy_(torch.from_numpy(np.ascontiguousarray(parameters[name])))
+
+    def observed(self) -> dict[str, Any]:
+        enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
+        return {
+            "framework_version": torch.__version__,
+            "layout": "NCHW",
+            "kernel": "onednn" if enabled else "native",
+            "kernel_evidence": [f"torch.backends.mkldnn.enabled is {enabled}"],
+        }
+
+    def _backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        self.graph.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, _ = self.graph(*batch)
+        loss.backward()
+        return loss.detach()  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
+        self.graph.eval()
+        return self.graph(*batch)  # type: ignore[no-any-return]
+
+    def _set_rate(self, rate: float) -> None:
+        if rate == self.rate:
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["lr_mult"]
+        buffers = [
+            state["momentum_buffer"]
+            for state in self.optimizer.state.values()
+            if state.get("momentum_buffer") is not None
+        ]
+        if buffers:
+            torch._foreach_mul_(buffers, self.rate / rate)
+        self.rate = rate
+
+
+def _host(tensor: Any) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().numpy().copy()
+    return array

@@ -1,0 +1,92 @@
+"""The networks that are trained, as data: what a workload is, and which there are.
+
+A workload is one module in this folder that names its `WORKLOADS`. Nothing here
+imports a framework; the worker carries this package into every interpreter, so it is
+standard library and NumPy, Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+if __name__ == "workloads":
+    raise ImportError("this package is called xfbench.workloads: import that name instead")
+
+import importlib
+import pkgutil
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from xfbench.workloads.layers import Network, layer_from_json
+from xfbench.workloads.solver import Solver
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How stored pixels (0 to 255) become the network's input: (pixel - mean) * scale.
+
+    `mean` has one value per channel, in the network's channel order; `order` is that
+    order ("gray" or "BGR", which is what Caffe's own pipelines feed).
+    """
+
+    order: str
+    mean: tuple[float, ...]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network, how it is trained, and what it is fed.
+
+    `batch_size` is the published one (images per update); `data` the data set used
+    where none is named; `source` cites the definition.
+    """
+
+    network: Network
+    solver: Solver
+    pixels: Pixels
+    batch_size: int
+    data: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return self.network.name
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values; `workload_from_json` is the way back."""
+        return {
+            "network": self.network.to_json(),
+            "solver": asdict(self.solver),
+            "pixels": {**asdict(self.pixels), "mean": list(self.pixels.mean)},
+            "batch_size": self.batch_size,
+            "data": self.data,
+            "source": self.source,
+        }
+
+
+def workload_from_json(document: dict[str, Any]) -> Workload:
+    """The workload that `Workload.to_json` wrote. Raises KeyError or TypeError on anything else."""
+    network = document["network"]
+    pixels = document["pixels"]
+    return Workload(
+        network=Network(
+            name=network["name"],
+            input_shape=tuple(network["input_shape"]),
+            classes=network["classes"],
+            layers=tuple(layer_from_json(layer) for layer in network["layers"]),
+        ),
+        solver=Solver(**document["solver"]),
+        pixels=Pixels(pixels["order"], tuple(pixels["mean"]), pixels["scale"]),
+        batch_size=document["batch_size"],
+        data=document["data"],
+        source=document["source"],
+    )
+
+
+def workloads() -> dict[str, Workload]:
+    """Every workload by name, in the order of the modules and of their `WORKLOADS`."""
+    found: dict[str, Workload] = {}
+    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        for workload in getattr(module, "WORKLOADS", ()):
+            found[workload.name] = workload
+    return found

@@ -1,0 +1,353 @@
+"""Layers and networks as values, and what follows from them: shapes, parameters, work.
+
+Geometry is Caffe's: convolution rounds its output size down, pooling rounds up and
+drops a last window that would start in the padding. Shapes are per image, channels
+first; parameters have the canonical layout (convolution: out, in/groups, kh, kw;
+inner product: out, in over a C, H, W flatten). This module knows no framework and
+holds no numbers that are trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from math import prod
+from typing import Any, Dict, Tuple, Type, Union
+
+Shape = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Filler:
+    """Initial values of a parameter, after Caffe's fillers of the same names.
+
+    constant: every element is `value`; gaussian: normal, standard deviation `value`;
+    xavier: uniform within ±sqrt(3 / fan_in) (Glorot and Bengio 2010, in Caffe's form);
+    msra: normal, standard deviation sqrt(2 / fan_in) (He et al. 2015).
+    """
+
+    type: str = "constant"
+    value: float = 0.0
+
+
+ZERO = Filler()
+ONES = Filler("constant", 1.0)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One trained or tracked tensor of a layer: its shape and how it starts and moves.
+
+    `lr_mult` and `decay_mult` multiply the solver's learning rate and weight decay;
+    a parameter that is not `learned` (a running average) has no gradient.
+    """
+
+    shape: Shape
+    filler: Filler
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+    learned: bool = True
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A two-dimensional cross-correlation, square kernel, `groups` independent parts."""
+
+    name: str
+    inputs: Tuple[str, ...]
+    channels: int
+    kernel: int
+    stride: int = 1
+    pad: int = 0
+    groups: int = 1
+    bias: bool = True
+    weight_filler: Filler = ZERO
+    bias_filler: Filler = ZERO
+    lr_mult: Tuple[float, float] = (1.0, 1.0)
+    decay_mult: Tuple[float, float] = (1.0, 1.0)
+
+    def output_shape(self, inputs: list[Shape]) -> Shape:
+        _, height, width = inputs[0]
+        return (
+            self.channels,
+            (height + 2 * self.pad - self.kernel) // self.stride + 1,
+            (width + 2 * self.pad - self.kernel) // self.stride + 1,
+        )
+
+    def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
+        weight = (self.channels, inputs[0][0] // self.groups, self.kernel, self.kernel)
+        return _weight_and_bias(self, weight)
+
+    def macs(self, inputs: list[Shape]) -> int:
+        """Multiply-accumulates of one image's forward pass (the bias is not counted)."""
+        per_output = inputs[0][0] // self.groups * self.kernel * self.kernel
+        return prod(self.output_shape(inputs)) * per_output
+
+
+@dataclass(frozen=True)
+class InnerProduct:
+    """A fully connected layer over its input flattened in C, H, W order."""
+
+    name: str
+    inputs: Tuple[str, ...]
+    channels: int
+    bias: bool = True
+    weight_filler: Filler = ZERO
+    bias_filler: Filler = ZERO
+    lr_mult: Tuple[float, float] = (1.0, 1.0)
+    decay_mult: Tuple[float, float] = (1.0, 1.0)
+
+    def output_shape(self, inputs: list[Shape]) -> Shape:
+        return (self.channels,)
+
+    def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
+        return _weight_and_bias(self, (self.channels, prod(inputs[0])))
+
+    def macs(self, inputs: list[Shape]) -> int:
+        return self.channels * prod(inputs[0])
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What a layer without parameters and without counted work shares."""
+
+    name: str
+    inputs: Tuple[str, ...]
+
+    def output_shape(self, inputs: list[Shape]) -> Shape:
+        return inputs[0]
+
+    def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
+        return {}
+
+    def macs(self, inputs: list[Shape]) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Pooling(_Plain):
+    """Pooling, `method` "max" or "average"; an average counts the padding in its divisor.
+
+    The divisor is Caffe's: the size of the window clipped to the padded input, so a
+    window that hangs over the far edge of the padding is divided by what is inside.
+    """
+
+    method: str = "max"
+    kernel: int = 2
+    stride: int = 2
+    pad: int = 0
+
+    def output_shape(self, inputs: list[Shape]) -> Shape:
+        channels, height, width = inputs[0]
+        return (channels, self.output_size(height), self.output_size(width))
+
+    def output_size(self, size: int) -> int:
+        """Windows along one side of `size` pixels: rounded up, none starting in the padding."""
+        count = -(-(size + 2 * self.pad - self.kernel) // self.stride) + 1
+        if self.pad and (count - 1) * self.stride >= size + self.pad:
+            count -= 1
+        return count
+
+
+@dataclass(frozen=True)
+class ReLU(_Plain):
+    """max(0, x)."""
+
+
+@dataclass(frozen=True)
+class LRN(_Plain):
+    """Local response normalisation, x / (k + alpha / n * sum of squares) ** beta.
+
+    `region` "across": n = size neighbouring channels; "within": n = size * size pixels
+    of the same channel, zero padded, the padding counted (k is then 1).
+    """
+
+    region: str = "across"
+    size: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+
+@dataclass(frozen=True)
+class Dropout(_Plain):
+    """In training a random share `ratio` is set to zero and the rest scaled by 1/(1 - ratio)."""
+
+    ratio: float = 0.5
+
+
+@dataclass(frozen=True)
+class BatchNorm(_Plain):
+    """Batch normalisation with scale (gamma) and shift (beta), per channel.
+
+    Normalises by the batch's biased variance; the running averages are
+    new = momentum * old + (1 - momentum) * batch, of the unbiased variance.
+    """
+
+    eps: float = 1e-5
+    momentum: float = 0.9
+
+    def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
+        shape = (inputs[0][0],)
+        return {
+            "gamma": Parameter(shape, ONES),
+            "beta": Parameter(shape, ZERO),
+            "mean": Parameter(shape, ZERO, learned=False),
+            "variance": Parameter(shape, ONES, learned=False),
+        }
+
+
+@dataclass(frozen=True)
+class Concat(_Plain):
+    """The inputs one after another along the channels."""
+
+    def output_shape(self, inputs: list[Shape]) -> Shape:
+        return (sum(shape[0] for shape in inputs), *inputs[0][1:])
+
+
+@dataclass(frozen=True)
+class Eltwise(_Plain):
+    """The sum of the inputs."""
+
+
+@dataclass(frozen=True)
+class SoftmaxLoss(_Plain):
+    """Mean over the batch of -log softmax(input)[label], times `weight` in the total loss."""
+
+    weight: float = 1.0
+
+    def output_shape(self, inputs: list[Shape]) -> Shape:
+        return ()
+
+
+Layer = Union[
+    Convolution,
+    InnerProduct,
+    Pooling,
+    ReLU,
+    LRN,
+    Dropout,
+    BatchNorm,
+    Concat,
+    Eltwise,
+    SoftmaxLoss,
+]
+LAYER_TYPES: Dict[str, Type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        Convolution,
+        InnerProduct,
+        Pooling,
+        ReLU,
+        LRN,
+        Dropout,
+        BatchNorm,
+        Concat,
+        Eltwise,
+        SoftmaxLoss,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers in the order they run, each naming its inputs; the images are called "data".
+
+    `input_shape` is (channels, height, width). A layer's name is also its output's.
+    """
+
+    name: str
+    input_shape: Tuple[int, int, int]
+    classes: int
+    layers: Tuple[Layer, ...]
+
+    @cached_property
+    def shapes(self) -> dict[str, Shape]:
+        """Output shape per image of "data" and of every layer."""
+        shapes: dict[str, Shape] = {"data": self.input_shape}
+        for layer in self.layers:
+            shapes[layer.name] = layer.output_shape([shapes[name] for name in layer.inputs])
+        return shapes
+
+    def input_shapes(self, layer: Layer) -> list[Shape]:
+        return [self.shapes[name] for name in layer.inputs]
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """Every parameter by its canonical name, "<layer>/weight" and so on, in layer order."""
+        return {
+            f"{layer.name}/{kind}": parameter
+            for layer in self.layers
+            for kind, parameter in layer.parameters(self.input_shapes(layer)).items()
+        }
+
+    @property
+    def learned_count(self) -> int:
+        """How many numbers are trained (running averages are not)."""
+        return sum(prod(p.shape) for p in self.parameters.values() if p.learned)
+
+    @property
+    def forward_macs(self) -> int:
+        """Multiply-accumulates per image of the forward pass."""
+        return sum(layer.macs(self.input_shapes(layer)) for layer in self.layers)
+
+    @property
+    def train_macs(self) -> int:
+        """Multiply-accumulates per image of a training step.
+
+        Forward, gradient of the weights and gradient of the input each cost the same;
+        a layer that reads the images has no gradient of its input to compute.
+        """
+        return sum(
+            layer.macs(self.input_shapes(layer)) * (2 if layer.inputs == ("data",) else 3)
+            for layer in self.layers
+        )
+
+    @property
+    def losses(self) -> list[SoftmaxLoss]:
+        return [layer for layer in self.layers if isinstance(layer, SoftmaxLoss)]
+
+    @property
+    def scores(self) -> str:
+        """The layer whose output are the class scores: what the last loss reads."""
+        return self.losses[-1].inputs[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "input_shape": list(self.input_shape),
+            "classes": self.classes,
+            "layers": [{"type": type(layer).__name__, **_plain(layer)} for layer in self.layers],
+        }
+
+
+def layer_from_json(document: dict[str, Any]) -> Layer:
+    """A layer from its JSON object. Raises KeyError on an unknown type, TypeError on a wrong field."""
+    values = dict(document)
+    kind = LAYER_TYPES[values.pop("type")]
+    for field in fields(kind):
+        value = values.get(field.name)
+        if isinstance(value, list):
+            values[field.name] = tuple(value)
+        elif isinstance(value, dict):
+            values[field.name] = Filler(**value)
+    layer: Layer = kind(**values)
+    return layer
+
+
+def _plain(layer: Layer) -> dict[str, Any]:
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(layer).items()
+    }
+
+
+def _weight_and_bias(layer: Convolution | InnerProduct, weight: Shape) -> dict[str, Parameter]:
+    found = {
+        "weight": Parameter(weight, layer.weight_filler, layer.lr_mult[0], layer.decay_mult[0])
+    }
+    if layer.bias:
+        found["bias"] = Parameter(
+            weight[:1], layer.bias_filler, layer.lr_mult[1], layer.decay_mult[1]
+        )
+    return found

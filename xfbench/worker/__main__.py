@@ -1,0 +1,90 @@
+"""`PYTHON worker.pyz JOB REPLY`: do one job, write one reply. The first module that runs.
+
+The reply is written whole or not at all, and names the job it answers by digest, so
+that a stale or foreign reply is recognised. What a framework cannot do is a status, not
+an error; whatever else goes wrong is `failed`, with the traceback kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def main(job_path: Path, reply_path: Path) -> int:
+    """Do the job in `job_path`; returns the exit status (0 also for a job that failed in words)."""
+    content = job_path.read_bytes()
+    reply = {
+        "schema": "xfbench.reply/1",
+        "job": "sha256:" + hashlib.sha256(content).hexdigest(),
+        **_answer(json.loads(content)),
+    }
+    partial = reply_path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(reply, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(reply_path)
+    return 0
+
+
+def _answer(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        import numpy  # noqa: F401, ICN001
+    except ImportError:
+        return _refusal("unavailable", f"{sys.executable} has no NumPy", "")
+    from xfbench.worker.protocol import Unsupported
+
+    try:
+        return {"status": "ok", "reason": None, **_do(job)}
+    except Unsupported as error:
+        return _refusal("unsupported", str(error), "")
+    except MemoryError:
+        return _refusal("failed", "out of memory", traceback.format_exc())
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        return _refusal("failed", f"{type(error).__name__}: {first}", traceback.format_exc())
+
+
+def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
+    return {"status": status, "reason": reason[:500], "traceback": trace}
+
+
+def _do(job: dict[str, Any]) -> dict[str, Any]:
+    from xfbench.worker import loop, observe, trace
+    from xfbench.worker.protocol import Options
+    from xfbench.workloads import workload_from_json
+
+    if job["action"] == "inspect":
+        module = importlib.import_module(job["module"])
+        return {
+            "version": str(getattr(module, "__version__", "")),
+            "python": sys.version.split()[0],
+            "packages": observe.packages(),
+        }
+    request = job["request"]
+    options = Options(
+        kernel=request["kernel"],
+        threads=request["threads"],
+        precision=request["precision"],
+        device=request["device"],
+        dropout=job.get("dropout", "random"),
+        seed=request["seed"],
+    )
+    workload = workload_from_json(job["workload"])
+    adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
+    if job["action"] == "trace":
+        return trace.trace(workload, request, options, adapter.build, Path(job["output"]))
+    if job["action"] == "train":
+        return loop.train(workload, request, options, adapter.build)
+    raise ValueError(f"unknown action {job['action']!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,80 @@
+"""What an adapter implements, and the values it is given: the surface between xfbench and a framework.
+
+An adapter's `train.py` has one entrance, `build`, which returns a `Trainer`. It reads no
+clock, no file and no environment variable that selects behaviour: how it was started
+(threads, kernel switches) is data in its `adapter.toml`, set before the interpreter is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from xfbench.workloads.layers import Network
+from xfbench.workloads.solver import Solver
+
+
+class Unsupported(Exception):
+    """A framework cannot do what was asked; the message says what and why, in one line."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train, in words that every adapter understands.
+
+    `kernel` is one of the adapter's own names (its `adapter.toml`); `precision` a NumPy
+    dtype name ("float32", "float64"); `device` "cpu" or "cuda"; `dropout` "random" (the
+    framework's own, for timing) or "identity" (for comparisons, which must be exact);
+    `seed` what the framework's own random numbers start from.
+    """
+
+    kernel: str
+    threads: int
+    precision: str = "float32"
+    device: str = "cpu"
+    dropout: str = "random"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks that train together: this one's number and how many there are."""
+
+    rank: int = 0
+    size: int = 1
+
+
+class Trainer(Protocol):
+    """A network in a framework, ready to train. Parameters carry canonical names and layouts."""
+
+    def load(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout."""
+
+    def step(self, batch: Any) -> None:
+        """One training step; may return before the device is done."""
+
+    def wait(self) -> float:
+        """Return when the device is done: the last step's total loss, before its update."""
+
+    def loss(self, batch: Any) -> float:
+        """Total loss in test mode (running averages, no dropout, every head with its weight)."""
+
+    def scores(self, batch: Any) -> np.ndarray:
+        """Test-mode class scores, (N, classes): what the network's last loss reads."""
+
+    def gradients(self, batch: Any) -> dict[str, np.ndarray]:
+        """Gradients of the training-mode loss, without decay; no update.
+
+        Running averages may have moved afterwards: whoever goes on assigns again.
+        """
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Every parameter, running averages included, as host arrays of its own precision."""
+
+    def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        """Set every parameter. Velocities and the count of updates stay as they are."""
+
+    def observed(self) -> dict[str, Any]:
+        """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (a list of lines)."""

@@ -1,0 +1,51 @@
+"""One framework's numbers for anyone to check: gradients, losses and weights of a few steps.
+
+Training mode, dropout as the identity, the workload's own solver, one batch for all
+steps; float arrays in the precision asked for. Written as one `.npz`, never pickled.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+from xfbench.worker.input import data_set
+from xfbench.worker.protocol import Group, Options, Trainer
+from xfbench.workloads import Workload
+from xfbench.workloads.initial import initial_parameters
+
+
+def trace(
+    workload: Workload,
+    request: dict[str, Any],
+    options: Options,
+    build: Callable[..., Trainer],
+    output: Path,
+) -> dict[str, Any]:
+    """Trace `request["steps"]` updates into `output`; the reply's `observed`.
+
+    Arrays: input/data (N, C, H, W), input/label (N,), initial/<parameter>,
+    gradient/<parameter> (of the first step), loss (steps,), final/<parameter>.
+    """
+    batch_size, seed = request["batch_size_per_rank"], request["seed"]
+    data = data_set(request["data"], workload, batch_size, seed)
+    images, labels = next(data.epoch(batch_size, seed)) if data.test else data.train
+    trainer = build(workload.network, workload.solver, options, Group())
+    initial = initial_parameters(workload.network, seed)
+    trainer.assign(initial)
+    batch = trainer.load(images, labels)
+    arrays: dict[str, np.ndarray] = {"input/data": images, "input/label": labels}
+    arrays.update({f"initial/{name}": value for name, value in trainer.parameters().items()})
+    arrays.update({f"gradient/{name}": value for name, value in trainer.gradients(batch).items()})
+    trainer.assign(initial)
+    losses = []
+    for _ in range(request["steps"]):
+        trainer.step(batch)
+        losses.append(trainer.wait())
+    arrays["loss"] = np.asarray(losses, np.float64)
+    arrays.update({f"final/{name}": value for name, value in trainer.parameters().items()})
+    with output.open("wb") as file:
+        np.savez(file, **arrays)
+    return {"observed": trainer.observed()}
