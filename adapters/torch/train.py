@@ -184,7 +184,8 @@ class TorchTrainer:
         }
 
     def _backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        self.graph.train()
+        if not self.graph.training:
+            self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)
         loss, _ = self.graph(*batch)
         loss.backward()

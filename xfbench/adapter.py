@@ -1,0 +1,104 @@
+"""Which frameworks there are, and what each says of itself in its `adapter.toml`.
+
+Discovery is by listing folders: the built-in ones, then those in `XFBENCH_ADAPTERS`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from xfbench import digest, errors, paths
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EnvironmentSource(_Table):
+    """Where the framework's interpreter comes from.
+
+    managed: a virtual environment built from `requirements.lock`; debian: packages of a
+    Debian release unpacked into a private prefix; own: xfbench's own interpreter.
+    """
+
+    kind: Literal["managed", "debian", "own"]
+    python: str = ""
+    suite: str = ""
+    variables: dict[str, str] = Field(default_factory=dict)
+
+
+class Kernel(_Table):
+    """One of the framework's ways to compute, and the variables that select it."""
+
+    title: str
+    variables: dict[str, str] = Field(default_factory=dict)
+    precisions: tuple[str, ...] = ()
+
+
+class Exclusion(_Table):
+    """Cells that the framework cannot do, and why: every field given must match."""
+
+    workload: str = ""
+    precision: str = ""
+    kernel: str = ""
+    device: str = ""
+    reason: str
+
+
+class Adapter(_Table):
+    """What a framework's `adapter.toml` says, and the folder it stands in."""
+
+    folder: Path
+    name: str
+    title: str
+    module: str
+    devices: tuple[str, ...]
+    precisions: tuple[str, ...]
+    strategies: tuple[str, ...]
+    default_kernel: str
+    environment: EnvironmentSource
+    kernels: dict[str, Kernel]
+    variables: dict[str, str] = Field(default_factory=dict)
+    unsupported: tuple[Exclusion, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The digest of the folder's files: what it is, how it is got, the translation."""
+        return digest.of_files(digest.files_below(self.folder))
+
+
+def folders() -> dict[str, Path]:
+    """Adapter name to folder; a folder of the user's replaces a built-in one of its name."""
+    roots = [paths.package_folder("xfbench.adapters")]
+    roots += [Path(root) for root in os.environ.get("XFBENCH_ADAPTERS", "").split(":") if root]
+    return {
+        file.parent.name: file.parent
+        for root in roots
+        for file in sorted(root.glob("*/adapter.toml"))
+    }
+
+
+def names() -> list[str]:
+    return sorted(folders())
+
+
+def load(name: str) -> Adapter:
+    """The adapter of that name. Raises UsageError if there is none or its file is wrong."""
+    found = folders()
+    if name not in found:
+        raise errors.unknown("framework", name, found)
+    file = found[name] / "adapter.toml"
+    try:
+        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        return Adapter(folder=found[name], **content)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise errors.UsageError(f"{file}: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise errors.UsageError(f"{file}: {where}: {first['msg']}") from error

@@ -1,0 +1,30 @@
+"""What can go wrong, in words for a person: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class XfbenchError(Exception):
+    """An error that is told in one or two lines, without a traceback."""
+
+    exit_status = 1
+
+
+class UsageError(XfbenchError):
+    """The command line or a file is wrong."""
+
+    exit_status = 2
+
+
+class UnavailableError(XfbenchError):
+    """A framework cannot be had here; the message says why and what to do instead."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is not one of `known`, with the nearest one offered."""
+    candidates = sorted(known)
+    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(candidates)}"
+    return UsageError(f"unknown {kind} {name!r}: {hint}")

@@ -1,0 +1,53 @@
+"""Packs what runs in a framework's interpreter into one zip file, `worker.pyz`.
+
+Built once per digest and kept in the cache; its digest, on every record, says exactly
+which code measured. The archive's bytes depend on the files' contents alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+from xfbench import adapter, digest, paths
+
+_MAIN = "from xfbench.worker.__main__ import main\nimport pathlib, sys\nsys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))\n"
+
+
+def worker_digest(framework: str) -> str:
+    """The digest of all code and data that the worker for `framework` consists of."""
+    return digest.of_files(_contents(framework))
+
+
+def worker_archive(framework: str) -> Path:
+    """The cached archive for `framework`, built when missing. Raises UsageError on an unknown name."""
+    contents = _contents(framework)
+    target = paths.cache() / "workers" / f"{digest.of_files(contents)[7:23]}.pyz"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as z:
+            for name, content in sorted(contents.items()):
+                z.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+        Path(temporary).replace(target)
+    return target
+
+
+def _contents(framework: str) -> dict[str, bytes]:
+    package = Path(__file__).parent
+    contents = {
+        "__main__.py": _MAIN.encode(),
+        "xfbench/__init__.py": (package / "__init__.py").read_bytes(),
+        "xfbench/adapters/__init__.py": b"",
+    }
+    folders = {
+        "xfbench/worker": package / "worker",
+        "xfbench/workloads": paths.package_folder("xfbench.workloads"),
+        f"xfbench/adapters/{framework}": adapter.load(framework).folder,
+    }
+    for prefix, folder in folders.items():
+        for name, content in digest.files_below(folder).items():
+            contents[f"{prefix}/{name}"] = content
+    return contents
