@@ -36,7 +36,7 @@ def main(job_path: Path, reply_path: Path) -> int:
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        import numpy  # noqa: F401, ICN001
+        import numpy  # noqa: F401
     except ImportError:
         return _refusal("unavailable", f"{sys.executable} has no NumPy", "")
     from xfbench.worker.protocol import Unsupported

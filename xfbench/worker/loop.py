@@ -21,7 +21,7 @@ Build = Callable[..., Trainer]
 
 
 def train(workload: Workload, request: dict[str, Any], options: Options, build: Build) -> Any:
-    """One launch: build, train, measure. Returns the reply's measurement, learning, observed, canary.
+    """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
     evaluation after each; or `steps` are, after a first step and `warmup` more.

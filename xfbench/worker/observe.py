@@ -23,7 +23,7 @@ def thread_ticks() -> dict[int, int]:
 
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
-    """How many threads worked between two readings: those with a tenth or more of the busiest's time."""
+    """How many threads worked between two readings: a tenth or more of the busiest's time."""
     spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
     busiest = max(spent, default=0)
     return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))

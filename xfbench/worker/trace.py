@@ -47,5 +47,5 @@ def trace(
     arrays["loss"] = np.asarray(losses, np.float64)
     arrays.update({f"final/{name}": value for name, value in trainer.parameters().items()})
     with output.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"observed": trainer.observed()}
