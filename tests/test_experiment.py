@@ -50,7 +50,7 @@ def test_what_is_not_given_is_the_workloads_own():
     ],
 )
 def test_a_slip_is_told_in_one_line(settings, words):
-    with pytest.raises(UsageError, match=".") as caught:
+    with pytest.raises(UsageError) as caught:
         cells_of(**settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The worker starts in every CPython from 3.8 to 3.13 that can be found, and needs only NumPy there."""
+"""The worker starts in every CPython from 3.8 to 3.13 that is found, and needs only NumPy."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
 
 @cache
 def interpreter(version):
-    """Path of a CPython of this version, or None: uv looks where people put them, pyenv's folder too."""
+    """Path of a CPython of this version, or None: pyenv's folder first, then where uv looks."""
     places = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     if places:
         return places[0]
