@@ -1,4 +1,4 @@
-"""Traces of real frameworks, each made once a session: environments are cached, training is real."""
+"""Traces of real frameworks, each made once a session: real training, cached environments."""
 
 import functools
 
@@ -18,24 +18,19 @@ def trace(tmp_path_factory):
     ready = functools.cache(lambda name: environment.ensure(adapter.load(name)))
 
     @functools.cache
-    def make(
-        framework, workload, precision="float32", kernel="default", threads=2, again=0, steps=1
-    ):
+    def make(framework, workload, precision="float32", threads=2, again=0, steps=1, keep=None):
         matrix = experiment.matrix(
             framework=[framework],
             workload=[workload],
             precision=[precision],
-            kernel=[kernel],
             threads=[threads],
             batch_size=[2],
             steps=steps,
             data="synthetic",
         )
         [(cell, _)] = experiment.cells([matrix])
-        output = (
-            folder / f"{framework}-{workload}-{precision}-{kernel}-{threads}-{again}-{steps}.npz"
-        )
-        tracing.trace_cell(cell, adapter.load(framework), ready(framework), output, 900)
+        output = folder / f"{len(list(folder.iterdir()))}.npz"
+        tracing.trace_cell(cell, adapter.load(framework), ready(framework), output, 900, keep)
         return np.load(output, allow_pickle=False)
 
     return make
