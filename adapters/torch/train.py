@@ -194,7 +194,8 @@ class TorchTrainer:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
         self.graph.eval()
-        return self.graph(*batch)
+        loss, scores = self.graph(*batch)
+        return loss, scores
 
     def _set_rate(self, rate: float) -> None:
         if rate == self.rate:
