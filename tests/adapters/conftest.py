@@ -47,14 +47,22 @@ def distance(value, truth):
     return difference / size if size > 1e-10 else difference
 
 
+# On GoogLeNet one unit that tips over moves float32 gradients by more than the reference's
+# own rounding did (docs/equality.md); float64 is the sharp check there.
+TIPPING = {("googlenet", "tensorflow"), ("googlenet", "torch")}
+LONG_IN_FLOAT64 = {"caffenet", "alexnet", "resnet50"}
+
+
 def pytest_collection_modifyitems(items):
-    """What takes minutes and shows little that the other rows do not is left to `make test-all`."""
+    """What takes minutes, or float32 cannot decide, is left to `make test-all`."""
     for item in items:
         values = getattr(item, "callspec", None) and item.callspec.params
-        if not values or not {"workload", "precision"} <= set(values):
+        if not values or not {"workload", "precision", "framework"} <= set(values):
             continue
-        if values["workload"] == "resnet101" or (
-            values["precision"] == "float64"
-            and values["workload"] in ("caffenet", "alexnet", "googlenet", "resnet50")
+        workload, double = values["workload"], values["precision"] == "float64"
+        if (
+            workload == "resnet101"
+            or (double and workload in LONG_IN_FLOAT64)
+            or (not double and (workload, values["framework"]) in TIPPING)
         ):
             item.add_marker(pytest.mark.long)
