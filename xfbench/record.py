@@ -199,3 +199,9 @@ def json_schema() -> dict[str, Any]:
         "title": SCHEMA,
         **{k: v for k, v in Record.model_json_schema(by_alias=True).items() if k != "title"},
     }
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(json_schema(), indent=1))

@@ -73,10 +73,10 @@ def speed(interval: Interval | None) -> str:
     if half > interval.value / 4:
         ends = f"{_grouped(interval.low, 2)}–{_grouped(interval.high, 2)}"
         return f"{_grouped(interval.value, 2)} ({ends})"
-    digits = 3 if half <= 0 else 1 + math.floor(math.log10(interval.value / half)) + 1
-    digits = min(max(digits, 2), 6)
-    place = digits - 1 - math.floor(math.log10(interval.value))
-    return f"{_grouped(interval.value, digits)} ± {_placed(half, place)}"
+    if half <= 0:
+        return _grouped(interval.value, 3)
+    place = 1 - math.floor(math.log10(half))  # two significant digits of the half-width
+    return f"{_placed(interval.value, place)} ± {_placed(half, place)}"
 
 
 def _grouped(value: float, digits: int) -> str:

@@ -1,0 +1,320 @@
+"""The translation into MXNet: one symbol graph, hybridized by Gluon, channels first.
+
+Rules: translate and nothing else. Three things MXNet computes otherwise are put right
+here: LRN is composed (its own gradient is wrong under oneDNN), BatchNorm's running
+averages are kept beside the graph (MXNet's are of the biased variance), and in float64
+the update is written out (MXNet's takes its rates in float32).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+# False runs MXNet's own LRN, to show its defect: the gradient is wrong wherever oneDNN
+# hands it back in a blocked layout, as before a convolution.
+COMPOSE_LRN = True
+
+
+def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
+    """A trainer for `network`; kernel "onednn" or "native", which the environment has switched.
+
+    Raises Unsupported for average pooling that MXNet differentiates wrongly.
+    """
+    mx.random.seed(options.seed)
+    return MXNetTrainer(network, solver, options)
+
+
+def _graph(network: xl.Network, options: Options) -> tuple[Any, Any]:
+    """The weighted loss and the main head's scores, as symbols over "data", "label" and parameters."""
+    values = {"data": mx.sym.var("data", dtype=options.precision)}
+    label = mx.sym.var("label", dtype="int32")
+    losses = []
+    for layer in network.layers:
+        inputs = [values[name] for name in layer.inputs]
+        if isinstance(layer, xl.SoftmaxLoss):
+            likelihood = mx.sym.pick(mx.sym.log_softmax(inputs[0]), label)
+            losses.append(mx.sym.mean(likelihood) * -layer.weight)
+        elif isinstance(layer, xl.Dropout) and options.dropout == "identity":
+            values[layer.name] = inputs[0]
+        else:
+            values[layer.name] = _symbol(layer, inputs, network.input_shapes(layer)[0])
+    return sum(losses[1:], losses[0]), values[network.scores]
+
+
+def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape) -> Any:
+    """One layer over its input symbols; `shape` is the first input's, per image."""
+    x = inputs[0]
+    if isinstance(layer, xl.Convolution):
+        return mx.sym.Convolution(
+            x,
+            *_variables(layer, "weight", "bias")[: 1 + layer.bias],
+            kernel=(layer.kernel, layer.kernel),
+            stride=(layer.stride, layer.stride),
+            pad=(layer.pad, layer.pad),
+            num_filter=layer.channels,
+            num_group=layer.groups,
+            no_bias=not layer.bias,
+        )
+    if isinstance(layer, xl.InnerProduct):
+        return mx.sym.FullyConnected(
+            x,
+            *_variables(layer, "weight", "bias")[: 1 + layer.bias],
+            num_hidden=layer.channels,
+            no_bias=not layer.bias,
+        )
+    if isinstance(layer, xl.Pooling):
+        return _pooling(layer, x, shape)
+    if isinstance(layer, xl.ReLU):
+        return mx.sym.Activation(x, act_type="relu")
+    if isinstance(layer, xl.LRN):
+        return _lrn(layer, x, shape)
+    if isinstance(layer, xl.Dropout):
+        return mx.sym.Dropout(x, p=layer.ratio)
+    if isinstance(layer, xl.BatchNorm):
+        # Momentum 0 leaves the batch's own mean and variance where the averages would be.
+        return mx.sym.BatchNorm(
+            x,
+            *_variables(layer, "gamma", "beta", "mean", "variance"),
+            eps=layer.eps,
+            momentum=0,
+            fix_gamma=False,
+        )
+    if isinstance(layer, xl.Concat):
+        return mx.sym.concat(*inputs, dim=1)
+    if isinstance(layer, xl.Eltwise):
+        return sum(inputs[1:], x)
+    raise Unsupported(f"{type(layer).__name__} is not translated into MXNet")
+
+
+def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
+    return [mx.sym.var(f"{layer.name}/{kind}") for kind in kinds]
+
+
+def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
+    """MXNet's "full" rounds up but keeps windows that start in the padding; "valid" is right there."""
+    kernel, stride, pad = layer.kernel, layer.stride, layer.pad
+    sizes, counts = shape[1:], layer.output_shape([shape])[1:]
+    exact = tuple((size + 2 * pad - kernel) // stride + 1 for size in sizes) == counts
+    windows = {
+        "kernel": (kernel, kernel),
+        "stride": (stride, stride),
+        "pooling_convention": "valid" if exact else "full",
+    }
+    if layer.method == "max":
+        return mx.sym.Pooling(x, pool_type="max", pad=(pad, pad), **windows)
+    if exact or any((count + 2 * pad - kernel) % stride for count in counts):
+        return mx.sym.Pooling(x, pool_type="avg", pad=(pad, pad), count_include_pad=True, **windows)
+    # MXNet asks whether oneDNN can do the backward pass with the output's size in place of
+    # the input's, and here gets the wrong answer; it never hands oneDNN a sum.
+    ones = mx.sym.ones_like(mx.sym.slice(x, begin=(0, 0), end=(1, 1)))
+    border = (0, 0, 0, 0, pad, pad, pad, pad)
+    padded = mx.sym.pad(ones, mode="constant", pad_width=border, constant_value=1)
+    areas = mx.sym.Pooling(padded, pool_type="sum", **windows)
+    total = mx.sym.Pooling(x, pool_type="sum", pad=(pad, pad), **windows)
+    return mx.sym.broadcast_div(total, areas)
+
+
+def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape) -> Any:
+    if layer.region == "across" and not COMPOSE_LRN:
+        return mx.sym.LRN(x, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.k)
+    squares = mx.sym.square(x)
+    if layer.region == "across":
+        channels, height, width = shape
+        flat = mx.sym.reshape(squares, shape=(-1, 1, channels, height * width))
+        border = (0, 0, 0, 0, layer.size // 2, layer.size // 2, 0, 0)
+        padded = mx.sym.pad(flat, mode="constant", pad_width=border, constant_value=0)
+        neighbours = mx.sym.add_n(
+            *(
+                mx.sym.slice_axis(padded, axis=2, begin=start, end=start + channels)
+                for start in range(layer.size)
+            )
+        )
+        mean = mx.sym.reshape(neighbours, shape=(-1, *shape)) / layer.size
+    else:
+        mean = _pooling(
+            xl.Pooling("", (), "average", layer.size, 1, layer.size // 2), squares, shape
+        )
+    return x * (layer.k + layer.alpha * mean) ** -layer.beta
+
+
+class _DoubleSGD(mx.optimizer.Optimizer):  # type: ignore[misc]
+    """MXNet's SGD written out, for float64: its kernel takes rates and momentum in float32."""
+
+    def __init__(self, momentum: float, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.momentum = momentum
+
+    def create_state(self, index: int, weight: Any) -> Any:
+        return mx.nd.zeros_like(weight)
+
+    def update(self, index: int, weight: Any, grad: Any, state: Any) -> None:
+        state *= self.momentum
+        state -= self._get_lr(index) * (grad + self._get_wd(index) * weight)
+        weight += state
+
+
+class _Averages:
+    """The running averages of all BatchNorm layers, as one vector beside the graph.
+
+    A training step leaves its batch's mean and biased variance in the graph's own arrays.
+    """
+
+    def __init__(self, network: xl.Network, tensors: Any, precision: str) -> None:
+        self.precision = precision
+        layers = {layer.name: layer for layer in network.layers}
+        tracked = {name: p.shape[0] for name, p in network.parameters.items() if not p.learned}
+        self.arrays = [tensors[name] for name in tracked]
+        self.sizes = list(tracked.values())
+        owners = [name.rpartition("/")[0] for name in tracked]
+        self.keep = np.array([layers[owner].momentum for owner in owners])
+        self.pixels = np.array([prod(network.shapes[owner][1:]) for owner in owners])
+        self.biased = np.array([name.endswith("/variance") for name in tracked])
+        self.weights: dict[int, tuple[Any, Any]] = {}
+        self.collect()
+
+    def collect(self) -> None:
+        """Take over what the graph's arrays hold."""
+        self.values = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
+
+    def expose(self) -> None:
+        """Put the averages into the graph's arrays, for testing and reading."""
+        ends = np.cumsum(self.sizes)
+        for array, size, end in zip(self.arrays, self.sizes, ends):
+            array.set_data(self.values[end - size : end])
+
+    def follow(self, batch_size: int) -> None:
+        """Average in the batch that was trained: new = keep * old + (1 - keep) * batch, unbiased."""
+        if batch_size not in self.weights:
+            count = batch_size * self.pixels
+            unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)
+            self.weights[batch_size] = (
+                self._spread(self.keep),
+                self._spread((1 - self.keep) * unbiased),
+            )
+        keep, take = self.weights[batch_size]
+        batch = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
+        self.values = keep * self.values + take * batch
+
+    def _spread(self, values: np.ndarray) -> Any:
+        return mx.nd.array(np.repeat(values, self.sizes), dtype=self.precision)
+
+
+class MXNetTrainer:
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
+        self.solver, self.options = solver, options
+        self.tensors = mx.gluon.ParameterDict()
+        for name, parameter in network.parameters.items():
+            self.tensors.get(
+                name,
+                shape=parameter.shape,
+                dtype=options.precision,
+                init="zeros",
+                grad_req="write" if parameter.learned else "null",
+                lr_mult=parameter.lr_mult,
+                wd_mult=parameter.decay_mult,
+            )
+        self.tensors.initialize()
+        self.learned = [name for name, p in network.parameters.items() if p.learned]
+        self.averages = None
+        if len(self.learned) < len(network.parameters):
+            self.averages = _Averages(network, self.tensors, options.precision)
+        loss, scores = _graph(network, options)
+        self.training = self._block(loss)
+        self.testing = self._block([loss, scores])
+        kind = mx.optimizer.SGD if options.precision == "float32" else _DoubleSGD
+        self.trainer = mx.gluon.Trainer(
+            [self.tensors[name] for name in self.learned],
+            kind(learning_rate=solver.base_lr, momentum=solver.momentum, wd=solver.weight_decay),
+            kvstore=None,
+        )
+        self.iteration = 0
+        self.last_loss = mx.nd.zeros(1)
+
+    def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
+        return (
+            mx.nd.array(images, dtype=self.options.precision),
+            mx.nd.array(labels, dtype="int32"),
+        )
+
+    def step(self, batch: tuple[Any, Any]) -> None:
+        self.last_loss = self._backward(batch)
+        self.trainer.set_learning_rate(self.solver.learning_rate(self.iteration))
+        self.trainer.step(1)
+        if self.averages:
+            self.averages.follow(len(batch[1]))
+        self.iteration += 1
+
+    def wait(self) -> float:
+        mx.nd.waitall()
+        return float(self.last_loss.asscalar())
+
+    def loss(self, batch: tuple[Any, Any]) -> float:
+        return float(self._test(batch)[0].asscalar())
+
+    def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
+        scores: np.ndarray = self._test(batch)[1].asnumpy()
+        return scores
+
+    def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        self._backward(batch)
+        return {name: self.tensors[name].grad().asnumpy() for name in self.learned}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        if self.averages:
+            self.averages.expose()
+        return {name: tensor.data().asnumpy() for name, tensor in self.tensors.items()}
+
+    def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        for name, tensor in self.tensors.items():
+            tensor.set_data(mx.nd.array(parameters[name], dtype=self.options.precision))
+        if self.averages:
+            self.averages.collect()
+
+    def observed(self) -> dict[str, Any]:
+        # A convolution's output in oneDNN's own layout cannot be exported; a plain one can.
+        images, weights = mx.nd.ones((1, 16, 8, 8)), mx.nd.ones((16, 16, 3, 3))
+        output = mx.nd.Convolution(images, weights, kernel=(3, 3), num_filter=16, no_bias=True)
+        try:
+            output.to_dlpack_for_read()
+            kernel, evidence = "native", "a float32 convolution's output is a plain array"
+        except mx.MXNetError:
+            kernel, evidence = "onednn", "a float32 convolution's output has oneDNN's layout"
+        lines = [evidence]
+        if kernel == "onednn" and self.options.precision != "float32":
+            lines.append(f"oneDNN has no {self.options.precision}: MXNet's own kernels computed")
+        return {
+            "framework_version": mx.__version__,
+            "layout": "NCHW",
+            "kernel": kernel,
+            "kernel_evidence": lines,
+        }
+
+    def _block(self, outputs: Any) -> Any:
+        inputs = [
+            mx.sym.var("data", dtype=self.options.precision),
+            mx.sym.var("label", dtype="int32"),
+        ]
+        block = mx.gluon.SymbolBlock(outputs, inputs, params=self.tensors)
+        block.hybridize(static_alloc=True, static_shape=True)
+        return block
+
+    def _backward(self, batch: tuple[Any, Any]) -> Any:
+        with mx.autograd.record():
+            loss = self.training(*batch)
+        loss.backward()
+        return loss
+
+    def _test(self, batch: tuple[Any, Any]) -> Any:
+        if self.averages:
+            self.averages.expose()
+        return self.testing(*batch)
