@@ -149,6 +149,11 @@ def _root() -> Path:
 
 
 def _folder(adapter: Adapter) -> Path:
+    if not (adapter.folder / _LOCK).is_file():
+        raise UnavailableError(
+            f"{adapter.folder} has no {_LOCK}, which says what to install: "
+            f"add one, or name an interpreter with --python {adapter.name}=PATH"
+        )
     content = {
         "kind": adapter.environment.kind,
         "source": adapter.environment.model_dump(mode="json"),
