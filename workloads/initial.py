@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+
 from xfbench.workloads.layers import Network, Parameter
 
 

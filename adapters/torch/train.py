@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from xfbench.workloads import layers as xl
-from xfbench.workloads.solver import Solver
 
 from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
 
 _PARAMETERS = {
     "weight": "weight",
