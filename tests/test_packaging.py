@@ -86,8 +86,19 @@ def distributions(sources):
     return {"sdist": sdist, "wheel": wheel}
 
 
+@pytest.fixture(scope="module")
+def dependencies(tmp_path_factory):
+    """A folder of links to all that is installed here, but for xfbench and what starts it."""
+    folder = tmp_path_factory.mktemp("dependencies")
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(place).iterdir():
+            if "xfbench" not in path.name and path.suffix != ".pth":
+                (folder / path.name).symlink_to(path)
+    return folder
+
+
 @pytest.fixture(scope="module", params=WAYS)
-def installed(request, sources, tmp_path_factory):
+def installed(request, sources, dependencies, tmp_path_factory):
     """A fresh virtual environment with xfbench in it: a function that runs a program of it."""
     way, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
@@ -102,8 +113,7 @@ def installed(request, sources, tmp_path_factory):
         command(*uv, "venv", "--python", sys.executable, python.parent.parent, cwd=folder)
         pip = [*uv, "pip", "install", "--python", python]
     [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
-    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (site_packages / "dependencies.pth").write_text("\n".join(sorted(ours)))
+    (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
     if way in ("sdist", "wheel"):
         what = [request.getfixturevalue("distributions")[way]]
     else:
