@@ -45,7 +45,8 @@ def build(network, solver, options, group):
 def session(pytester, monkeypatch):
     """A function that runs pytest on the benchmarks, with no framework installed in the cache."""
     monkeypatch.setenv("XFBENCH_HOME", str(pytester.path / "cache"))
-    monkeypatch.delenv("XFBENCH_RESULTS", raising=False)
+    for name in ("XFBENCH_RESULTS", "XFBENCH_ADAPTERS"):
+        monkeypatch.delenv(name, raising=False)
 
     def run(*arguments):
         return pytester.runpytest_subprocess("--pyargs", "xfbench", *arguments, timeout=120)
