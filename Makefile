@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help bench test lint types environments clean
+.PHONY: help bench test test-all lint types environments clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -13,6 +13,9 @@ bench: $(VENV)/installed ## Measure four frameworks on two small networks, print
 
 test: $(VENV)/developed lint types ## Everything that decides whether a change lands.
 	$(BIN)/pytest
+
+test-all: $(VENV)/developed lint types ## The same with the tests that take minutes.
+	$(BIN)/pytest -m 'long or not long'
 
 lint: $(VENV)/developed ## Style and simple mistakes.
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,19 @@ def trace_cell(
     found: environment.Environment,
     output: Path,
     time_limit: float,
+    keep: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Trace one cell in an environment that is there already."""
+    """Trace one cell in an environment that is there; only the parts named in `keep`, if any."""
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)
         job = runner.job_document(
-            "trace", request, workloads()[cell.workload], dropout="identity", output="trace.npz"
+            "trace",
+            request,
+            workloads()[cell.workload],
+            dropout="identity",
+            output="trace.npz",
+            keep=keep,
         )
         reply = runner.work(job, request, described, found, folder, time_limit)
         if reply["status"] == "unavailable":

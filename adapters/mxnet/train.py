@@ -99,7 +99,7 @@ def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
 
 
 def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
-    """MXNet's "full" rounds up but keeps windows that start in the padding; then "valid" is right."""
+    """MXNet's "full" rounds up and keeps windows that start in the padding; "valid" has none."""
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     sizes, counts = shape[1:], layer.output_shape([shape])[1:]
     exact = tuple((size + 2 * pad - kernel) // stride + 1 for size in sizes) == counts

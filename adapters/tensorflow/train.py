@@ -237,14 +237,21 @@ class TensorFlowTrainer:
             variable.assign(self.layouts[name].store(parameters[name]))
 
     def observed(self) -> dict[str, Any]:
-        import sys
-
-        print(self.operations, file=sys.stderr)
+        rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
+        if self.iteration == 0:
+            kernel, evidence = self.options.kernel, "no step has run yet"
+        elif not self.operations:
+            kernel, evidence = "xla", "no operation of the step was run by TensorFlow's executor"
+        elif rewritten:
+            shown = ", ".join(f"{op} ×{n}" for op, n in rewritten.items())
+            kernel, evidence = "onednn", f"the step that ran had {shown}"
+        else:
+            kernel, evidence = "eigen", "the step that ran had no operation of oneDNN's"
         return {
             "framework_version": tf.__version__,
             "layout": "NHWC",
-            "kernel": "",
-            "kernel_evidence": [str(self.operations)],
+            "kernel": kernel,
+            "kernel_evidence": [evidence],
         }
 
     def _zeros(self, layout: _Layout) -> Any:

@@ -24,7 +24,7 @@ _DIGITS_TEST = 360
 
 @dataclass(frozen=True)
 class DataSet:
-    """Images float32 (N, C, H, W) as the network gets them, labels int64 (N,); maybe a test part."""
+    """Images float32 (N, C, H, W) as the network gets them, labels int64 (N,); test may be None."""
 
     train: Arrays
     test: Arrays | None
