@@ -169,12 +169,16 @@ class _Averages:
 
     def __init__(self, network: xl.Network, tensors: Any, precision: str) -> None:
         self.precision = precision
-        layers = {layer.name: layer for layer in network.layers}
+        momenta = {
+            layer.name: layer.momentum
+            for layer in network.layers
+            if isinstance(layer, xl.BatchNorm)
+        }
         tracked = {name: p.shape[0] for name, p in network.parameters.items() if not p.learned}
         self.arrays = [tensors[name] for name in tracked]
         self.sizes = list(tracked.values())
         owners = [name.rpartition("/")[0] for name in tracked]
-        self.keep = np.array([layers[owner].momentum for owner in owners])
+        self.keep = np.array([momenta[owner] for owner in owners])
         self.pixels = np.array([prod(network.shapes[owner][1:]) for owner in owners])
         self.biased = np.array([name.endswith("/variance") for name in tracked])
         self.weights: dict[int, tuple[Any, Any]] = {}
