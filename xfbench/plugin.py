@@ -7,6 +7,7 @@ nothing but pytest until one of its benchmarks is to run. What a benchmark does 
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--xfbench-steps",
         metavar="N",
-        type=int,
+        type=_positive,
         help=f"Timed steps of a launch. Default: {_STEPS}.",
     )
     group.addoption(
@@ -136,12 +137,9 @@ def _wanted(config: Config) -> bool:
     """Whether benchmarks were asked for: by an option, or by naming where they stand."""
     if any(config.getoption(name, None) for name in _INTENT):
         return True
-    folder = Path(__file__).parent / "benchmarks"
-    places = (arg.partition("::")[0] for arg in config.invocation_params.args)
-    return any(
-        (config.invocation_params.dir / place).resolve().is_relative_to(folder.resolve())
-        for place in map(str, places)
-    )
+    invocation, folder = config.invocation_params, Path(__file__).resolve().parent / "benchmarks"
+    places = [invocation.dir / str(arg).partition("::")[0] for arg in invocation.args]
+    return any(place.resolve().is_relative_to(folder) for place in places)
 
 
 def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
@@ -152,12 +150,14 @@ def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
 
         try:
             architecture = architectures.load(config.getoption("xfbench_arch") or "host")
-            frameworks = config.getoption("xfbench_framework")
+            frameworks, workloads = (
+                config.getoption(f"xfbench_{name}") for name in ("framework", "workload")
+            )
             cells = architectures.cells(
                 architecture,
-                frameworks=_words(frameworks) if frameworks else architectures.installed(),
-                workloads=_words(config.getoption("xfbench_workload") or _WORKLOADS),
-                steps=_STEPS if (steps := config.getoption("xfbench_steps")) is None else steps,
+                architectures.installed() if frameworks is None else _words(frameworks),
+                _words(_WORKLOADS if workloads is None else workloads),
+                config.getoption("xfbench_steps") or _STEPS,
             )
         except UsageError as error:
             raise pytest.UsageError(f"xfbench: {error}") from error
@@ -167,6 +167,12 @@ def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
 
 def _parameters(cell: Cell) -> tuple[object, ...]:
     return tuple(getattr(cell, name) for name in _PARAMETERS)
+
+
+def _positive(value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a whole number of one or more")
+    return int(value)
 
 
 def _words(value: str) -> list[str]:

@@ -23,7 +23,7 @@ Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Citation(_Part):

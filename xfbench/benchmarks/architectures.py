@@ -10,6 +10,7 @@ import tomllib
 from pydantic import BaseModel, ConfigDict
 
 from xfbench import adapter, environment, errors, experiment, paths
+from xfbench.errors import UnavailableError
 from xfbench.record import Machine
 from xfbench.request import Cell
 
@@ -68,8 +69,16 @@ def cells(
 
 def installed() -> list[str]:
     """The frameworks that can be measured at once: nothing is made or started to find out."""
-    described = [adapter.load(name) for name in adapter.names()]
-    return [one.name for one in described if one.environment.kind == "own" or environment.find(one)]
+    return [name for name in adapter.names() if _is_installed(adapter.load(name))]
+
+
+def _is_installed(described: adapter.Adapter) -> bool:
+    if described.environment.kind == "own":
+        return True
+    try:
+        return environment.find(described) is not None
+    except UnavailableError:
+        return False
 
 
 def _tables() -> dict[str, Architecture]:

@@ -12,25 +12,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from xfbench import runner
-from xfbench.benchmarks.replay import Replay
-from xfbench.request import Cell
-from xfbench.statistics import launch_throughput
-from xfbench.store import Store
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this file too
     from pytest_benchmark.fixture import BenchmarkFixture
+
+    from xfbench.benchmarks.replay import Replay
+    from xfbench.request import Cell
+    from xfbench.runner import Session
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # where the launch failed
 def test_training(
     xfbench_cell: Cell,
-    xfbench_session: runner.Session,
+    xfbench_session: Session,
     xfbench_replay: Replay,
     benchmark: BenchmarkFixture,
     tmp_path: Path,
 ) -> None:
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
+    from xfbench import runner
+    from xfbench.statistics import launch_throughput
+    from xfbench.store import Store
+
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:
         cell = cell.model_copy(update={"steps": 1, "warmup": 0})

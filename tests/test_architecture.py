@@ -1,0 +1,294 @@
+"""Who may import what, and the house's rules that can be read off the source: a syntax-tree walk.
+
+Imports inside functions count. Each rule is shown to refuse what it is there for.
+"""
+
+import ast
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {
+    "xfbench": "xfbench",
+    "xfbench.adapters": "adapters",
+    "xfbench.launchers": "launchers",
+    "xfbench.workloads": "workloads",
+}
+FRAMEWORK_OF = {
+    file.parent.name: tomllib.loads(file.read_text())["module"]
+    for file in ROOT.glob("adapters/*/adapter.toml")
+}
+FRAMEWORKS = {*FRAMEWORK_OF.values(), "jax", "intel_extension_for_pytorch"} - {"numpy"}
+WORKER_SIDE = ("worker", "workloads", "adapters")
+STARTS_PROCESSES = [
+    *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),
+    *("os.system", "os.popen", "os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn"),
+    *("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "psutil.Popen"),
+]
+STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "timeit", "time.*"]
+CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
+FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
+MOST_LINES = 400
+
+
+def modules():
+    """Every module of ours by its importable name, and its file."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            parts = file.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = file
+    return found
+
+
+MODULES = modules()
+every_module = pytest.mark.parametrize("module", MODULES)
+
+
+def area(module):
+    """Which rules hold: "worker", "workloads", "adapters", "launchers" or "driver"."""
+    second = (*module.split("."), "")[1]
+    return second if second in (*WORKER_SIDE, "launchers") else "driver"
+
+
+def imports(tree, module):
+    """Full dotted names of all that is imported, wherever it stands; a hole in a name is `*`."""
+    file = MODULES.get(module)
+    package = module if file and file.stem == "__init__" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*above, node.module or ""]) if node.level else node.module
+            yield from (f"{base.rstrip('.')}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("import_module", "__import__")
+        ):
+            yield from (name for arg in node.args[:1] if (name := text(arg, module)))
+
+
+def text(node, module):
+    """A string that the source spells out, `*` for each hole of an f-string; else nothing."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text(value, module) or "*" for value in node.values)
+    if isinstance(node, ast.FormattedValue) and ast.unparse(node.value) == "__name__":
+        return module
+    constant = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value if constant else ""
+
+
+def names(tree, module):
+    """The imports, and every attribute reached through one, by its full name."""
+    yield from imports(tree, module)
+    called = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            called |= {a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            called |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            yield f"{called.get(first, first)}.{rest}"
+
+
+def within(name, prefixes):
+    """Whether `name` is one of the dotted `prefixes` or lies below one."""
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def starts(name, prefixes):
+    """As `within`, for families of functions too: os.execv, time.perf_counter_ns."""
+    return name.startswith(tuple(prefixes))
+
+
+def is_translation(name):
+    """Whether it is, or may be, an adapter's train.py, which alone imports the framework."""
+    first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
+    return (first, second) == ("xfbench", "adapters") and (adapter == "*" or part == "train")
+
+
+def refusals(module, source):
+    """What of `source`, standing as `module`, the architecture does not allow: lines of text."""
+    tree, kind, found = ast.parse(source), area(module), []
+    own = module.split(".")[2] if kind == "adapters" and module.count(".") > 1 else ""
+    for name in imports(tree, module):
+        top = name.partition(".")[0]
+        standard = top in sys.stdlib_module_names or top == "numpy"
+        if kind == "workloads":
+            allowed = standard or within(name, ["xfbench.workloads"])
+        elif kind == "worker":
+            allowed = standard or within(name, ["xfbench.worker", "xfbench.workloads"])
+            allowed |= module == "xfbench.worker.__main__" and name == "xfbench.adapters.*.train"
+        elif kind == "adapters":
+            ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]
+            allowed = standard or (within(name, ours) and not is_translation(name))
+            allowed |= top == FRAMEWORK_OF.get(own) and is_translation(module)
+        else:
+            allowed = top not in FRAMEWORKS and not is_translation(name)
+            if kind == "launchers" and top == "xfbench":
+                ours = ("command", "errors", "launchers", "request")
+                allowed = within(name, [f"xfbench.{part}" for part in ours])
+        if not allowed:
+            found.append(f"{module} ({kind}) imports {name}")
+    for name in names(tree, module):
+        if starts(name, STARTS_PROCESSES) and module != "xfbench.command":
+            found.append(f"{module} starts processes: {name}")
+        clocks = CLOCKS if kind in WORKER_SIDE else STOPWATCHES
+        if starts(name, clocks) and module != "xfbench.worker.loop":
+            found.append(f"{module} reads a clock: {name}")
+    return found
+
+
+@every_module
+def test_a_module_imports_only_what_its_place_allows(module):
+    assert refusals(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("xfbench.runner", "import torch"),
+        ("xfbench.cli.run", "def run():\n    from tensorflow import keras"),
+        ("xfbench.runner", "from jax import numpy"),
+        ("xfbench.runner", "from xfbench.adapters.torch import train"),
+        ("xfbench.runner", "def f():\n    import xfbench.adapters.caffe.train"),
+        ("xfbench.runner", "import importlib\nimportlib.import_module('mxnet')"),
+        ("xfbench.runner", "from .adapters.torch import train"),
+        ("xfbench.cli.run", "from ..adapters.torch import train"),
+        ("xfbench.runner", "importlib.import_module(f'xfbench.adapters.{name}')"),
+        ("xfbench.runner", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.worker.loop", "import psutil"),
+        ("xfbench.worker.loop", "from xfbench import digest"),
+        ("xfbench.worker.loop", "from xfbench.adapters.torch import train"),
+        ("xfbench.worker.loop", "import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.worker", "from .. import record"),
+        ("xfbench.worker.input", "def f():\n    import torch"),
+        ("xfbench.workloads.lenet", "import scipy"),
+        ("xfbench.workloads.lenet", "from xfbench.worker import protocol"),
+        ("xfbench.workloads", "def f():\n    __import__('torch')"),
+        ("xfbench.adapters.torch.train", "import tensorflow"),
+        ("xfbench.adapters.torch.train", "from xfbench.adapters.caffe import prototxt"),
+        ("xfbench.adapters.torch.train", "import scipy"),
+        ("xfbench.adapters.torch.train", "from xfbench import paths"),
+        ("xfbench.adapters.torch.train", "from xfbench.adapters.caffe import train"),
+        ("xfbench.adapters.caffe.prototxt", "import caffe"),
+        ("xfbench.adapters.caffe.prototxt", "from xfbench.adapters.caffe import train"),
+        ("xfbench.adapters", "import torch"),
+        ("xfbench.launchers.mpi", "from xfbench import runner"),
+        ("xfbench.launchers.mpi", "from xfbench.adapter import Adapter"),
+        ("xfbench.launchers.mpi", "def f():\n    import torch"),
+        ("xfbench.runner", "import subprocess"),
+        ("xfbench.launchers.mpi", "def f():\n    from subprocess import run"),
+        ("xfbench.runner", "import os\nos.system('true')"),
+        ("xfbench.runner", "from os import execv as go\ngo('true', [])"),
+        ("xfbench.worker.loop", "import os as o\no.spawnv(0, 'true', [])"),
+        ("xfbench.environment", "import multiprocessing.pool"),
+        ("xfbench.environment", "import psutil\npsutil.Popen('true')"),
+        ("xfbench.runner", "from time import perf_counter"),
+        ("xfbench.runner", "import time\ntime.perf_counter_ns()"),
+        ("xfbench.runner", "from timeit import default_timer"),
+        ("xfbench.worker.trace", "import time\ntime.time()"),
+        ("xfbench.adapters.torch.train", "def f():\n    from time import monotonic"),
+        ("xfbench.adapters.torch.train", "import time as t\nt.monotonic()"),
+        ("xfbench.adapters.torch.train", "from time import *"),
+        ("xfbench.workloads.lenet", "from datetime import datetime"),
+    ],
+)
+def test_what_the_architecture_does_not_allow_is_refused(module, source):
+    assert refusals(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("xfbench.command", "import subprocess, os\nos.killpg(1, 2)"),
+        ("xfbench.worker.loop", "from time import perf_counter\nperf_counter()"),
+        ("xfbench.worker.__main__", "import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.environment", "import time\ntime.monotonic()"),
+        ("xfbench.worker", "from . import loop"),
+        ("xfbench.worker.loop", "from .protocol import Options\nimport numpy.linalg"),
+        ("xfbench.workloads.lenet", "from xfbench.workloads.layers import ReLU"),
+        ("xfbench.adapters.torch.train", "import torch.nn\nfrom xfbench.worker import protocol"),
+        ("xfbench.cli.workload", "from xfbench.adapters.caffe import prototxt"),
+        ("xfbench.launchers.mpi", "from xfbench import command\nfrom xfbench.request import Cell"),
+        ("xfbench.runner", "from xfbench import adapter\nfrom xfbench.launchers import local"),
+        ("xfbench.worker.trace", "started = options.time.time"),
+    ],
+)
+def test_what_it_allows_is_not(module, source):
+    assert refusals(module, source) == []
+
+
+def test_the_walk_sees_the_clock_and_the_processes_where_they_are():
+    for module, expected in (
+        ("xfbench.worker.loop", "time.perf_counter"),
+        ("xfbench.command", "subprocess.Popen"),
+        ("xfbench.worker.__main__", "xfbench.adapters.*.train"),
+    ):
+        assert expected in set(names(ast.parse(MODULES[module].read_text()), module))
+
+
+def test_every_folder_and_adapter_is_walked():
+    for module in ("xfbench.runner", "xfbench.cli.run", "xfbench.worker.loop", "xfbench.plugin"):
+        assert module in MODULES
+    for adapter in FRAMEWORK_OF:
+        assert f"xfbench.adapters.{adapter}.train" in MODULES
+    assert {area(module) for module in MODULES} == {"driver", "launchers", *WORKER_SIDE}
+
+
+def defects_of_style(module, source):
+    """What the house does not do, seen in one module's text: lines."""
+    found = []
+    if source.strip() and not ast.get_docstring(ast.parse(source)):
+        found.append("no docstring says what the module is for")
+    if bad := FORBIDDEN_NAMES & {word for part in module.split(".") for word in part.split("_")}:
+        found.append(f"a module is called {bad.pop()}")
+    if (lines := len(source.splitlines())) > MOST_LINES:
+        found.append(f"{lines} lines are more than {MOST_LINES}")
+    if area(module) in WORKER_SIDE:
+        try:
+            tree = ast.parse(source, feature_version=(3, 8))
+        except SyntaxError as error:
+            found.append(f"Python 3.8 cannot read it: {error}")
+        else:
+            if annotated(tree) and "__future__.annotations" not in imports(tree, module):
+                found.append("it has annotations, and Python 3.8 would evaluate them")
+    return found
+
+
+def annotated(tree):
+    """Whether anything in it is annotated."""
+    return any(
+        isinstance(node, ast.AnnAssign)
+        or getattr(node, "returns", None)
+        or getattr(node, "annotation", None)
+        for node in ast.walk(tree)
+    )
+
+
+@every_module
+def test_a_module_keeps_to_the_house_style(module):
+    assert defects_of_style(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "word"),
+    [
+        ("xfbench.runner", "x = 1", "docstring"),
+        ("xfbench.utils", '"""It."""', "utils"),
+        ("xfbench.cli.run_helpers", '"""It."""', "helpers"),
+        ("xfbench.common.run", '"""It."""', "common"),
+        ("xfbench.runner", '"""It."""\n' + "x = 1\n" * MOST_LINES, "401 lines"),
+        ("xfbench.worker.loop", '"""It."""\nmatch 1:\n    case 1: pass', "3.8"),
+        ("xfbench.adapters.torch.train", '"""It."""\nwith (open(a) as b, c): pass', "3.8"),
+        ("xfbench.workloads.lenet", '"""It."""\ntry: pass\nexcept* OSError: pass', "3.8"),
+        ("xfbench.worker.loop", '"""It."""\ndef f(x: int | None): pass', "annotations"),
+    ],
+)
+def test_each_rule_of_style_can_fail(module, source, word):
+    assert any(word in defect for defect in defects_of_style(module, source))

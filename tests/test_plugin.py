@@ -1,0 +1,332 @@
+"""The plugin in real pytest sessions, judged by what pytest-benchmark writes and prints."""
+
+import json
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from xfbench import machine
+from xfbench.benchmarks import architectures
+from xfbench.benchmarks.replay import Replay
+from xfbench.store import Store
+
+pytest_plugins = ["pytester"]
+
+# A trainer whose steps take as long as a file says, and leave a line each in another.
+TRAINER = """
+import time
+from pathlib import Path
+import numpy as np
+
+FOLDER = Path({folder!r})
+
+class Trainer:
+    def load(self, images, labels): return images
+    def step(self, batch):
+        with (FOLDER / "steps").open("a") as file: file.write("step\\n")
+        time.sleep(float((FOLDER / "seconds").read_text()))
+    def wait(self): return 1.0
+    def loss(self, batch): return 1.0
+    def parameters(self): return {{}}
+    def assign(self, parameters): pass
+    def observed(self):
+        return {{
+            "framework_version": "3.1", "layout": "NCHW", "kernel": "plain", "kernel_evidence": []
+        }}
+
+def build(network, solver, options, group):
+    return Trainer()
+"""
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """A function that runs pytest on the benchmarks, with no framework installed in the cache."""
+    monkeypatch.setenv("XFBENCH_HOME", str(pytester.path / "cache"))
+    for name in ("XFBENCH_RESULTS", "XFBENCH_ADAPTERS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments):
+        return pytester.runpytest_subprocess("--pyargs", "xfbench", *arguments, timeout=120)
+
+    return run
+
+
+@pytest.fixture
+def trainer(own_adapter, pytester):
+    """A function that puts such a trainer beside the built-in ones; it can be told to be slower."""
+
+    def make(name="paced", more="", seconds=0.002, **extra):
+        (pytester.path / "seconds").write_text(str(seconds))
+        code = TRAINER.format(folder=str(pytester.path)) + textwrap.dedent(more)
+        own_adapter(name, code, **extra)
+
+    return make
+
+
+def report(pytester):
+    """pytest-benchmark's JSON, read as strictly as other tools do: no NaN, no Infinity."""
+
+    def refuse(constant):
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads((pytester.path / "out.json").read_text(), parse_constant=refuse)
+
+
+def records(pytester, folder="results"):
+    return list(Store(pytester.path / folder).records())
+
+
+def test_the_rounds_are_the_steps_of_the_record(session, pytester):
+    session(
+        *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"),
+        *("--xfbench-workload=lenet", "--xfbench-steps=3", "--xfbench-results=kept"),
+    ).assert_outcomes(passed=1)
+    [record] = records(pytester, "kept")
+    [benchmark] = report(pytester)["benchmarks"]
+    seconds = list(record.measurement.step_seconds)
+    stats = benchmark["stats"]
+    assert len(seconds) == 3
+    assert stats["data"] == seconds
+    assert (stats["min"], stats["max"]) == (min(seconds), max(seconds))
+    assert (stats["rounds"], stats["iterations"]) == (3, 1)
+    assert benchmark["options"]["timer"] == "recorded_step_seconds"
+    request = record.request
+    assert benchmark["params"] == {
+        "workload": "lenet",
+        "framework": "reference",
+        "kernel": "numpy",
+        "device": "cpu",
+        "threads": request.threads,
+    }
+    median = sorted(seconds)[1]
+    assert benchmark["extra_info"] == {
+        "record": record.id,
+        "status": "ok",
+        "framework": "reference",
+        "version": record.observed.framework_version,
+        "kernel": "numpy",
+        "threads": record.observed.threads,
+        "workload": "lenet",
+        "device": "cpu",
+        "precision": "float32",
+        "batch_size": request.global_batch_size,
+        "images_per_second": pytest.approx(request.global_batch_size / median, rel=1e-12),
+    }
+
+
+def test_without_frameworks_the_reference_is_measured_on_both_networks(session):
+    result = session("--benchmark-only", "--collect-only", "-q")
+    cells = [line.partition("[")[2] for line in result.outlines if "::test_training[" in line]
+    threads = machine.usable_cores()
+    assert cells == [
+        f"lenet-reference-numpy-cpu-{threads}]",
+        f"convnet-reference-numpy-cpu-{threads}]",
+    ]
+
+
+def test_a_bad_launch_fails_with_its_reason_and_spoils_no_other(session, trainer, pytester):
+    trainer("good")
+    trainer("ended", "import os; Trainer.step = lambda self, batch: os._exit(7)")
+    trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
+    trainer("diverged", "Trainer.wait = lambda self: float('nan')")
+    forged = "import xfbench.worker.loop as loop; loop.perf_counter = lambda: {}"
+    trainer("forged", forged.format("0.0"))
+    trainer("unclocked", forged.format("float('nan')"))
+    result = session(
+        *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-workload=lenet"),
+        "--xfbench-framework=ended,raising,good,diverged,forged,unclocked",
+    )
+    result.assert_outcomes(passed=1, failed=5)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    [benchmark] = report(pytester)["benchmarks"]
+    assert benchmark["extra_info"]["framework"] == "good"
+    result.stdout.fnmatch_lines_random(
+        [
+            "crashed: no reply: it ended with exit status 7*",
+            "failed: ZeroDivisionError: division by zero",
+            "invalid: the loss of update 1 is not finite",
+            "invalid: a step took 0 s: the clock went backwards or stood still",
+            "crashed: the reply is not one:*finite number*",
+        ]
+    )
+    folders = [line.split(": ")[1] for line in result.outlines if line.startswith("run folder: ")]
+    assert len(folders) == 5
+    for folder in folders:
+        assert (pytester.path / folder / "command.sh").is_file()
+    assert sorted(record.status for record in records(pytester)) == sorted(
+        ["ok", "crashed", "failed", "invalid", "invalid", "crashed"]
+    )
+    assert "not used" not in result.stdout.str()  # pytest-benchmark's word on unused fixtures
+
+
+def test_what_cannot_be_had_is_skipped_with_the_reason(session, trainer, pytester):
+    trainer("good")
+    trainer("refused", unsupported='[{workload = "lenet", reason = "it has no LeNet"}]')
+    trainer(
+        "choosy",
+        """
+        from xfbench.worker.protocol import Unsupported
+        def build(*_): raise Unsupported("not with these layers")
+        """,
+    )
+    trainer("absent")
+    file = Path(os.environ["XFBENCH_ADAPTERS"]) / "absent" / "adapter.toml"
+    file.write_text(file.read_text().replace('module = "numpy"', 'module = "no_such_module"'))
+    result = session(
+        *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-workload=lenet", "-rs"),
+        "--xfbench-framework=refused,choosy,absent,good",
+    )
+    result.assert_outcomes(passed=1, skipped=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "SKIPPED*unsupported: it has no LeNet",
+            "SKIPPED*unsupported: not with these layers",
+            "SKIPPED*unavailable: *cannot import no_such_module*",
+        ]
+    )
+    assert len(report(pytester)["benchmarks"]) == 1
+
+
+def test_a_session_of_skipped_benchmarks_alone_ends_well(session, trainer, pytester):
+    trainer("refused", unsupported='[{workload = "lenet", reason = "it has no LeNet"}]')
+    result = session(
+        *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-workload=lenet"),
+        "--xfbench-framework=refused",
+    )
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.OK
+    assert not (pytester.path / "out.json").exists()
+
+
+def test_disabled_benchmarks_do_one_step_and_keep_nothing(session, trainer, pytester):
+    trainer()
+    result = session(
+        *("--benchmark-disable", "--xfbench-framework=paced", "--xfbench-workload=lenet"),
+        "--benchmark-json=out.json",
+    )
+    result.assert_outcomes(passed=1)
+    first_and_one_more = 2
+    assert len((pytester.path / "steps").read_text().splitlines()) == first_and_one_more
+    assert not (pytester.path / "results").exists()
+    assert not (pytester.path / "out.json").exists()
+
+
+def test_a_disabled_benchmark_fails_where_the_launch_does(session, trainer):
+    trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
+    result = session("--benchmark-disable", "--xfbench-framework=raising")
+    result.assert_outcomes(failed=2)
+
+
+def test_a_slower_session_fails_the_comparison_and_an_equal_one_does_not(
+    session, trainer, pytester
+):
+    cells = ("--benchmark-only", "--xfbench-framework=paced", "--xfbench-workload=lenet")
+    against = ("--benchmark-compare=0001", "--benchmark-compare-fail=median:100%")
+    trainer(seconds=0.02)
+    session(*cells, "--benchmark-save=base").assert_outcomes(passed=1)
+    equal = session(*cells, *against)
+    assert equal.ret == pytest.ExitCode.OK
+    equal.stdout.fnmatch_lines(["*paced*(0001_base)*"])
+    (pytester.path / "seconds").write_text("0.2")
+    slower = session(*cells, *against)
+    assert slower.ret != pytest.ExitCode.OK
+    assert "Performance has regressed" in slower.stdout.str() + slower.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--xfbench-arch=kln", "unknown architecture 'kln': did you mean knl?"),
+        ("--xfbench-framework=torch,refrence", "framework 'refrence': did you mean reference?"),
+        ("--xfbench-workload=lennet", "unknown workload 'lennet': did you mean lenet?"),
+        ("--xfbench-steps=0", "'0' is not a whole number of one or more"),
+    ],
+)
+def test_a_wrong_option_stops_the_session_at_once(session, option, message):
+    result = session(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert message in result.stderr.str()
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+@pytest.mark.skipif(
+    machine.describe().microarchitecture == "mic_knl", reason="this machine is a Xeon Phi"
+)
+def test_cells_of_another_architecture_are_skipped_with_the_reason(session):
+    result = session("--benchmark-only", "--xfbench-arch=knl", "-rs", "-v")
+    result.assert_outcomes(skipped=6)
+    here = machine.describe().microarchitecture
+    result.stdout.fnmatch_lines([f"SKIPPED*not Xeon Phi*: its processor is {here}"])
+    for threads in (32, 64, 128):
+        assert f"lenet-reference-numpy-cpu-{threads}]" in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "fits"),
+    [
+        ("host", {}, True),
+        ("knl", {"microarchitecture": "mic_knl"}, True),
+        ("knl", {"microarchitecture": "skylake_avx512"}, False),
+        ("skx", {"microarchitecture": "skylake_avx512"}, True),
+        ("skx", {"microarchitecture": "zen4"}, False),
+        ("k40", {"accelerators": ("Tesla K40m",)}, True),
+        ("k40", {"accelerators": ()}, False),
+        ("p100", {"accelerators": ("Tesla P100-SXM2-16GB",)}, True),
+        ("v100", {"accelerators": ("Tesla P100-SXM2-16GB",)}, False),
+        ("v100", {"accelerators": ("Tesla V100-SXM2-16GB",)}, True),
+    ],
+)
+def test_a_machine_is_told_by_its_processor_or_accelerator(name, fields, fits):
+    described = machine.describe().model_copy(update={"accelerators": (), **fields})
+    reason = architectures.load(name).mismatch(described)
+    assert (reason is None) is fits
+    if reason:
+        assert architectures.load(name).title in reason
+
+
+def test_gpu_profiles_measure_on_the_device():
+    for name in ("k40", "p100", "v100"):
+        [cell] = architectures.cells(architectures.load(name), ["torch"], ["lenet"], 1)
+        assert cell.device == "cuda"
+
+
+def test_the_help_names_every_profile(session):
+    text = " ".join(session("--help").stdout.str().split())
+    assert f"host (default), {', '.join(architectures.names()[1:])}." in text
+
+
+def test_a_plain_session_skips_the_benchmarks_and_says_how_to_run_them(session, pytester):
+    result = session("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*run them with --benchmark-only"])
+    assert not (pytester.path / "results").exists()
+
+
+def test_benchmarks_named_by_their_place_are_wanted(pytester, session):
+    folder = architectures.paths.package_folder("xfbench.benchmarks")
+    result = pytester.runpytest_subprocess(folder / "test_cells.py", "--collect-only", "-q")
+    assert "lenet-reference-numpy-cpu" in result.stdout.str()
+
+
+def test_the_plugin_loads_nothing_where_it_is_not_used(pytester):
+    pytester.makepyfile(
+        "import sys\ndef test_it():\n    print('loaded', *sorted(sys.modules), file=sys.__stdout__)"
+    )
+
+    def loaded(*arguments):
+        lines = pytester.runpytest_subprocess("-s", *arguments).outlines
+        return set(next(line for line in lines if "loaded " in line).split())
+
+    assert loaded() - loaded("-p", "no:xfbench") == {"xfbench", "xfbench.plugin"}
+
+
+def test_a_replay_gives_the_recorded_floats_back_and_no_more():
+    durations = (0.1, 0.30000000000000004, 1e-9)
+    replay = Replay()
+    replay.load(durations)
+    assert tuple(-replay() + replay() for _ in durations) == durations
+    with pytest.raises(RuntimeError, match="more often"):
+        replay()
