@@ -60,13 +60,9 @@ def _network(name: str, *, pool_first: bool, bias: float) -> Network:
             *reduce(2, "relu2"),
             _convolution("conv3", (f"{reduced}2",), 384, kernel=3, pad=1),
             ReLU("relu3", ("conv3",)),
-            _convolution(
-                "conv4", ("relu3",), 384, kernel=3, pad=1, groups=2, bias_filler=shifted
-            ),
+            _convolution("conv4", ("relu3",), 384, kernel=3, pad=1, groups=2, bias_filler=shifted),
             ReLU("relu4", ("conv4",)),
-            _convolution(
-                "conv5", ("relu4",), 256, kernel=3, pad=1, groups=2, bias_filler=shifted
-            ),
+            _convolution("conv5", ("relu4",), 256, kernel=3, pad=1, groups=2, bias_filler=shifted),
             ReLU("relu5", ("conv5",)),
             _pool("pool5", ("relu5",)),
             _inner_product(

@@ -49,9 +49,7 @@ _FULL = Network(
         ReLU("relu2", ("conv2",)),
         _average("pool2", ("relu2",)),
         _norm("norm2", ("pool2",)),
-        _convolution(
-            "conv3", ("norm2",), 64, weight_filler=_gaussian(0.01), lr_mult=(1.0, 1.0)
-        ),
+        _convolution("conv3", ("norm2",), 64, weight_filler=_gaussian(0.01), lr_mult=(1.0, 1.0)),
         ReLU("relu3", ("conv3",)),
         _average("pool3", ("relu3",)),
         _inner_product(

@@ -14,7 +14,7 @@ from xfbench.workloads.layers import Network, Parameter
 
 
 def initial_parameters(network: Network, seed: int) -> dict[str, np.ndarray]:
-    """Canonical name to float32 array, in the canonical layout. Raises ValueError on an unknown filler."""
+    """Canonical name to float32 array, canonical layout. Raises ValueError on an unknown filler."""
     random = np.random.RandomState(seed)
     return {name: _filled(parameter, random) for name, parameter in network.parameters.items()}
 
@@ -25,10 +25,12 @@ def _filled(parameter: Parameter, random: np.random.RandomState) -> np.ndarray:
     if filler.type == "constant":
         return np.full(shape, filler.value, np.float32)
     if filler.type == "gaussian":
-        return (random.standard_normal(shape) * filler.value).astype(np.float32)
-    if filler.type == "msra":
-        return (random.standard_normal(shape) * np.sqrt(2.0 / fan_in)).astype(np.float32)
-    if filler.type == "xavier":
+        values = random.standard_normal(shape) * filler.value
+    elif filler.type == "msra":
+        values = random.standard_normal(shape) * np.sqrt(2.0 / fan_in)
+    elif filler.type == "xavier":
         bound = np.sqrt(3.0 / fan_in)
-        return random.uniform(-bound, bound, shape).astype(np.float32)
-    raise ValueError(f"unknown filler {filler.type!r}")
+        values = random.uniform(-bound, bound, shape)
+    else:
+        raise ValueError(f"unknown filler {filler.type!r}")
+    return np.asarray(values, np.float32)

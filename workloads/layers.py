@@ -322,7 +322,7 @@ class Network:
 
 
 def layer_from_json(document: dict[str, Any]) -> Layer:
-    """A layer from its JSON object. Raises KeyError on an unknown type, TypeError on a wrong field."""
+    """A layer from its JSON object. Raises KeyError (unknown type), TypeError (wrong field)."""
     values = dict(document)
     kind = LAYER_TYPES[values.pop("type")]
     for field in fields(kind):

@@ -39,9 +39,7 @@ def _normalised(
     return (*layers, ReLU(f"res{name}_relu", (f"bn{name}",))) if relu else layers
 
 
-def _block(
-    name: str, source: str, width: int, *, stride: int, project: bool
-) -> tuple[Layer, ...]:
+def _block(name: str, source: str, width: int, *, stride: int, project: bool) -> tuple[Layer, ...]:
     """A bottleneck block: 1×1, 3×3, 1×1, added to its input (projected where the shape changes)."""
     first, second, third = (f"{name}_branch2{part}" for part in "abc")
     shortcut: tuple[Layer, ...] = ()

@@ -29,6 +29,8 @@ class EnvironmentSource(_Table):
     kind: Literal["managed", "debian", "own"]
     python: str = ""
     suite: str = ""
+    interpreter: str = ""
+    fallback: tuple[str, ...] = ()
     variables: dict[str, str] = Field(default_factory=dict)
 
 
@@ -84,6 +86,7 @@ def folders() -> dict[str, Path]:
 
 
 def names() -> list[str]:
+    """Every adapter's name, in order."""
     return sorted(folders())
 
 

@@ -12,7 +12,9 @@ import platformdirs
 def cache() -> Path:
     """Environments, worker archives: `XFBENCH_HOME`, else the user's cache folder."""
     chosen = os.environ.get("XFBENCH_HOME")
-    return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("xfbench")
+    return (
+        Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("xfbench")
+    )
 
 
 def results(chosen: Path | None = None) -> Path:

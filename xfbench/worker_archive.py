@@ -13,7 +13,10 @@ from pathlib import Path
 
 from xfbench import adapter, digest, paths
 
-_MAIN = "from xfbench.worker.__main__ import main\nimport pathlib, sys\nsys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))\n"
+_MAIN = """import pathlib, sys
+from xfbench.worker.__main__ import main
+sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
+"""
 
 
 def worker_digest(framework: str) -> str:
@@ -22,7 +25,7 @@ def worker_digest(framework: str) -> str:
 
 
 def worker_archive(framework: str) -> Path:
-    """The cached archive for `framework`, built when missing. Raises UsageError on an unknown name."""
+    """The cached archive for `framework`, built when missing. Raises UsageError if unknown."""
     contents = _contents(framework)
     target = paths.cache() / "workers" / f"{digest.of_files(contents)[7:23]}.pyz"
     if not target.exists():

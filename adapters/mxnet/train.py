@@ -33,7 +33,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
 
 def _graph(network: xl.Network, options: Options) -> tuple[Any, Any]:
-    """The weighted loss and the main head's scores, as symbols over "data", "label" and parameters."""
+    """The weighted loss and the main head's scores, over "data", "label" and the parameters."""
     values = {"data": mx.sym.var("data", dtype=options.precision)}
     label = mx.sym.var("label", dtype="int32")
     losses = []
@@ -99,7 +99,7 @@ def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
 
 
 def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
-    """MXNet's "full" rounds up but keeps windows that start in the padding; "valid" is right there."""
+    """MXNet's "full" rounds up and keeps windows that start in the padding; "valid" has none."""
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     sizes, counts = shape[1:], layer.output_shape([shape])[1:]
     exact = tuple((size + 2 * pad - kernel) // stride + 1 for size in sizes) == counts
@@ -200,7 +200,7 @@ class _Averages:
             array.set_data(self.values[end - size : end])
 
     def follow(self, batch_size: int) -> None:
-        """Average in the batch that was trained: new = keep * old + (1 - keep) * batch, unbiased."""
+        """Average in the batch just trained: new = keep * old + (1 - keep) * batch, unbiased."""
         if batch_size not in self.weights:
             count = batch_size * self.pixels
             unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)

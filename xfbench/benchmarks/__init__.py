@@ -1,0 +1,1 @@
+"""The benchmarks that `pytest --benchmark-only` runs, one per cell, and which cells those are."""

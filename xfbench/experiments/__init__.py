@@ -1,0 +1,1 @@
+"""The built-in experiments: every one is a TOML file in this folder, and nothing else."""

@@ -36,7 +36,7 @@ def main(job_path: Path, reply_path: Path) -> int:
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        import numpy  # noqa: F401, ICN001
+        import numpy  # noqa: F401
     except ImportError:
         return _refusal("unavailable", f"{sys.executable} has no NumPy", "")
     from xfbench.worker.protocol import Unsupported
@@ -80,7 +80,8 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
     workload = workload_from_json(job["workload"])
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if job["action"] == "trace":
-        return trace.trace(workload, request, options, adapter.build, Path(job["output"]))
+        output = Path(job["output"])
+        return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))
     if job["action"] == "train":
         return loop.train(workload, request, options, adapter.build)
     raise ValueError(f"unknown action {job['action']!r}")

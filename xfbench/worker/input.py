@@ -24,13 +24,13 @@ _DIGITS_TEST = 360
 
 @dataclass(frozen=True)
 class DataSet:
-    """Images float32 (N, C, H, W) as the network gets them, labels int64 (N,); a test part or None."""
+    """Images float32 (N, C, H, W) as the network gets them, labels int64 (N,); test may be None."""
 
     train: Arrays
     test: Arrays | None
 
     def epoch(self, batch_size: int, seed: int) -> Iterator[Arrays]:
-        """The training part once, in an order fixed by `seed`, in whole batches (the rest is left out)."""
+        """The training part once, in an order fixed by `seed`, in whole batches."""
         images, labels = self.train
         order = np.random.RandomState(seed).permutation(len(labels))
         for start in range(0, len(labels) - batch_size + 1, batch_size):

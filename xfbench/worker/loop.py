@@ -21,7 +21,7 @@ Build = Callable[..., Trainer]
 
 
 def train(workload: Workload, request: dict[str, Any], options: Options, build: Build) -> Any:
-    """One launch: build, train, measure. Returns the reply's measurement, learning, observed, canary.
+    """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
     evaluation after each; or `steps` are, after a first step and `warmup` more.
@@ -67,7 +67,7 @@ def train(workload: Workload, request: dict[str, Any], options: Options, build: 
                 {
                     "epoch": done // per_epoch,
                     "seconds": sum(seconds[-per_epoch:]),
-                    "train_loss": float(np.mean(losses[-per_epoch:])),
+                    "train_loss": _finite(float(np.mean(losses[-per_epoch:]))),
                     **evaluate(trainer, data.test, batch_size),
                 }
             )
@@ -82,12 +82,12 @@ def train(workload: Workload, request: dict[str, Any], options: Options, build: 
             "wall_seconds": wall_seconds,
             "images": len(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes(),
-            "losses": losses,
+            "losses": [_finite(loss) for loss in losses],
             "energy_joules": None,
             "phases": {"input_seconds": sum(input_seconds[1 + warmup :])},
         },
         "learning": learning or None,
-        "canary": {"loss": canary, "expected": None, "relative_error": None},
+        "canary": {"loss": _finite(canary), "expected": None, "relative_error": None},
         "observed": {
             **trainer.observed(),
             "threads": observe.working_threads(ticks, observe.thread_ticks()),
@@ -116,7 +116,15 @@ def evaluate(trainer: Trainer, test: Arrays | None, batch_size: int) -> dict[str
         log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
         correct += int((scores.argmax(axis=1) == truth).sum())
-    return {"test_loss": -log_likelihood / len(labels), "test_accuracy": correct / len(labels)}
+    return {
+        "test_loss": _finite(-log_likelihood / len(labels)),
+        "test_accuracy": correct / len(labels),
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN and no infinity; null stands for both."""
+    return value if np.isfinite(value) else None
 
 
 def _stream(data: DataSet, batch_size: int, seed: int) -> Iterator[Arrays]:

@@ -23,7 +23,7 @@ def thread_ticks() -> dict[int, int]:
 
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
-    """How many threads worked between two readings: those with a tenth or more of the busiest's time."""
+    """How many threads worked between two readings: a tenth or more of the busiest's time."""
     spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
     busiest = max(spent, default=0)
     return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))
@@ -34,14 +34,21 @@ def affinity() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def mapped(*parts: str) -> list[str]:
+    """Mapped shared libraries with one of `parts` in their file name, each as "folder/name".
+
+    The folder tells builds of one library apart; the rest of the path is nobody's business.
+    """
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
+    return sorted(
+        f"{path.parent.name}/{path.name}" for path in paths if any(p in path.name for p in parts)
+    )
+
+
 def libraries() -> list[str]:
     """File names of the mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
-    mapped = {
-        line.rpartition("/")[2].strip()
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if ".so" in line
-    }
-    return sorted(name for name in mapped if any(part in name for part in _TELLING))
+    return sorted({name.rpartition("/")[2] for name in mapped(*_TELLING)})
 
 
 def peak_rss_bytes() -> int:

@@ -1,4 +1,4 @@
-"""What an adapter implements, and the values it is given: the surface between xfbench and a framework.
+"""What an adapter implements and what it is given: the surface between xfbench and a framework.
 
 An adapter's `train.py` has one entrance, `build`, which returns a `Trainer`. It reads no
 clock, no file and no environment variable that selects behaviour: how it was started
@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-
-from xfbench.workloads.layers import Network
-from xfbench.workloads.solver import Solver
 
 
 class Unsupported(Exception):
@@ -77,4 +74,4 @@ class Trainer(Protocol):
         """Set every parameter. Velocities and the count of updates stay as they are."""
 
     def observed(self) -> dict[str, Any]:
-        """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (a list of lines)."""
+        """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines)."""

@@ -23,11 +23,13 @@ def trace(
     options: Options,
     build: Callable[..., Trainer],
     output: Path,
+    keep: list[str] | None = None,
 ) -> dict[str, Any]:
     """Trace `request["steps"]` updates into `output`; the reply's `observed`.
 
     Arrays: input/data (N, C, H, W), input/label (N,), initial/<parameter>,
-    gradient/<parameter> (of the first step), loss (steps,), final/<parameter>.
+    gradient/<parameter> (of the first step), loss (steps,), final/<parameter>. With `keep`, only
+    those whose first word is in it.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = data_set(request["data"], workload, batch_size, seed)
@@ -46,6 +48,8 @@ def trace(
         losses.append(trainer.wait())
     arrays["loss"] = np.asarray(losses, np.float64)
     arrays.update({f"final/{name}": value for name, value in trainer.parameters().items()})
+    if keep is not None:
+        arrays = {name: a for name, a in arrays.items() if name.split("/")[0] in keep}
     with output.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"observed": trainer.observed()}

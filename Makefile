@@ -1,0 +1,49 @@
+# What people type: `make bench` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help bench test test-all lint types environments clean
+
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+bench: $(VENV)/installed ## Measure four frameworks on two small networks, print the tables.
+	$(BIN)/xfbench run
+
+test: $(VENV)/developed lint types ## Everything that decides whether a change lands.
+	$(BIN)/pytest
+
+test-all: $(VENV)/developed lint types ## The same with the tests that take minutes.
+	$(BIN)/pytest -m 'long or not long'
+
+lint: $(VENV)/developed ## Style and simple mistakes.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/developed ## mypy --strict, on the installed package and from outside the checkout.
+	rm -rf build && mkdir -p build/outside
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --target build/outside .
+	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
+
+environments: $(VENV)/installed ## Make every framework's environment now.
+	$(BIN)/xfbench env create caffe mxnet tensorflow torch
+
+clean: ## Remove what was built here; results and the cache of environments stay.
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "xfbench needs Python 3.11 or later: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { test "$$(id -u)" = 0 && \
+	  apt-get update -qq && apt-get install -y -qq python3-venv; } || \
+	  { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/developed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check setuptools --editable '.[dev]'
+	touch $@ $(VENV)/installed

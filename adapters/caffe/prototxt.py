@@ -1,0 +1,227 @@
+"""Networks and solvers as Caffe writes them: `NetParameter` and `SolverParameter` text.
+
+The adapter trains from this text and `xfbench workload export` prints it, so that what is
+exported is what is measured. Geometry needs no translation: a workload's is Caffe's own.
+This module imports no framework.
+"""
+
+from __future__ import annotations
+
+import json
+from textwrap import indent
+
+from xfbench.workloads import Workload
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+_IN_PLACE = (xl.ReLU, xl.Dropout, xl.BatchNorm)
+
+
+def train_val(workload: Workload, batch_size: int, dropout: str = "random") -> str:
+    """The workload's network for both phases, with fillers, as a file to train from.
+
+    Reads its input from the blobs "data" (pixels as the network gets them) and "label".
+    """
+    pixels = workload.pixels
+    transform = [f"mean_value: {mean}" for mean in pixels.mean if mean]
+    if pixels.scale != 1:
+        transform.append(f"scale: {pixels.scale}")
+    stored = _block(
+        "layer",
+        'name: "data"',
+        'type: "Data"',
+        'top: "data"',
+        'top: "label"',
+        *([_block("transform_param", *transform)] if transform else []),
+        _block("data_param", 'source: "LMDB"', "backend: LMDB", f"batch_size: {batch_size}"),
+    )
+    return (
+        f"# {workload.name}, after {workload.source}.\n"
+        "# To train from a stored data set, put this in place of the layer of type Input:\n"
+        f"{indent(stored, '# ')}\n"
+        f"{net_parameter(workload.network, batch_size, dropout)}"
+    )
+
+
+def solver(workload: Workload, net_path: str) -> str:
+    """How the workload is trained, as a file for `caffe train` of the network in `net_path`."""
+    return (
+        f"# {workload.name}, after {workload.source}.\n"
+        f"{solver_parameter(workload.solver, net_path)}"
+        "display: 20\n"
+        f"snapshot_prefix: {_quoted(workload.name)}\n"
+    )
+
+
+def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random") -> str:
+    """`network` as a NetParameter; `dropout` "identity" leaves the dropout layers out."""
+    blobs = blob_names(network, dropout)
+    parts = [
+        f"name: {_quoted(network.name)}",
+        _block(
+            "layer",
+            'name: "data"',
+            'type: "Input"',
+            'top: "data"',
+            'top: "label"',
+            _block("input_param", _shape(batch_size, *network.input_shape), _shape(batch_size)),
+        ),
+    ]
+    for layer in network.layers:
+        if isinstance(layer, xl.Dropout) and dropout == "identity":
+            continue
+        parts += _layers(layer, [blobs[name] for name in layer.inputs], blobs[layer.name])
+    return "\n".join(parts) + "\n"
+
+
+def solver_parameter(solver: Solver, net_path: str) -> str:
+    """`solver` as a SolverParameter that trains the network in `net_path` on the CPU."""
+    lines = [
+        f"net: {_quoted(net_path)}",
+        'type: "SGD"',
+        f"base_lr: {solver.base_lr}",
+        f"lr_policy: {_quoted(solver.policy)}",
+        f"momentum: {solver.momentum}",
+        f"weight_decay: {solver.weight_decay}",
+        f"max_iter: {solver.max_iter}",
+        "solver_mode: CPU",
+    ]
+    if solver.policy in {"step", "inv"}:
+        lines.append(f"gamma: {solver.gamma}")
+    if solver.policy in {"inv", "poly"}:
+        lines.append(f"power: {solver.power}")
+    if solver.policy == "step":
+        lines.append(f"stepsize: {solver.stepsize}")
+    return "\n".join(lines) + "\n"
+
+
+def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
+    """The blob that holds "data" and each layer's output.
+
+    A ReLU, Dropout or BatchNorm writes over its input where nothing else reads that:
+    no layer that feeds one needs its own output again to go backward, but LRN.
+    """
+    readers: dict[str, list[str]] = {}
+    for layer in network.layers:
+        for name in layer.inputs:
+            readers.setdefault(name, []).append(layer.name)
+    kept = {"data"} | {layer.name for layer in network.layers if isinstance(layer, xl.LRN)}
+    blobs = {"data": "data"}
+    for layer in network.layers:
+        source = layer.inputs[0]
+        left_out = isinstance(layer, xl.Dropout) and dropout == "identity"
+        over = isinstance(layer, _IN_PLACE) and source not in kept and len(readers[source]) == 1
+        blobs[layer.name] = blobs[source] if left_out or over else layer.name
+    return blobs
+
+
+def scale_name(batch_norm: str) -> str:
+    """The Scale layer that holds a BatchNorm's gamma and beta: that of "bn2a" is "scale2a"."""
+    return f"scale{batch_norm[2:]}" if batch_norm.startswith("bn") else f"{batch_norm}/scale"
+
+
+def _layers(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
+    if isinstance(layer, xl.Convolution):
+        fields = [
+            *_specs(layer),
+            _block(
+                "convolution_param",
+                f"num_output: {layer.channels}",
+                f"kernel_size: {layer.kernel}",
+                f"stride: {layer.stride}",
+                f"pad: {layer.pad}",
+                f"group: {layer.groups}",
+                *_fillers(layer),
+            ),
+        ]
+        return [_layer(layer.name, "Convolution", bottoms, top, *fields)]
+    if isinstance(layer, xl.InnerProduct):
+        product = _block("inner_product_param", f"num_output: {layer.channels}", *_fillers(layer))
+        return [_layer(layer.name, "InnerProduct", bottoms, top, *_specs(layer), product)]
+    if isinstance(layer, xl.Pooling):
+        pooling = _block(
+            "pooling_param",
+            f"pool: {'MAX' if layer.method == 'max' else 'AVE'}",
+            f"kernel_size: {layer.kernel}",
+            f"stride: {layer.stride}",
+            f"pad: {layer.pad}",
+        )
+        return [_layer(layer.name, "Pooling", bottoms, top, pooling)]
+    if isinstance(layer, xl.LRN):
+        lrn = _block(
+            "lrn_param",
+            f"norm_region: {'ACROSS_CHANNELS' if layer.region == 'across' else 'WITHIN_CHANNEL'}",
+            f"local_size: {layer.size}",
+            f"alpha: {layer.alpha}",
+            f"beta: {layer.beta}",
+            f"k: {layer.k}",
+        )
+        return [_layer(layer.name, "LRN", bottoms, top, lrn)]
+    if isinstance(layer, xl.Dropout):
+        ratio = _block("dropout_param", f"dropout_ratio: {layer.ratio}")
+        return [_layer(layer.name, "Dropout", bottoms, top, ratio)]
+    if isinstance(layer, xl.BatchNorm):
+        averages = _block(
+            "batch_norm_param",
+            f"moving_average_fraction: {layer.momentum}",
+            f"eps: {layer.eps}",
+        )
+        untrained = [_block("param", "lr_mult: 0", "decay_mult: 0")] * 3
+        scale = _block("scale_param", "bias_term: true")
+        return [
+            _layer(layer.name, "BatchNorm", bottoms, top, *untrained, averages),
+            _layer(scale_name(layer.name), "Scale", [top], top, scale),
+        ]
+    if isinstance(layer, xl.SoftmaxLoss):
+        weight = f"loss_weight: {layer.weight}"
+        return [_layer(layer.name, "SoftmaxWithLoss", [*bottoms, "label"], top, weight)]
+    return [_layer(layer.name, type(layer).__name__, bottoms, top)]  # ReLU, Concat, Eltwise
+
+
+def _specs(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
+    count = 2 if layer.bias else 1
+    return [
+        _block("param", f"lr_mult: {rate}", f"decay_mult: {decay}")
+        for rate, decay in zip(layer.lr_mult[:count], layer.decay_mult)
+    ]
+
+
+def _fillers(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
+    if not layer.bias:
+        return ["bias_term: false", _filler("weight_filler", layer.weight_filler)]
+    return [
+        _filler("weight_filler", layer.weight_filler),
+        _filler("bias_filler", layer.bias_filler),
+    ]
+
+
+def _filler(name: str, filler: xl.Filler) -> str:
+    lines = [f'type: "{filler.type}"']
+    if filler.type == "constant":
+        lines.append(f"value: {filler.value}")
+    if filler.type == "gaussian":
+        lines.append(f"std: {filler.value}")
+    return _block(name, *lines)
+
+
+def _layer(name: str, kind: str, bottoms: list[str], top: str, *fields: str) -> str:
+    return _block(
+        "layer",
+        f"name: {_quoted(name)}",
+        f"type: {_quoted(kind)}",
+        *(f"bottom: {_quoted(bottom)}" for bottom in bottoms),
+        f"top: {_quoted(top)}",
+        *fields,
+    )
+
+
+def _shape(*sizes: int) -> str:
+    return f"shape {{ {' '.join(f'dim: {size}' for size in sizes)} }}"
+
+
+def _block(name: str, *lines: str) -> str:
+    return f"{name} {{\n" + indent("\n".join(lines), "  ") + "\n}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)

@@ -1,0 +1,141 @@
+"""The translation into Caffe: its own solver on prototxt text, through pycaffe, float32.
+
+Rules: translate and nothing else. Caffe keeps a batch norm's running averages as decaying
+sums with their divisor; a divisor at its limit, 1 / (1 - momentum), makes the quotient
+the average that ours is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Tuple
+
+import caffe
+import numpy as np
+
+from xfbench.adapters.caffe import prototxt
+from xfbench.worker import observe
+from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+Batch = Tuple[np.ndarray, np.ndarray]
+
+_BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 1}
+
+
+def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> CaffeTrainer:
+    """A trainer for `network`; kernel "openblas" or "reference" is whichever BLAS was loaded."""
+    if options.precision != "float32":
+        raise Unsupported(f"Caffe's Python interface has float32 only, not {options.precision}")
+    caffe.set_mode_cpu()
+    caffe.set_random_seed(options.seed)
+    return CaffeTrainer(network, solver, options)
+
+
+class CaffeTrainer:
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
+        self.network = network
+        with TemporaryDirectory(prefix="xfbench-caffe-") as folder:
+            net_path, solver_path = Path(folder, "net.prototxt"), Path(folder, "solver.prototxt")
+            net_path.write_text(prototxt.net_parameter(network, 1, options.dropout))
+            solver_path.write_text(prototxt.solver_parameter(solver, str(net_path)))
+            self.solver = caffe.SGDSolver(str(solver_path))
+            self.test_net = caffe.Net(str(net_path), caffe.TEST)
+        self.net = self.solver.net
+        self.test_net.share_with(self.net)
+        self.names = prototxt.blob_names(network, options.dropout)
+        self.fed: dict[Any, Batch] = {}
+        self.blobs: dict[str, Any] = {}
+        self.divisors: dict[str, Any] = {}
+        self.full_divisor: dict[str, float] = {}
+        momenta = {
+            layer.name: layer.momentum
+            for layer in network.layers
+            if isinstance(layer, xl.BatchNorm)
+        }
+        for name in network.parameters:
+            layer_name, _, kind = name.rpartition("/")
+            holder = prototxt.scale_name(layer_name) if kind in {"gamma", "beta"} else layer_name
+            self.blobs[name] = self.net.params[holder][_BLOBS[kind]]
+            if kind in {"mean", "variance"}:
+                self.divisors[name] = self.net.params[layer_name][2]
+                self.full_divisor[name] = 1 / (1 - momenta[layer_name])
+        self.learned = [name for name, p in network.parameters.items() if p.learned]
+
+    def load(self, images: np.ndarray, labels: np.ndarray) -> Batch:
+        return np.ascontiguousarray(images, np.float32), labels.astype(np.float32)
+
+    def step(self, batch: Batch) -> None:
+        self._feed(self.net, batch)
+        self.solver.step(1)
+
+    def wait(self) -> float:
+        return self._total(self.net)
+
+    def loss(self, batch: Batch) -> float:
+        self._test(batch)
+        return self._total(self.test_net)
+
+    def scores(self, batch: Batch) -> np.ndarray:
+        self._test(batch)
+        return _host(self.test_net.blobs[self.names[self.network.scores]].data)
+
+    def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+        self._feed(self.net, batch)
+        self.net.clear_param_diffs()
+        self.net.forward()
+        self.net.backward()
+        return {name: _host(self.blobs[name].diff) for name in self.learned}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {
+            name: _host(
+                blob.data / self.divisors[name].data if name in self.divisors else blob.data
+            )
+            for name, blob in self.blobs.items()
+        }
+
+    def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        for name, blob in self.blobs.items():
+            if name in self.divisors:
+                divisor = self.divisors[name].data
+                divisor[...] = self.full_divisor[name]
+                blob.data[...] = parameters[name] * divisor
+            else:
+                blob.data[...] = parameters[name]
+
+    def observed(self) -> dict[str, Any]:
+        blas = observe.mapped("libblas", "libopenblas")
+        return {
+            "framework_version": caffe.__version__,
+            "layout": "NCHW",
+            "kernel": "openblas" if any("openblas" in name for name in blas) else "reference",
+            "kernel_evidence": [f"mapped {name}" for name in blas],
+        }
+
+    def _test(self, batch: Batch) -> None:
+        self._feed(self.test_net, batch)
+        self.test_net.forward()
+
+    def _feed(self, net: Any, batch: Batch) -> None:
+        """Put `batch` into the net's input blobs, unless it is what they hold."""
+        if self.fed.get(net) is batch:
+            return
+        images, labels = net.blobs["data"], net.blobs["label"]
+        if images.data.shape != batch[0].shape:
+            images.reshape(*batch[0].shape)
+            labels.reshape(*batch[1].shape)
+            net.reshape()
+        images.data[...], labels.data[...] = batch
+        self.fed[net] = batch
+
+    def _total(self, net: Any) -> float:
+        return sum(head.weight * float(net.blobs[head.name].data) for head in self.network.losses)
+
+
+def _host(array: Any) -> np.ndarray:
+    return np.array(array)

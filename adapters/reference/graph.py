@@ -1,0 +1,226 @@
+"""A network's forward pass, backward pass and update, over plain dictionaries of arrays.
+
+Each value has a name: a layer's output its layer's, the images "data", a parameter its
+canonical name. What a layer computes is written in `operators`; what is random or
+remembered from step to step belongs to the caller (`train`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Iterable, Mapping
+
+import numpy as np
+
+from xfbench.adapters.reference import operators, windows
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+Arrays = Dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What a forward pass gave.
+
+    outputs: "data" and every layer's output by name, a loss layer's unweighted, shape ();
+    loss: the total, each head with its weight; averages: the running means and variances
+    as they are after a training step, by parameter name (empty in test mode); labels and
+    masks: as they were given.
+    """
+
+    outputs: Arrays
+    loss: float
+    averages: Arrays
+    labels: np.ndarray
+    masks: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of the total loss: of every learned parameter, and of the outputs asked for."""
+
+    parameters: Arrays
+    outputs: Arrays
+
+
+def forward(
+    network: xl.Network,
+    parameters: Mapping[str, np.ndarray],
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    training: bool,
+    masks: Mapping[str, np.ndarray] | None = None,
+) -> Forward:
+    """Every output for `images` (N, C, H, W), in the parameters' precision, and `labels` (N,).
+
+    In training, batch norm uses the batch's own statistics, and each dropout layer is
+    multiplied by its mask: zeros and 1/(1 - ratio), of its output's shape. One without a
+    mask, and every one in test mode, is the identity. Nothing that is given is changed.
+    Raises ValueError where a layer's geometry has no meaning.
+    """
+    masks = masks if masks is not None and training else {}
+    outputs: Arrays = {"data": images}
+    averages: Arrays = {}
+    loss = 0.0
+    for layer in network.layers:
+        inputs = [outputs[name] for name in layer.inputs]
+        own = _own(network, layer, parameters)
+        if isinstance(layer, xl.SoftmaxLoss):
+            output = operators.softmax_loss(inputs[0], labels)
+            loss += layer.weight * float(output)
+        elif isinstance(layer, xl.BatchNorm):
+            statistics = own["mean"], own["variance"]
+            if training:
+                statistics = operators.batch_statistics(inputs[0])
+                mean, variance = operators.running_averages(
+                    layer, inputs[0], statistics, own["mean"], own["variance"]
+                )
+                averages[f"{layer.name}/mean"] = mean
+                averages[f"{layer.name}/variance"] = variance
+            output = operators.batch_norm(layer, inputs[0], own["gamma"], own["beta"], statistics)
+        elif isinstance(layer, xl.Dropout):
+            output = inputs[0] * masks[layer.name] if layer.name in masks else inputs[0]
+        else:
+            output = _output(layer, inputs, own)
+        outputs[layer.name] = output
+    return Forward(outputs, loss, averages, labels, masks)
+
+
+def backward(
+    network: xl.Network,
+    parameters: Mapping[str, np.ndarray],
+    done: Forward,
+    outputs: Iterable[str] = (),
+) -> Gradients:
+    """Gradients of the total loss after the training-mode pass `done` with these parameters.
+
+    `outputs` names the layers (or "data") whose output's gradient is wanted too. All others
+    are let go as soon as they have been used, and that of the images is not computed. A
+    value that several layers read gets the sum of what they send back.
+    """
+    wanted = set(outputs)
+    flowing = {
+        layer.name: np.full_like(done.outputs[layer.name], layer.weight) for layer in network.losses
+    }
+    of_parameters: Arrays = {}
+    of_outputs: Arrays = {}
+    for layer in reversed(network.layers):
+        dy = flowing.pop(layer.name, None)
+        if dy is None:  # nothing that reaches a loss reads this layer
+            dy = np.zeros_like(done.outputs[layer.name])
+        if layer.name in wanted:
+            of_outputs[layer.name] = dy
+        inputs = [done.outputs[name] for name in layer.inputs]
+        for kind, gradient in _parameter_gradients(layer, inputs[0], dy).items():
+            of_parameters[f"{layer.name}/{kind}"] = gradient
+        if set(layer.inputs) == {"data"} and "data" not in wanted:
+            continue
+        own = _own(network, layer, parameters)
+        for name, gradient in zip(layer.inputs, _input_gradients(layer, inputs, own, dy, done)):
+            flowing[name] = flowing[name] + gradient if name in flowing else gradient
+    if "data" in wanted:
+        of_outputs["data"] = flowing["data"]
+    return Gradients(of_parameters, of_outputs)
+
+
+def update(
+    network: xl.Network,
+    solver: Solver,
+    iteration: int,
+    *,
+    parameters: Arrays,
+    velocities: Arrays,
+    gradients: Mapping[str, np.ndarray],
+) -> None:
+    """Update number `iteration`, counted from 0, of every parameter in `gradients`.
+
+    Changes the arrays in `parameters` and `velocities`, as `workloads.solver` defines it.
+    """
+    rate = solver.learning_rate(iteration)
+    for name, gradient in gradients.items():
+        weight, velocity, how = parameters[name], velocities[name], network.parameters[name]
+        decayed = gradient + weight * (solver.weight_decay * how.decay_mult)
+        velocity *= solver.momentum
+        velocity += decayed * (rate * how.lr_mult)
+        weight -= velocity
+
+
+def _own(network: xl.Network, layer: xl.Layer, parameters: Mapping[str, np.ndarray]) -> Arrays:
+    """The layer's parameters by kind ("weight", "bias" and so on)."""
+    kinds = layer.parameters(network.input_shapes(layer))
+    return {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
+
+
+def _output(layer: xl.Layer, inputs: list[np.ndarray], own: Arrays) -> np.ndarray:
+    x = inputs[0]
+    if isinstance(layer, xl.Convolution):
+        return windows.convolution(layer, x, own["weight"], own.get("bias"))
+    if isinstance(layer, xl.InnerProduct):
+        return operators.inner_product(x, own["weight"], own.get("bias"))
+    if isinstance(layer, xl.Pooling) and layer.method == "max":
+        return windows.max_pooling(layer, x)
+    if isinstance(layer, xl.Pooling):
+        return windows.average_pooling(layer, x)
+    if isinstance(layer, xl.ReLU):
+        return operators.relu(x)
+    if isinstance(layer, xl.LRN):
+        return operators.lrn(layer, x)
+    if isinstance(layer, xl.Concat):
+        return np.concatenate(inputs, axis=1)
+    if isinstance(layer, xl.Eltwise):
+        return sum(inputs[1:], x)
+    raise TypeError(f"{layer.name}: no operator for a {type(layer).__name__}")
+
+
+def _parameter_gradients(layer: xl.Layer, x: np.ndarray, dy: np.ndarray) -> Arrays:
+    """By kind; empty for a layer that learns nothing."""
+    if isinstance(layer, xl.BatchNorm):
+        gamma, beta = operators.batch_norm_parameter_gradients(layer, x, dy)
+        return {"gamma": gamma, "beta": beta}
+    if isinstance(layer, xl.Convolution):
+        weight = windows.convolution_weight_gradient(layer, x, dy)
+    elif isinstance(layer, xl.InnerProduct):
+        weight = operators.inner_product_weight_gradient(x, dy)
+    else:
+        return {}
+    found = {"weight": weight}
+    if layer.bias:
+        found["bias"] = operators.channel_sums(dy)
+    return found
+
+
+def _input_gradients(
+    layer: xl.Layer, inputs: list[np.ndarray], own: Arrays, dy: np.ndarray, done: Forward
+) -> list[np.ndarray]:
+    if isinstance(layer, xl.Concat):
+        ends = np.cumsum([value.shape[1] for value in inputs])[:-1]
+        return np.split(dy, ends, axis=1)
+    if isinstance(layer, xl.Eltwise):
+        return [dy] * len(inputs)
+    return [_input_gradient(layer, inputs[0], own, dy, done)]
+
+
+def _input_gradient(
+    layer: xl.Layer, x: np.ndarray, own: Arrays, dy: np.ndarray, done: Forward
+) -> np.ndarray:
+    if isinstance(layer, xl.Convolution):
+        return windows.convolution_input_gradient(layer, x, own["weight"], dy)
+    if isinstance(layer, xl.InnerProduct):
+        return operators.inner_product_input_gradient(x, own["weight"], dy)
+    if isinstance(layer, xl.Pooling) and layer.method == "max":
+        return windows.max_pooling_gradient(layer, x, done.outputs[layer.name], dy)
+    if isinstance(layer, xl.Pooling):
+        return windows.average_pooling_gradient(layer, x, dy)
+    if isinstance(layer, xl.ReLU):
+        return operators.relu_gradient(done.outputs[layer.name], dy)
+    if isinstance(layer, xl.LRN):
+        return operators.lrn_gradient(layer, x, dy)
+    if isinstance(layer, xl.BatchNorm):
+        return operators.batch_norm_input_gradient(layer, x, own["gamma"], dy)
+    if isinstance(layer, xl.Dropout):
+        return dy * done.masks[layer.name] if layer.name in done.masks else dy
+    if isinstance(layer, xl.SoftmaxLoss):
+        return operators.softmax_loss_gradient(x, done.labels, dy)
+    raise TypeError(f"{layer.name}: no gradient for a {type(layer).__name__}")

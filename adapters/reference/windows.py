@@ -1,0 +1,195 @@
+"""Convolution and pooling, the layers that read their input through windows, as pure functions.
+
+Written to be read. No function keeps or changes anything: a gradient function takes what
+its forward function took, and computes anew what it needs. Images are (N, C, H, W); `dy`
+is the gradient of the loss with respect to the output, `dx` to the input. All arrays come
+in one precision and everything is computed in it. The layers without windows are in
+`operators`.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Union
+
+import numpy as np
+
+from xfbench.workloads import layers as xl
+
+Windowed = Union[xl.Convolution, xl.Pooling]
+
+
+def convolution(
+    layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
+) -> np.ndarray:
+    """Cross-correlation, as one product of matrices per group.
+
+    `weight` is (channels, C / groups, kernel, kernel), `bias` (channels,) or None.
+    """
+    rows = np.matmul(_kernels(layer, weight), _columns(layer, x))
+    y = _from_rows(rows, (len(x), *layer.output_shape([x.shape[1:]])))
+    return y if bias is None else y + bias[:, np.newaxis, np.newaxis]
+
+
+def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    """In the weight's shape."""
+    weight = layer.parameters([x.shape[1:]])["weight"]
+    columns = _columns(layer, x).transpose(0, 2, 1)
+    gradient: np.ndarray = np.matmul(_rows(layer, dy), columns)
+    return gradient.reshape(weight.shape)
+
+
+def convolution_input_gradient(
+    layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, dy: np.ndarray
+) -> np.ndarray:
+    """Every output pixel's share goes back to the pixels that it was made from."""
+    columns = np.matmul(_kernels(layer, weight).transpose(0, 2, 1), _rows(layer, dy))
+    if _is_pointwise(layer):
+        return _from_rows(columns, x.shape)
+    dx = _room(layer, x)
+    shares = columns.reshape(x.shape[1], layer.kernel**2, len(x), *dy.shape[2:])
+    for place, pixels in enumerate(_places(layer, dx, x.shape)):
+        np.add(pixels, shares[:, place].swapaxes(0, 1), out=pixels)
+    return _inner(layer, dx, x.shape)
+
+
+def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
+    """The largest pixel of each window; padding never counts.
+
+    Raises ValueError where a window has no pixel.
+    """
+    _refuse_empty(layer, x.shape)
+    y = np.full_like(x, -np.inf, shape=(len(x), *layer.output_shape([x.shape[1:]])))
+    for pixels in _places(layer, _padded(layer, x, -np.inf), x.shape):
+        np.maximum(y, pixels, out=y)
+    return y
+
+
+def max_pooling_gradient(
+    layer: xl.Pooling, x: np.ndarray, y: np.ndarray, dy: np.ndarray
+) -> np.ndarray:
+    """All of a window's gradient goes to its first maximum, row by row."""
+    dx = _room(layer, x)
+    searching = np.ones(y.shape, bool)
+    sources = _places(layer, _padded(layer, x, -np.inf), x.shape)
+    for pixels, gradient in zip(sources, _places(layer, dx, x.shape)):
+        found = searching & (pixels == y)
+        np.add(gradient, dy * found, out=gradient)
+        searching &= ~found
+    return _inner(layer, dx, x.shape)
+
+
+def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
+    """The sum of each window, padding as zeros."""
+    sums = np.zeros_like(x, shape=(len(x), *layer.output_shape([x.shape[1:]])))
+    for pixels in _places(layer, _padded(layer, x), x.shape):
+        sums += pixels
+    return sums
+
+
+def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
+    """The mean of each window, padding counted.
+
+    Raises ValueError where a window has no pixel.
+    """
+    _refuse_empty(layer, x.shape)
+    y: np.ndarray = window_sums(layer, x) / _window_sizes(layer, x)
+    return y
+
+
+def average_pooling_gradient(layer: xl.Pooling, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    """A window's gradient is shared out equally, the padding taking its part."""
+    dx = _room(layer, x)
+    share = dy / _window_sizes(layer, x)
+    for gradient in _places(layer, dx, x.shape):
+        np.add(gradient, share, out=gradient)
+    return _inner(layer, dx, x.shape)
+
+
+def _is_pointwise(layer: xl.Convolution) -> bool:
+    return layer.kernel == 1 and layer.stride == 1 and layer.pad == 0
+
+
+def _kernels(layer: xl.Convolution, weight: np.ndarray) -> np.ndarray:
+    """The weight as a matrix per group, (groups, channels / groups, C / groups * kernel ** 2)."""
+    return weight.reshape(layer.groups, len(weight) // layer.groups, -1)
+
+
+def _rows(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
+    """A row for each channel, the images one after another, (groups, C / groups, N * H * W)."""
+    return x.swapaxes(0, 1).reshape(layer.groups, x.shape[1] // layer.groups, -1)
+
+
+def _from_rows(rows: np.ndarray, shape: xl.Shape) -> np.ndarray:
+    """The way back to (N, C, H, W): a view, so channels stay outermost in memory."""
+    images, channels, height, width = shape
+    return rows.reshape(channels, images, height, width).swapaxes(0, 1)
+
+
+def _columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
+    """Each window of each image as a column, (groups, C / groups * kernel ** 2, N * windows)."""
+    if _is_pointwise(layer):
+        return _rows(layer, x)
+    images, channels = x.shape[:2]
+    _, height, width = layer.output_shape([x.shape[1:]])
+    columns = np.empty((channels, layer.kernel**2, images, height, width), x.dtype)
+    for place, pixels in enumerate(_places(layer, _padded(layer, x), x.shape)):
+        columns[:, place] = pixels.swapaxes(0, 1)
+    return columns.reshape(layer.groups, -1, images * height * width)
+
+
+def _extent(layer: Windowed, size: int, windows: int) -> int:
+    """One side of the padded input: at least the pixels, and as far as the last window reaches."""
+    return max(layer.pad + size, (windows - 1) * layer.stride + layer.kernel)
+
+
+def _room(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
+    """Room for `x` and so much padding that every window is complete, filled with `value`."""
+    _, height, width = layer.output_shape([x.shape[1:]])
+    sides = _extent(layer, x.shape[2], height), _extent(layer, x.shape[3], width)
+    return np.full_like(x, value, shape=(*x.shape[:2], *sides))
+
+
+def _padded(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
+    """A copy of `x` with padding of `value` around it."""
+    padded = _room(layer, x, value)
+    _inner(layer, padded, x.shape)[...] = x
+    return padded
+
+
+def _inner(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.ndarray:
+    """The part of a padded array that is the input, of `shape`: a view."""
+    _, _, height, width = shape
+    start = layer.pad
+    return padded[:, :, start : start + height, start : start + width]
+
+
+def _places(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> Iterator[np.ndarray]:
+    """For each place in a window, row by row: that pixel of every window.
+
+    Views of shape (N, C, windows down, windows across); `shape` is the input's, unpadded.
+    """
+    _, height, width = layer.output_shape([shape[1:]])
+    for row in range(layer.kernel):
+        for column in range(layer.kernel):
+            rows = slice(row, row + (height - 1) * layer.stride + 1, layer.stride)
+            columns = slice(column, column + (width - 1) * layer.stride + 1, layer.stride)
+            yield padded[:, :, rows, columns]
+
+
+def _refuse_empty(layer: xl.Pooling, shape: xl.Shape) -> None:
+    """Raises ValueError where a window would hold no pixel: it has no maximum, and no divisor."""
+    for size in shape[2:]:
+        last = (layer.output_size(size) - 1) * layer.stride
+        if layer.pad >= layer.kernel or last >= layer.pad + size:
+            raise ValueError(f"{layer.name}: a pooling window lies wholly outside the input")
+
+
+def _window_sizes(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
+    """Pixels of each window, clipped to the padded input, (windows down, windows across)."""
+    down, across = (_side_sizes(layer, size) for size in x.shape[2:])
+    return np.outer(down, across).astype(x.dtype)
+
+
+def _side_sizes(layer: xl.Pooling, size: int) -> np.ndarray:
+    starts = np.arange(layer.output_size(size)) * layer.stride
+    return np.minimum(layer.kernel, size + 2 * layer.pad - starts)

@@ -1,0 +1,305 @@
+"""The translation into TensorFlow: one compiled function per step, channels last.
+
+Rules: translate and nothing else. Padding is a tensor operation, or left to "SAME" where
+that pads exactly as much. LRN is composed, since `tf.nn.lrn` has no float64 and takes a
+power per element; batch norm is composed in float64 only, which the fused one lacks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, List, Tuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+Pads = List[Tuple[int, int]]
+Moved = List[Tuple[Any, Any]]
+
+
+def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
+    """A trainer for `network`; kernel "xla" compiles its functions, "onednn" and "eigen" do not."""
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(options.threads)
+    tf.random.set_seed(options.seed)
+    return TensorFlowTrainer(network, solver, options)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a canonical array is stored: seen as `view`, its axes put in order, then reshaped."""
+
+    canonical: xl.Shape
+    view: xl.Shape
+    axes: xl.Shape
+    stored: xl.Shape
+
+    def store(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(self.view).transpose(self.axes).reshape(self.stored)
+
+    def restore(self, array: np.ndarray) -> np.ndarray:
+        moved = array.reshape([self.view[axis] for axis in self.axes])
+        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes)).reshape(self.canonical))
+
+
+def _layout(layer: xl.Layer, inputs: list[xl.Shape], kind: str, shape: xl.Shape) -> _Layout:
+    """Convolutions are kept as (kh, kw, in, out), inner products as (in, out) over H, W, C."""
+    if kind == "weight" and isinstance(layer, xl.Convolution):
+        out, depth, height, width = shape
+        return _Layout(shape, shape, (2, 3, 1, 0), (height, width, depth, out))
+    if kind == "weight":
+        axes = (2, 3, 1, 0) if len(inputs[0]) == 3 else (1, 0)
+        return _Layout(shape, (shape[0], *inputs[0]), axes, (shape[1], shape[0]))
+    return _Layout(shape, shape, (0,), shape)
+
+
+def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
+    """`x` and the padding argument that together pad height and width by `pads`.
+
+    Explicit padding as an argument keeps oneDNN from running, and XLA has none in pooling.
+    """
+    if not any(map(any, pads)):
+        return x, "VALID"
+    totals = [max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in x.shape[1:3]]
+    if pads == [(total // 2, total - total // 2) for total in totals]:
+        return x, "SAME"
+    return tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=fill), "VALID"
+
+
+def _convolution(layer: xl.Convolution, x: Any, weight: Any) -> Any:
+    x, padding = _padded(x, layer.kernel, layer.stride, [(layer.pad, layer.pad)] * 2)
+    if layer.groups == 1:
+        return tf.nn.conv2d(x, weight, layer.stride, padding)
+    # A grouped convolution has no gradient on the CPU.
+    parts = zip(tf.split(x, layer.groups, axis=3), tf.split(weight, layer.groups, axis=3))
+    return tf.concat([tf.nn.conv2d(*part, layer.stride, padding) for part in parts], axis=3)
+
+
+def _pooling(layer: xl.Pooling, x: Any) -> Any:
+    kernel, stride, pad = layer.kernel, layer.stride, layer.pad
+    reached = [(layer.output_size(size) - 1) * stride + kernel - pad for size in x.shape[1:3]]
+    if layer.method == "max":
+        pads = [(pad, max(end - size, 0)) for end, size in zip(reached, x.shape[1:3])]
+        x, padding = _padded(x, kernel, stride, pads, -np.inf)
+        return tf.nn.max_pool2d(x, kernel, stride, padding)
+    if pad:
+        x = tf.pad(x, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
+    sizes = x.shape[1:3]
+    pads = [(0, max(end + pad - size, 0)) for end, size in zip(reached, sizes)]
+    x, padding = _padded(x, kernel, stride, pads)
+    mean = tf.nn.avg_pool2d(x, kernel, stride, padding)
+    if padding == "SAME" or not any(map(any, pads)):
+        return mean
+    # The zeros beyond the padding were counted: divide by the clipped window instead.
+    starts = [np.arange(count) * stride for count in mean.shape[1:3]]
+    inside = [np.minimum(kernel, size - start) for start, size in zip(starts, sizes)]
+    share = kernel * kernel / np.outer(*inside)
+    return mean * tf.constant(share[:, :, np.newaxis], x.dtype)
+
+
+def _lrn(layer: xl.LRN, x: Any) -> Any:
+    size, half = layer.size, layer.size // 2
+    if layer.region == "across":
+        channel = np.arange(x.shape[3])
+        near = abs(channel[:, np.newaxis] - channel) <= half
+        band = tf.constant(near[np.newaxis, np.newaxis], x.dtype)
+        squares = tf.nn.conv2d(x * x, band, 1, "VALID") / size
+    else:
+        padded = tf.pad(x * x, [(0, 0), (half, half), (half, half), (0, 0)])
+        squares = tf.nn.avg_pool2d(padded, size, 1, "VALID")
+    scale = layer.k + layer.alpha * squares
+    if layer.beta == 0.75:  # two roots take a fraction of a power's time
+        return x * tf.math.rsqrt(scale * tf.sqrt(scale))
+    return x * tf.pow(scale, -layer.beta)
+
+
+def _batch_norm(layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: bool) -> Any:
+    """The normalised `x`, and the new running averages (none in test mode)."""
+    gamma, beta, mean, variance = (parts[kind] for kind in ("gamma", "beta", "mean", "variance"))
+    if x.dtype == tf.float32:
+        # Not `tf.compat.v1.nn.fused_batch_norm`: it raises eps to 1.001e-5.
+        y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=gamma,
+            offset=beta,
+            mean=mean,
+            variance=variance,
+            epsilon=layer.eps,
+            exponential_avg_factor=1 - layer.momentum,
+            is_training=training,
+        )
+        return y, [(mean, new_mean), (variance, new_variance)] if training else []
+    if not training:
+        return tf.nn.batch_normalization(x, mean, variance, beta, gamma, layer.eps), []
+    batch_mean, batch_variance = tf.nn.moments(x, [0, 1, 2])
+    y = tf.nn.batch_normalization(x, batch_mean, batch_variance, beta, gamma, layer.eps)
+    count = prod(x.shape[:3])
+    unbiased = batch_variance * (count / (count - 1))
+    return y, [
+        (old, layer.momentum * old + (1 - layer.momentum) * new)
+        for old, new in ((mean, batch_mean), (variance, unbiased))
+    ]
+
+
+def _output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: bool) -> Any:
+    """What every layer but BatchNorm and SoftmaxLoss makes of its inputs."""
+    x = inputs[0]
+    if isinstance(layer, xl.Convolution):
+        y = _convolution(layer, x, parts["weight"])
+        return tf.nn.bias_add(y, parts["bias"]) if layer.bias else y
+    if isinstance(layer, xl.InnerProduct):
+        y = tf.matmul(tf.reshape(x, (x.shape[0], -1)), parts["weight"])
+        return tf.nn.bias_add(y, parts["bias"]) if layer.bias else y
+    if isinstance(layer, xl.Pooling):
+        return _pooling(layer, x)
+    if isinstance(layer, xl.ReLU):
+        return tf.nn.relu(x)
+    if isinstance(layer, xl.LRN):
+        return _lrn(layer, x)
+    if isinstance(layer, xl.Dropout):
+        return tf.nn.dropout(x, layer.ratio) if dropout else x
+    if isinstance(layer, xl.Concat):
+        return tf.concat(inputs, axis=-1)
+    if isinstance(layer, xl.Eltwise):
+        return tf.add_n(inputs)
+    raise TypeError(f"no translation of {type(layer).__name__}")
+
+
+class TensorFlowTrainer:
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
+        self.network, self.solver, self.options = network, solver, options
+        self.dtype = tf.as_dtype(options.precision)
+        self.layouts = {
+            f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
+            for layer in network.layers
+            for inputs in [network.input_shapes(layer)]
+            for kind, parameter in layer.parameters(inputs).items()
+        }
+        self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
+        self.learned = [name for name, p in network.parameters.items() if p.learned]
+        self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
+        compiled = partial(tf.function, autograph=False, jit_compile=options.kernel == "xla")
+        self._train = compiled(self._train_step)
+        self._test = compiled(self._test_step)
+        self._differentiate = compiled(self._backward)
+        self.iteration = 0
+        self.last_loss = tf.zeros(())
+        self.operations: Counter[str] = Counter()
+
+    def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
+        channels_last = tf.transpose(tf.convert_to_tensor(images), (0, 2, 3, 1))
+        return tf.cast(channels_last, self.dtype), tf.convert_to_tensor(labels)
+
+    def step(self, batch: tuple[Any, Any]) -> None:
+        rate = tf.constant(self.solver.learning_rate(self.iteration), self.dtype)
+        if self.iteration == 0:
+            context.context().enable_graph_collection()
+        self.last_loss = self._train(*batch, rate)
+        if self.iteration == 0:
+            metadata = context.context().export_run_metadata()
+            context.context().disable_graph_collection()
+            graphs = metadata.partition_graphs
+            self.operations = Counter(node.op for graph in graphs for node in graph.node)
+        self.iteration += 1
+
+    def wait(self) -> float:
+        return float(self.last_loss)
+
+    def loss(self, batch: tuple[Any, Any]) -> float:
+        return float(self._test(*batch)[0])
+
+    def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
+        scores: np.ndarray = self._test(*batch)[1].numpy()
+        return scores
+
+    def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        _, gradients = self._differentiate(*batch)
+        return {name: self.layouts[name].restore(g.numpy()) for name, g in gradients.items()}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {
+            name: self.layouts[name].restore(variable.numpy())
+            for name, variable in self.variables.items()
+        }
+
+    def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        for name, variable in self.variables.items():
+            variable.assign(self.layouts[name].store(parameters[name]))
+
+    def observed(self) -> dict[str, Any]:
+        rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
+        if self.iteration == 0:
+            kernel, evidence = self.options.kernel, "no step has run yet"
+        elif not self.operations:
+            kernel, evidence = "xla", "no operation of the step was run by TensorFlow's executor"
+        elif rewritten:
+            shown = ", ".join(f"{op} ×{n}" for op, n in rewritten.items())
+            kernel, evidence = "onednn", f"the step that ran had {shown}"
+        else:
+            kernel, evidence = "eigen", "the step that ran had no operation of oneDNN's"
+        return {
+            "framework_version": tf.__version__,
+            "layout": "NHWC",
+            "kernel": kernel,
+            "kernel_evidence": [evidence],
+        }
+
+    def _zeros(self, layout: _Layout) -> Any:
+        return tf.Variable(tf.zeros(layout.stored, self.dtype))
+
+    def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, Moved]:
+        """The weighted loss, the main head's scores, and which running averages become what."""
+        values: dict[str, Any] = {"data": images}
+        losses: list[Any] = []
+        moved: Moved = []
+        dropout = training and self.options.dropout == "random"
+        for layer in self.network.layers:
+            inputs = [values[name] for name in layer.inputs]
+            kinds = layer.parameters(self.network.input_shapes(layer))
+            parts = {kind: self.variables[f"{layer.name}/{kind}"] for kind in kinds}
+            if isinstance(layer, xl.SoftmaxLoss):
+                each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs[0])
+                losses.append(layer.weight * tf.reduce_mean(each))
+            elif isinstance(layer, xl.BatchNorm):
+                values[layer.name], averages = _batch_norm(layer, inputs[0], parts, training)
+                moved += averages
+            else:
+                values[layer.name] = _output(layer, inputs, parts, dropout)
+        return tf.add_n(losses), values[self.network.scores], moved
+
+    def _backward(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+        learned = {name: self.variables[name] for name in self.learned}
+        with tf.GradientTape() as tape:
+            loss, _, moved = self._forward(images, labels, training=True)
+        gradients = tape.gradient(loss, learned)
+        for average, value in moved:
+            average.assign(value)
+        return loss, gradients
+
+    def _train_step(self, images: Any, labels: Any, rate: Any) -> Any:
+        loss, gradients = self._backward(images, labels)
+        for name, gradient in gradients.items():
+            parameter, variable = self.network.parameters[name], self.variables[name]
+            decay = self.solver.weight_decay * parameter.decay_mult
+            tf.raw_ops.ResourceApplyKerasMomentum(
+                var=variable.handle,
+                accum=self.velocities[name].handle,
+                lr=rate * parameter.lr_mult,
+                grad=gradient + decay * variable if decay else gradient,
+                momentum=tf.constant(self.solver.momentum, self.dtype),
+            )
+        return loss
+
+    def _test_step(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        loss, scores, _ = self._forward(images, labels, training=False)
+        return loss, scores

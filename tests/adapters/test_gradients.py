@@ -1,0 +1,108 @@
+"""The same network everywhere: loss and every gradient agree with the reference.
+
+How sharp that can be in float32 is not a matter of taste: ten times the distance between
+the reference in float32 and in float64 is what rounding does to that very tensor.
+"""
+
+import pytest
+
+from tests.adapters.conftest import distance
+from xfbench import adapter
+from xfbench.workloads import workloads
+
+FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
+# What takes minutes and shows nothing that the other rows do not: `make test-all` runs it too.
+LONG_IN_FLOAT32 = {"resnet101"}
+LONG_IN_FLOAT64 = {"caffenet", "googlenet", "resnet50", "resnet101"}
+
+
+def rows(long):
+    """Every workload, the `long` ones marked."""
+    return [
+        pytest.param(name, marks=[pytest.mark.long] if name in long else [])
+        for name in sorted(workloads())
+    ]
+
+
+def wrong(trace, framework, workload, precision):
+    """Every loss and gradient that differs by more than it may: name, error, what is allowed."""
+    truth = trace("reference", workload, "float64", keep=KEPT)
+    rounded = trace("reference", workload, "float32", keep=KEPT)
+    found = trace(framework, workload, precision, keep=KEPT)
+    names = [name for name in truth if name == "loss" or name.startswith("gradient/")]
+    learned = [p for p in workloads()[workload].network.parameters.values() if p.learned]
+    assert len(names) == 1 + len(learned)
+    defects = []
+    for name in names:
+        allowed = 1e-8
+        if precision == "float32":
+            allowed = 1e-4 + 10 * distance(rounded[name], truth[name])
+        error = distance(found[name], truth[name])
+        if not error <= allowed:
+            defects.append((name, f"{error:.1e}", f"allowed {allowed:.1e}"))
+    return defects
+
+
+@pytest.mark.parametrize("workload", rows(LONG_IN_FLOAT32))
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_loss_and_gradients_in_float32_are_the_references(trace, framework, workload):
+    assert wrong(trace, framework, workload, "float32") == []
+
+
+@pytest.mark.parametrize("workload", rows(LONG_IN_FLOAT64))
+@pytest.mark.parametrize(
+    "framework", [name for name in FRAMEWORKS if "float64" in adapter.load(name).precisions]
+)
+def test_loss_and_gradients_in_float64_are_the_references_to_1e_8(trace, framework, workload):
+    assert wrong(trace, framework, workload, "float64") == []
+
+
+@pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])
+def test_two_traces_on_one_thread_are_equal_to_the_bit(trace, framework):
+    first = trace(framework, "convnet", threads=1, steps=5)
+    second = trace(framework, "convnet", threads=1, steps=5, again=1)
+    assert set(first) == set(second)
+    for name in first:
+        assert first[name].tobytes() == second[name].tobytes(), name
+
+
+@pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])
+def test_a_trace_has_all_arrays_and_starts_from_the_canonical_weights(trace, framework):
+    from xfbench.workloads.initial import initial_parameters
+
+    network = workloads()["lenet"].network
+    found = trace(framework, "lenet")
+    initial = initial_parameters(network, 0)
+    assert set(found) == {
+        "input/data",
+        "input/label",
+        "loss",
+        *(f"{part}/{name}" for part in ("initial", "gradient", "final") for name in initial),
+    }
+    for name, value in initial.items():
+        assert found[f"initial/{name}"].tobytes() == value.tobytes()
+    assert found["input/data"].shape == (2, 1, 28, 28)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_weights_after_updates_with_a_changing_rate_are_the_references(trace, framework):
+    """LeNet's rate falls with every update, so a velocity kept in another convention shows."""
+    truth = trace("reference", "lenet", "float64", steps=5)
+    rounded = trace("reference", "lenet", "float32", steps=5)
+    found = trace(framework, "lenet", steps=5)
+    for name in truth:
+        if name.startswith("final/") or name == "loss":
+            allowed = 1e-6 + 10 * distance(rounded[name], truth[name])
+            assert distance(found[name], truth[name]) <= allowed, name
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_running_averages_are_the_references(trace, framework):
+    """Of the first batch norm, which no rounding of earlier layers disturbs, after two updates."""
+    truth = trace("reference", "resnet50", "float64")
+    found = trace(framework, "resnet50")
+    for kind in ("mean", "variance"):
+        name = f"final/bn_conv1/{kind}"
+        assert distance(found[name], truth[name]) < 1e-5
+        assert distance(truth[f"initial/bn_conv1/{kind}"], truth[name]) > 1e-3

@@ -1,0 +1,83 @@
+"""Real training, in every framework, through the whole way from request to record."""
+
+import subprocess
+
+import pytest
+
+from xfbench import adapter, environment, experiment, runner
+from xfbench.adapters.caffe import prototxt
+from xfbench.store import Store
+from xfbench.workloads import workloads
+
+FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+KERNELS = [(name, kernel) for name in FRAMEWORKS for kernel in adapter.load(name).kernels]
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A function that does one launch of these settings and returns its record."""
+
+    def do(framework, **settings):
+        session = runner.Session(Store(tmp_path / "results"))
+        session.prepare([framework], {}, print)
+        matrix = experiment.matrix(framework=[framework], launches=1, **settings)
+        [record] = runner.run(runner.plan(experiment.cells([matrix])), session)
+        assert record.status == "ok", record.reason
+        return record
+
+    return do
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_lenet_learns_the_digits(train, framework):
+    record = train(framework, workload=["lenet"], epochs=8)
+    assert len(record.learning) == 8
+    assert record.learning[-1].test_accuracy >= 0.97
+    assert record.learning[-1].train_loss < record.learning[0].train_loss / 5
+    assert record.measurement.images == (8 * (1437 // 64) - 4) * 64
+
+
+@pytest.mark.parametrize(("framework", "kernel"), KERNELS)
+def test_the_kernel_asked_for_is_the_one_observed_with_evidence(train, framework, kernel):
+    record = train(framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2)
+    assert record.observed.kernel == kernel
+    assert record.observed.kernel_evidence
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_one_thread_asked_for_is_one_thread_observed(train, framework):
+    record = train(framework, workload=["convnet"], threads=[1], batch_size=[50], steps=10)
+    assert record.observed.threads == 1
+
+
+@pytest.mark.parametrize("workload", sorted(workloads()))
+def test_an_exported_prototxt_trains_in_real_caffe_on_its_own(workload, tmp_path):
+    described = adapter.load("caffe")
+    found = environment.ensure(described)
+    net, solver = tmp_path / "net.prototxt", tmp_path / "solver.prototxt"
+    net.write_text(prototxt.train_val(workloads()[workload], 1))
+    solver.write_text(prototxt.solver(workloads()[workload], str(net)))
+    script = (
+        "import caffe, sys\n"
+        "net = caffe.SGDSolver(sys.argv[1]).net\n"
+        "print(sum(b.data.size for n, p in net.params.items() for b in p))\n"
+    )
+    shown = subprocess.run(
+        [found.interpreter, "-c", script, solver],
+        env=found.variables(described, "openblas", 1),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    parameters = workloads()[workload].network.parameters.values()
+    averages = [p for p in parameters if not p.learned]
+    # Caffe's batch norm has one divisor beside each mean and variance.
+    expected = sum(_size(p.shape) for p in parameters) + len(averages) // 2
+    assert int(shown.stdout.split()[-1]) == expected
+
+
+def _size(shape):
+    count = 1
+    for side in shape:
+        count *= side
+    return count

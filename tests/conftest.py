@@ -1,0 +1,91 @@
+"""What tests share: records to work on, and adapters that stand in a folder of the test's own."""
+
+import textwrap
+
+import pytest
+
+from xfbench import digest
+from xfbench.facts import facts
+from xfbench.record import Measurement, Observed, Record
+from xfbench.request import Cell
+from xfbench.workloads import workloads
+
+
+@pytest.fixture
+def cell():
+    """A function that makes a cell; every field can be given."""
+
+    def make(**fields):
+        chosen = {
+            "framework": "reference",
+            "environment": "own",
+            "workload": "lenet",
+            "kernel": "numpy",
+            "threads": 1,
+            "global_batch_size": 4,
+            "batch_size_per_rank": 4,
+            "data": "synthetic",
+            "steps": 3,
+            "warmup": 1,
+        }
+        return Cell(**{**chosen, **fields})
+
+    return make
+
+
+@pytest.fixture
+def record(cell):
+    """A function that makes an "ok" record of a launch with the given step times, in seconds."""
+
+    def make(steps=(0.1, 0.1, 0.1), launch=1, fields=None, **request):
+        asked = cell(**request).request(launch)
+        measured = Measurement(
+            build_seconds=1.0,
+            first_step_seconds=0.5,
+            warmup_seconds=(),
+            step_seconds=steps,
+            wall_seconds=0.5 + sum(steps),
+            images=len(steps) * asked.global_batch_size,
+            peak_rss_bytes=10**8,
+            losses=(2.3,) * (1 + len(steps)),
+        )
+        observed = Observed(
+            framework_version="1.0",
+            threads=asked.threads,
+            affinity=(0,),
+            kernel=asked.kernel,
+            kernel_evidence=(),
+            libraries=(),
+            layout="NCHW",
+        )
+        made = {
+            "status": "ok",
+            "cell": digest.of_json(asked.cell_fields()),
+            "request": asked,
+            "workload": facts(workloads()[asked.workload]),
+            "measurement": measured,
+            "observed": observed,
+        }
+        return Record.make(**{**made, **(fields or {})})
+
+    return make
+
+
+@pytest.fixture
+def own_adapter(tmp_path, monkeypatch):
+    """A function that puts an adapter with this `train.py` beside the built-in ones."""
+
+    def make(name, train, **extra):
+        folder = tmp_path / "adapters" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("")
+        (folder / "train.py").write_text(textwrap.dedent(train))
+        lines = "".join(f"{key} = {value}\n" for key, value in extra.items())
+        (folder / "adapter.toml").write_text(
+            f'name = "{name}"\ntitle = "{name}"\nmodule = "numpy"\ndevices = ["cpu"]\n'
+            'precisions = ["float32"]\nstrategies = ["none"]\ndefault_kernel = "plain"\n'
+            f'{lines}[environment]\nkind = "own"\n[kernels.plain]\ntitle = "plain"\n'
+        )
+        monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
+
+    return make

@@ -1,0 +1,85 @@
+"""Experiments: every slip is told before anything is started, with the near name."""
+
+import pytest
+
+from xfbench import experiment
+from xfbench.errors import UsageError
+
+
+def cells_of(**settings):
+    chosen = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return experiment.cells([experiment.matrix(**chosen)])
+
+
+def test_lists_make_a_matrix():
+    cells = cells_of(framework=["torch", "mxnet"], workload=["lenet", "convnet"], threads=[1, 2])
+    assert len(cells) == 8
+    assert all(launches == 3 for _, launches in cells)
+    assert len({cell for cell, _ in cells}) == 8
+
+
+def test_what_is_not_given_is_the_workloads_own():
+    [(lenet, _)] = cells_of(epochs=2)
+    [(alexnet, _)] = cells_of(workload=["alexnet"])
+    assert (lenet.data, lenet.global_batch_size, lenet.steps, lenet.epochs) == (
+        "digits",
+        64,
+        None,
+        2,
+    )
+    assert (alexnet.data, alexnet.global_batch_size, alexnet.steps) == ("synthetic", 256, 20)
+    assert lenet.kernel == "onednn"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"framework": ["torhc"]}, "unknown framework 'torhc': did you mean torch?"),
+        ({"workload": ["alexnett"]}, "unknown workload 'alexnett': did you mean alexnet?"),
+        ({"kernel": ["onedn"]}, "unknown kernel 'onedn': did you mean onednn?"),
+        ({"device": ["gpu"]}, "unknown device 'gpu'"),
+        ({"precision": ["float23"]}, "unknown precision 'float23': did you mean float32?"),
+        ({"data": "digit"}, "unknown data set 'digit': did you mean digits?"),
+        ({"threads": [0]}, "threads"),
+        ({"launches": 0}, "launches"),
+        ({"epochs": 3, "data": "synthetic"}, "synthetic input has no epochs"),
+        ({"epochs": 3, "steps": 3}, "exactly one of steps and epochs"),
+        ({"framework": []}, "no framework was given"),
+        ({"threads": list(range(1, 1000)), "batch_size": list(range(1, 1000))}, "too many"),
+        ({"wramup": 2}, "unknown setting 'wramup': did you mean warmup?"),
+    ],
+)
+def test_a_slip_is_told_in_one_line(settings, words):
+    with pytest.raises(UsageError) as caught:
+        cells_of(**settings)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_built_in_experiment_loads_and_names_what_exists():
+    for name in experiment.names():
+        assert experiment.cells(experiment.load(name).matrix)
+
+
+def test_the_quick_experiment_is_four_frameworks_on_two_networks_three_times():
+    cells = experiment.cells(experiment.load("quick").matrix)
+    assert sum(launches for _, launches in cells) == 24
+
+
+def test_a_file_with_an_unknown_key_is_refused_with_file_and_place(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "m"\ntitle = "t"\nquestion = "q"\n[[matrix]]\nframwork = ["torch"]\n'
+        'framework = ["torch"]\nworkload = ["lenet"]\n'
+    )
+    with pytest.raises(
+        UsageError, match=r"mine\.toml: matrix\.0\.framwork.*did you mean framework"
+    ):
+        experiment.load(str(file))
+
+
+def test_a_file_that_is_no_toml_is_refused_with_file_and_line(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("name = \n")
+    with pytest.raises(UsageError, match=r"mine\.toml: .*line 1"):
+        experiment.load(str(file))

@@ -1,0 +1,124 @@
+"""Tables: what stands together, what is ranked, and figures that say no more than they know."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from xfbench import tables
+from xfbench.leaderboard import NO_CERTIFICATE
+from xfbench.leaderboard import tables as leaderboards
+from xfbench.statistics import Interval, geometric_interval, launch_throughput
+
+
+def test_a_launch_counts_once_by_its_median_step(record):
+    assert launch_throughput(record(steps=(0.1, 0.2, 9.0))) == pytest.approx(4 / 0.2)
+
+
+def test_the_interval_is_students_t_on_the_logarithm():
+    found = geometric_interval([90.0, 100.0, 110.0])
+    # By hand: logs' mean 4.60182, standard error 0.05799, t(0.975, 2) 4.30265.
+    assert found.value == pytest.approx(99.666, rel=1e-4)
+    assert (found.low, found.high) == pytest.approx((77.65, 127.9), rel=1e-3)
+    assert found.label == "indicative"
+
+
+def test_one_launch_has_no_interval_and_is_called_smoke():
+    found = geometric_interval([100.0])
+    assert (found.low, found.high, found.label) == (None, None, "smoke")
+
+
+def test_like_stands_with_like(record):
+    made = [
+        record(framework="reference", kernel="numpy"),
+        record(framework="reference", kernel="numpy", global_batch_size=8, batch_size_per_rank=8),
+        record(workload="convnet"),
+    ]
+    assert [table.title for table in leaderboards(made)] == [
+        "convnet · synthetic · float32 · cpu · batch 4 · unknown machine",
+        "lenet · synthetic · float32 · cpu · batch 4 · unknown machine",
+        "lenet · synthetic · float32 · cpu · batch 8 · unknown machine",
+    ]
+
+
+def test_launches_of_a_cell_make_one_row_and_the_best_is_one(record):
+    made = [record(steps=(0.1,), launch=n) for n in (1, 2, 3)]
+    made += [record(steps=(0.2,), launch=n, threads=2) for n in (1, 2, 3)]
+    [table] = leaderboards(made)
+    assert [row.relative_to_best for row in table.unranked] == pytest.approx([1.0, 0.5])
+    assert [row.images_per_second.launches for row in table.unranked] == [3, 3]
+
+
+def test_without_a_certificate_nothing_is_ranked_and_the_table_says_why(record):
+    [table] = leaderboards([record()])
+    assert not table.rows
+    assert table.unranked[0].reason == NO_CERTIFICATE
+    assert NO_CERTIFICATE in tables.text([table])
+
+
+def test_with_a_certificate_a_row_is_ranked(record):
+    [table] = leaderboards([record(fields={"certificate": "sha256:" + "a" * 64})])
+    assert len(table.rows) == 1 and not table.unranked
+
+
+def test_what_did_not_run_is_shown_with_its_reason(record):
+    bad = record(fields={"status": "unavailable", "reason": "no apt", "measurement": None})
+    [table] = leaderboards([bad])
+    assert table.unranked[0].images_per_second is None
+    assert table.unranked[0].reason == "unavailable: no apt"
+
+
+def test_an_invalid_launch_is_not_averaged_in(record):
+    good = [record(steps=(0.1,), launch=n) for n in (1, 2)]
+    bad = record(steps=(9.0,), launch=3, fields={"status": "invalid", "reason": "swap"})
+    [table] = leaderboards([*good, bad])
+    [row] = table.unranked
+    assert row.images_per_second.value == pytest.approx(40)
+    assert row.reason == "1 of 3 launches invalid: swap"
+
+
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [
+        (Interval(9999.4, 9900.6, 10098.2, 5), "9 999 ± 99"),
+        (Interval(8888.0, 8718.0, 9058.0, 5), "8 890 ± 170"),
+        (Interval(12.345, 12.302, 12.388, 5), "12.345 ± 0.043"),
+        (Interval(2.0, 1.0, 4.0, 2), "2.0 (1.0–4.0)"),
+        (Interval(1234.5, None, None, 1), "1 230"),
+        (None, "–"),
+    ],
+)
+def test_figures_have_the_digits_their_interval_supports(interval, shown):
+    assert tables.speed(interval) == shown
+
+
+@pytest.mark.parametrize("name", tables.FORMATS)
+def test_every_format_has_the_figure(name, record):
+    shown = tables.FORMATS[name](leaderboards([record(steps=(0.1,))]))
+    assert "40" in shown and "reference" in shown
+
+
+def test_json_has_the_fixed_names(record):
+    document = json.loads(tables.as_json(leaderboards([record()])))
+    [table] = document["tables"]
+    assert {"workload", "device", "precision", "scaling", "rows", "unranked"} <= set(table)
+    fixed = (
+        "framework framework_version kernel threads ranks nodes batch_size_per_rank "
+        "global_batch_size images_per_second share_of_peak relative_to_best certificate cell source"
+    )
+    assert set(fixed.split()) <= set(table["unranked"][0])
+    assert set(table["unranked"][0]["images_per_second"]) == {
+        "value",
+        "low",
+        "high",
+        "launches",
+        "label",
+    }
+
+
+def test_a_formula_in_a_record_does_not_run_in_a_spreadsheet(record):
+    bad = record(fields={"status": "failed", "reason": "x", "measurement": None})
+    [table] = leaderboards([bad.model_copy(update={"source": "=cmd|' /C calc'!A0"})])
+    [row] = csv.DictReader(io.StringIO(tables.as_csv([table])))
+    assert row["source"].startswith("'=")

@@ -1,0 +1,253 @@
+"""Launches: what happens when a worker does what it should not, in a real process each time."""
+
+import json
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from xfbench import runner
+from xfbench.store import Store
+
+# A trainer that does as it is told, so that each test shows only where it misbehaves.
+TRAINER = """
+import numpy as np
+
+class Trainer:
+    def load(self, images, labels): return images
+    def step(self, batch): sum(range(20000))
+    def wait(self): return 1.0
+    def loss(self, batch): return 1.0
+    def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
+    def gradients(self, batch): return {}
+    def parameters(self): return {}
+    def assign(self, parameters): pass
+    def observed(self):
+        return {
+            "framework_version": "1", "layout": "NCHW", "kernel": "plain", "kernel_evidence": []
+        }
+
+def build(network, solver, options, group):
+    return Trainer()
+"""
+
+
+@pytest.fixture
+def launch(own_adapter, cell, tmp_path):
+    """A function that does one launch with this `train.py`: its record and run folder."""
+
+    def do(train, time_limit=60.0, **request):
+        own_adapter("odd", train)
+        store = Store(tmp_path / "results")
+        session = runner.Session(store, time_limit=time_limit)
+        session.prepare(["odd"], {}, print)
+        asked = cell(framework="odd", kernel="plain", **request).request(1)
+        [record] = runner.run([asked], session)
+        assert list(store.records()) == [record]
+        return record, store.run_folder(record)
+
+    return do
+
+
+def test_a_launch_leaves_a_record_and_all_that_went_into_it(launch):
+    record, folder = launch(TRAINER)
+    assert record.status == "ok" and record.reason is None
+    assert len(record.measurement.step_seconds) == 3
+    assert record.measurement.images == 12
+    names = {path.name for path in folder.iterdir()}
+    assert names == set(
+        "request.json command.json command.sh worker.pyz stdout stderr reply.json".split()
+    )
+
+
+def test_a_run_folder_can_be_run_again_by_hand(launch):
+    record, folder = launch(TRAINER)
+    subprocess.run([folder / "command.sh"], check=True, timeout=60)
+    again = json.loads((folder / "reply-again.json").read_text())
+    assert again["status"] == "ok"
+    assert again["job"] == json.loads((folder / "reply.json").read_text())["job"]
+
+
+def test_garbage_on_standard_output_is_kept_and_harms_nothing(launch):
+    record, folder = launch(TRAINER + '\nprint(\'{"status": "failed"\' * 1000)\n')
+    assert record.status == "ok"
+    assert (folder / "stdout").stat().st_size > 15_000
+
+
+def test_an_exception_is_failed_with_its_words(launch):
+    record, folder = launch(TRAINER + "\nraise RuntimeError('no such operator')\n")
+    assert record.status == "failed"
+    assert record.reason == "RuntimeError: no such operator"
+    assert "Traceback" in json.loads((folder / "reply.json").read_text())["traceback"]
+
+
+def test_what_a_framework_cannot_do_is_unsupported_with_its_reason(launch):
+    record, _ = launch(
+        TRAINER
+        + """
+from xfbench.worker.protocol import Unsupported
+def build(network, solver, options, group):
+    raise Unsupported("no pooling of size 3 here")
+"""
+    )
+    assert (record.status, record.reason) == ("unsupported", "no pooling of size 3 here")
+
+
+@pytest.mark.parametrize(
+    ("death", "words"),
+    [
+        ("import os; os._exit(7)", "exit status 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL"),
+    ],
+)
+def test_a_worker_that_dies_is_crashed_with_how_and_its_last_words(launch, death, words):
+    record, folder = launch(
+        f"{TRAINER}\nimport sys\nprint('last words', file=sys.stderr, flush=True)\n{death}\n"
+    )
+    assert record.status == "crashed"
+    assert words in record.reason and "last words" in record.reason
+    assert (folder / "stderr").read_text().startswith("last words")
+
+
+HANG = """
+import subprocess, sys, time
+subprocess.Popen(["sleep", "1234.5"], start_new_session=True)
+subprocess.Popen(["sleep", "1234.5"])
+time.sleep(1000)
+"""
+
+
+def test_a_worker_that_hangs_is_ended_at_the_limit_with_all_its_descendants(launch):
+    begun = time.monotonic()
+    record, _ = launch(TRAINER + HANG, time_limit=4)
+    assert record.status == "timed_out"
+    assert "--time-limit" in record.reason
+    assert time.monotonic() - begun < 60
+    assert not _running("1234.5")
+
+
+def test_what_a_worker_left_behind_is_ended_though_it_replied(launch):
+    record, _ = launch(
+        TRAINER
+        + """
+import subprocess
+subprocess.Popen(["sleep", "4321.5"], start_new_session=True)
+"""
+    )
+    assert record.status == "ok"
+    assert not _running("4321.5")
+
+
+def _running(argument):
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        if argument in (process.info["cmdline"] or ()) and process.info["status"] != "zombie":
+            found.append(process)
+    return found
+
+
+# The worker's own last act is replaced from within: what is on disk is what counts.
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"schema": "xfbench.reply/1", "status": "o', "not whole"),
+        ("", "not whole"),
+        ("[]", "not whole"),
+        ('{"job": "sha256:00", "status": "ok"}', "another request"),
+    ],
+)
+def test_half_a_reply_or_a_foreign_one_is_crashed(launch, content, words):
+    record, folder = launch(
+        f"{TRAINER}\nimport os\nopen('reply.json', 'w').write({content!r})\nos._exit(0)\n"
+    )
+    assert record.status == "crashed"
+    assert words in record.reason
+    assert (folder / "reply.json").read_text() == content
+
+
+def test_a_reply_with_a_field_of_the_wrong_kind_is_crashed(launch):
+    record, _ = launch(TRAINER.replace('"layout": "NCHW"', '"layout": 3'))
+    assert record.status == "crashed"
+    assert "layout" in record.reason
+
+
+def test_a_loss_that_is_not_finite_is_invalid(launch):
+    record, _ = launch(
+        TRAINER.replace("def wait(self): return 1.0", "def wait(self): return float('nan')")
+    )
+    assert record.status == "invalid"
+    assert "loss of update 1" in record.reason
+    assert record.measurement.losses[0] is None
+
+
+def test_a_kernel_that_was_not_asked_for_is_invalid(launch):
+    record, _ = launch(TRAINER.replace('"kernel": "plain"', '"kernel": "other"'))
+    assert record.status == "invalid"
+    assert "plain was asked for and other observed" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("clock", "words"),
+    [
+        ("lambda now=iter(range(1000, 0, -1)): float(next(now))", "clock"),
+        ("lambda now=iter(range(1000)): float(next(now)) * 0", "clock"),
+    ],
+)
+def test_a_forged_clock_is_invalid(launch, clock, words):
+    record, _ = launch(f"{TRAINER}\nfrom xfbench.worker import loop\nloop.perf_counter = {clock}\n")
+    assert record.status == "invalid"
+    assert words in record.reason
+
+
+def test_settings_from_outside_do_not_reach_the_worker(launch, monkeypatch):
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    record, folder = launch(
+        TRAINER + "\nimport os\nassert not {'OMP_THREAD_LIMIT', 'SECRET_TOKEN'} & set(os.environ)\n"
+    )
+    assert record.status == "ok", record.reason
+    assert all(b"hunter2" not in path.read_bytes() for path in folder.iterdir())
+
+
+def test_an_interpreter_that_is_gone_makes_its_cells_unavailable_and_the_rest_goes_on(
+    own_adapter, cell, tmp_path
+):
+    own_adapter("odd", TRAINER)
+    own_adapter("gone", TRAINER)
+    session = runner.Session(Store(tmp_path / "results"))
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    session.prepare(["odd", "gone"], {"gone": broken}, print)
+    requests = runner.plan(
+        [(cell(framework=name, kernel="plain"), 2) for name in ("odd", "gone")], seed=1
+    )
+    records = list(runner.run(requests, session))
+    statuses = sorted((r.request.framework, r.status) for r in records)
+    assert statuses == [("gone", "unavailable"), ("odd", "ok"), ("odd", "ok")]
+
+
+def test_launches_of_different_cells_are_interleaved_in_a_seeded_order(cell):
+    cells = [(cell(threads=threads), 3) for threads in range(1, 6)]
+    requests = runner.plan(cells, seed=4)
+    assert [request.launch for request in requests] == [1] * 5 + [2] * 5 + [3] * 5
+    assert requests == runner.plan(cells, seed=4) != runner.plan(cells, seed=5)
+    assert [r.threads for r in requests[:5]] != [r.threads for r in requests[5:10]]
+
+
+def test_resuming_leaves_out_what_has_an_outcome_and_tries_again_what_failed(
+    own_adapter, cell, tmp_path
+):
+    flag = tmp_path / "broken"
+    own_adapter("odd", f"{TRAINER}\nimport os\nassert not os.path.exists({str(flag)!r})\n")
+    store = Store(tmp_path / "results")
+    session = runner.Session(store)
+    session.prepare(["odd"], {}, print)
+    requests = runner.plan([(cell(framework="odd", kernel="plain"), 3)])
+    list(runner.run(requests[:1], session))
+    flag.touch()
+    assert [record.status for record in runner.run(requests[1:2], session)] == ["failed"]
+    assert runner.remaining(requests, store) == requests[1:]

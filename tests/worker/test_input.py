@@ -1,0 +1,50 @@
+"""What networks are fed: real digits, seeded noise, and a fixed order."""
+
+import numpy as np
+import pytest
+
+from xfbench.worker.input import data_set, synthetic_batch
+from xfbench.worker.protocol import Unsupported
+from xfbench.workloads import workloads
+
+LENET = workloads()["lenet"]
+
+
+def test_the_digits_have_1797_images_split_into_two_disjoint_parts():
+    data = data_set("digits", LENET, 64, 0)
+    assert len(data.train[1]) + len(data.test[1]) == 1797
+    assert data.train[0].shape[1:] == (1, 28, 28)
+    seen = {image.tobytes() for image in data.train[0]}
+    assert sum(image.tobytes() in seen for image in data.test[0]) < 5
+
+
+def test_pixels_are_scaled_as_the_workload_says():
+    images, _ = data_set("digits", LENET, 64, 0).train
+    assert images.dtype == np.float32
+    assert images.min() == 0 and 0.9 < images.max() <= 255 / 256
+
+
+def test_an_epoch_is_whole_batches_without_a_repeat_in_an_order_fixed_by_the_seed():
+    data = data_set("digits", LENET, 64, 0)
+    batches = list(data.epoch(64, 5))
+    assert len(batches) == 1437 // 64 and all(len(labels) == 64 for _, labels in batches)
+    again = list(data.epoch(64, 5))
+    other = list(data.epoch(64, 6))
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(batches, again, strict=True))
+    assert not np.array_equal(batches[0][0], other[0][0])
+
+
+def test_noise_is_the_same_for_the_same_seed_and_has_the_mean_taken_off():
+    workload = workloads()["googlenet"]
+    images, labels = synthetic_batch(workload, 4, 7)
+    again, _ = synthetic_batch(workload, 4, 7)
+    assert np.array_equal(images, again)
+    assert images.shape == (4, 3, 224, 224) and labels.max() < 1000
+    assert images[:, 0].min() == -104 and images[:, 2].max() == 255 - 123
+
+
+def test_data_that_do_not_fit_the_network_are_refused_in_words():
+    with pytest.raises(Unsupported, match="one-channel"):
+        data_set("digits", workloads()["alexnet"], 2, 0)
+    with pytest.raises(Unsupported, match="more than the 1437"):
+        data_set("digits", LENET, 2000, 0)

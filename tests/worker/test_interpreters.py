@@ -1,0 +1,71 @@
+"""The worker starts in every CPython from 3.8 to 3.13 that is found, and needs only NumPy."""
+
+import json
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from xfbench import runner, worker_archive
+from xfbench.workloads import workloads
+
+VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
+
+
+@cache
+def interpreter(version):
+    """Path of a CPython of this version, or None: pyenv's folder first, then where uv looks."""
+    places = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if places:
+        return places[0]
+    found = subprocess.run(
+        [find_uv_bin(), "python", "find", "--no-project", "--system", version],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Path(found.stdout.strip()) if found.returncode == 0 else None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_worker_trains_in_this_interpreter(version, tmp_path, cell):
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no CPython {version} found here")
+    environment = tmp_path / "environment"
+    uv = [find_uv_bin(), "--quiet"]
+    subprocess.run([*uv, "venv", "--python", python, environment], check=True)
+    target = environment / "bin" / "python"
+    subprocess.run([*uv, "pip", "install", "--python", target, "numpy"], check=True)
+    request = cell().request(1)
+    job = runner.job_document("train", request, workloads()["lenet"])
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    shutil.copy(worker_archive.worker_archive("reference"), tmp_path / "worker.pyz")
+    subprocess.run(
+        [target, "worker.pyz", "job.json", "reply.json"], cwd=tmp_path, check=True, timeout=120
+    )
+    reply = json.loads((tmp_path / "reply.json").read_text())
+    assert reply["status"] == "ok", reply
+    assert len(reply["measurement"]["step_seconds"]) == 3
+
+
+def test_an_interpreter_without_numpy_is_told_apart(tmp_path, cell):
+    environment = tmp_path / "environment"
+    subprocess.run([find_uv_bin(), "--quiet", "venv", environment], check=True)
+    job = runner.job_document("train", cell().request(1), workloads()["lenet"])
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    subprocess.run(
+        [
+            environment / "bin" / "python",
+            worker_archive.worker_archive("reference"),
+            *("job.json", "reply.json"),
+        ],
+        cwd=tmp_path,
+        check=True,
+    )
+    reply = json.loads((tmp_path / "reply.json").read_text())
+    assert reply["status"] == "unavailable"
+    assert "NumPy" in reply["reason"]

@@ -1,0 +1,5 @@
+"""`python -m xfbench` is the `xfbench` command."""
+
+from xfbench.cli import main
+
+main()

@@ -1,0 +1,80 @@
+"""Profiles of machines, read from `architectures.toml`: which cells are worth measuring there.
+
+What a profile asks for is run on a machine of its kind alone; `mismatch` says why not.
+"""
+
+from __future__ import annotations
+
+import tomllib
+
+from pydantic import BaseModel, ConfigDict
+
+from xfbench import adapter, environment, errors, experiment, paths
+from xfbench.record import Machine
+from xfbench.request import Cell
+
+WARMUP = 2
+
+
+class Architecture(BaseModel):
+    """One table of the file. No `threads`: the machine's cores; empty words match any machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    microarchitecture: str = ""
+    accelerator: str = ""
+    device: str = "cpu"
+    threads: tuple[int, ...] | None = None
+
+    def mismatch(self, machine: Machine) -> str | None:
+        """Why `machine` is not of this kind, in one line; None where it is."""
+        if self.microarchitecture and machine.microarchitecture != self.microarchitecture:
+            return f"this machine is not {self.title}: its processor is {machine.microarchitecture}"
+        if not any(self.accelerator in model for model in ("", *machine.accelerators)):
+            found = ", ".join(machine.accelerators) or "no accelerator"
+            return f"this machine has no {self.title}: it has {found}"
+        return None
+
+
+def names() -> list[str]:
+    """Every profile's name, in the file's order."""
+    return list(_tables())
+
+
+def load(name: str) -> Architecture:
+    """The profile of that name. Raises UsageError if there is none."""
+    tables = _tables()
+    if name not in tables:
+        raise errors.unknown("architecture", name, tables)
+    return tables[name]
+
+
+def cells(
+    architecture: Architecture, frameworks: list[str], workloads: list[str], steps: int
+) -> list[Cell]:
+    """The profile's cells, one launch each, on synthetic input. Raises UsageError."""
+    matrix = experiment.matrix(
+        framework=frameworks,
+        workload=workloads,
+        device=[architecture.device],
+        threads=architecture.threads,
+        steps=steps,
+        warmup=WARMUP,
+        launches=1,
+    )
+    return [cell for cell, _ in experiment.cells([matrix])]
+
+
+def installed() -> list[str]:
+    """The frameworks that can be measured at once: nothing is made or started to find out."""
+    described = [adapter.load(name) for name in adapter.names()]
+    return [one.name for one in described if one.environment.kind == "own" or environment.find(one)]
+
+
+def _tables() -> dict[str, Architecture]:
+    file = paths.package_folder(__package__) / "architectures.toml"
+    return {
+        name: Architecture.model_validate(table)
+        for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items()
+    }

@@ -1,0 +1,59 @@
+"""Training launches as benchmarks: one cell is one benchmark, its timed steps are the rounds.
+
+The launch runs in the framework's own worker, as with `xfbench run`; what pytest-benchmark
+gets are the step times of its record. Which cells there are is the plugin's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from xfbench import runner
+from xfbench.benchmarks.replay import Replay
+from xfbench.request import Cell
+from xfbench.statistics import launch_throughput
+from xfbench.store import Store
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+
+@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # where the launch failed
+def test_training(
+    xfbench_cell: Cell,
+    xfbench_session: runner.Session,
+    xfbench_replay: Replay,
+    benchmark: BenchmarkFixture,
+    tmp_path: Path,
+) -> None:
+    """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
+    cell, session = xfbench_cell, xfbench_session
+    if not benchmark.enabled:
+        cell = cell.model_copy(update={"steps": 1, "warmup": 0})
+        session = replace(session, store=Store(tmp_path / "results"))
+    [record] = runner.run([cell.request(launch=1)], session)
+    if record.status in ("unsupported", "unavailable"):
+        pytest.skip(f"{record.status}: {record.reason}")
+    if record.status != "ok" or record.measurement is None or record.observed is None:
+        folder = session.store.run_folder(record)
+        pytest.fail(f"{record.status}: {record.reason}\nrun folder: {folder}", pytrace=False)
+    seconds = record.measurement.step_seconds
+    benchmark.extra_info.update(
+        record=record.id,
+        status=record.status,
+        framework=cell.framework,
+        version=record.observed.framework_version,
+        kernel=record.observed.kernel,
+        threads=record.observed.threads,
+        workload=cell.workload,
+        device=cell.device,
+        precision=cell.precision,
+        batch_size=cell.global_batch_size,
+        images_per_second=launch_throughput(record),
+    )
+    xfbench_replay.load(seconds)
+    benchmark.pedantic(lambda: None, rounds=len(seconds), iterations=1, warmup_rounds=0)

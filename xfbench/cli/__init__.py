@@ -1,0 +1,96 @@
+"""The `xfbench` command: parses, calls, prints; what is computed is computed elsewhere.
+
+Commands import what they need when they run, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xfbench import __version__
+from xfbench.cli import env, framework, leaderboard, machine, run, trace, workload
+from xfbench.errors import XfbenchError
+
+_INTERRUPTED = 130
+_OUR_DEFECT = 3
+# typer carries its own copy of click; this is the base of what it raises on a wrong line.
+_ParseError: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+app = typer.Typer(
+    name="xfbench",
+    help="Which framework trains this network fastest here, and how sure are we?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("leaderboard")(leaderboard.leaderboard)
+app.command("trace")(trace.trace)
+app.add_typer(workload.app)
+app.add_typer(framework.app)
+app.add_typer(env.app)
+app.command("machine")(machine.machine)
+app.command("doctor")(machine.doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"xfbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    ctx.obj = {"debug": debug}
+
+
+def main() -> None:
+    """The entrance. Exit status 0: all that was asked ran and held; 1: something ran and did not;
+
+    2: the command line or a file is wrong; 3: a defect of ours; 130: interrupted, nothing lost.
+    """
+    debug = "--debug" in sys.argv[1:]
+    try:
+        status = app(standalone_mode=False)
+    except XfbenchError as error:
+        if debug:
+            raise
+        status = _say(str(error), error.exit_status)
+    except _ParseError as error:
+        message = str(error) or getattr(error, "message", "")
+        status = _say(" ".join(message.split()) or "wrong command line: see xfbench --help", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        status = _say("interrupted; what was done is kept", _INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        status = 0
+    except Exception as error:
+        if debug:
+            raise
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
+        ) as log:
+            log.write(traceback.format_exc())
+        status = _say(f"a defect of xfbench: {error!r}; details in {Path(log.name)}", _OUR_DEFECT)
+    sys.exit(status)
+
+
+def _say(message: str, status: int) -> int:
+    print(f"xfbench: {message}", file=sys.stderr)
+    return status

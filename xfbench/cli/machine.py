@@ -1,0 +1,48 @@
+"""`xfbench machine` and `doctor`: what this host is, and what would disturb a measurement."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from xfbench.cli.options import Json
+
+
+def machine(as_json: Json = False) -> None:
+    """What this host is: processor, cores, memory, accelerators, libraries, limits."""
+    from xfbench import machine as host
+
+    found = {**host.describe().model_dump(mode="json"), "libraries": host.libraries()}
+    if as_json:
+        print(json.dumps(found))
+        return
+    for key, value in found.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        print(f"{key:22}{'–' if shown in (None, '') else shown}")
+
+
+def doctor(
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What would keep a measurement here from being good, and how to mend it.
+
+    Exit status 1 if something is bad.
+    """
+    from dataclasses import asdict
+
+    from xfbench import doctor as physician
+
+    findings = physician.examine()
+    if as_json:
+        print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
+    else:
+        for finding in findings:
+            print(f"{finding.state:5}{finding.check:14}{finding.detail}")
+            if finding.mend:
+                print(f"     {'':14}→ {finding.mend}")
+    states = {finding.state for finding in findings}
+    if "bad" in states or (strict and "warn" in states):
+        raise typer.Exit(1)

@@ -1,0 +1,65 @@
+"""What several commands ask for in the same words: lists, interpreters, the results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from xfbench.errors import UsageError
+
+T = TypeVar("T")
+
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        help="Results folder (default: $XFBENCH_RESULTS, else ./results).", show_default=False
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Pythons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--python", metavar="NAME=PATH", help="Use this interpreter for a framework (repeatable)."
+    ),
+]
+
+
+def words(value: str | None, kind: Callable[[str], T], option: str) -> list[T] | None:
+    """A comma-separated list, each item converted. Raises UsageError that names the option."""
+    if value is None:
+        return None
+    try:
+        return [kind(item.strip()) for item in value.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{option} {value}: {error}") from error
+
+
+def positive(item: str) -> int:
+    """A whole number of one or more."""
+    if not item.isdecimal() or int(item) < 1:
+        raise ValueError(f"{item!r} is not a whole number of one or more")
+    return int(item)
+
+
+def pythons(pairs: list[str] | None) -> dict[str, Path]:
+    """From `torch=/usr/bin/python3` and the like. Raises UsageError, also on a missing file."""
+    from xfbench import adapter, errors
+
+    found = {}
+    for pair in pairs or ():
+        name, equals, path = pair.partition("=")
+        if not equals or not path:
+            raise UsageError(
+                f"--python {pair}: the form is NAME=PATH, as in torch=/usr/bin/python3"
+            )
+        if name not in adapter.names():
+            raise errors.unknown("framework", name, adapter.names())
+        interpreter = Path(path).expanduser().absolute()
+        if not interpreter.is_file():
+            raise UsageError(f"--python {pair}: there is no such file")
+        found[name] = interpreter
+    return found

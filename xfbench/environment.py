@@ -1,0 +1,221 @@
+"""The interpreters frameworks run in: made once, kept in the cache, shared by all runs.
+
+A managed environment is a virtual environment with exactly the packages of the adapter's
+lock; a debian one is a private prefix of unpacked packages; "own" is xfbench's own
+interpreter; "python" one that the user names. One process makes an environment while
+others wait; only one that is whole is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from xfbench import command, debian, digest, installer, paths, worker_archive
+from xfbench.adapter import Adapter
+from xfbench.errors import UnavailableError, XfbenchError
+
+_COMPLETE = "environment.json"
+_LOCK = "requirements.lock"
+# What a worker may inherit. Threads and kernels come from the request alone.
+_INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter that has a framework; `version` is the framework's, `digest` its contents'."""
+
+    framework: str
+    kind: str
+    interpreter: Path
+    prefix: Path
+    version: str
+    python: str
+    packages: dict[str, str]
+    digest: str
+
+    def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
+        """The worker's whole environment: an allow-list, then the adapter's own settings."""
+        inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        chosen = {
+            **adapter.environment.variables,
+            **adapter.variables,
+            **adapter.kernels[kernel].variables,
+        }
+        if self.kind == "python":  # the prefix's own variables belong to the prefix
+            chosen = {**adapter.variables, **adapter.kernels[kernel].variables}
+        return {
+            **inherited,
+            "PYTHONHASHSEED": "0",
+            "PYTHONNOUSERSITE": "1",
+            **{
+                key: value.replace("{threads}", str(threads)).replace("{prefix}", str(self.prefix))
+                for key, value in chosen.items()
+            },
+        }
+
+
+def kind(adapter: Adapter, python: Path | None = None) -> str:
+    """Which kind of environment a run would use."""
+    return "python" if python else adapter.environment.kind
+
+
+def find(adapter: Adapter, python: Path | None = None) -> Environment | None:
+    """The environment if it is there already; nothing is made, nothing is started."""
+    if kind(adapter, python) in ("own", "python"):
+        return ensure(adapter, python)
+    complete = _folder(adapter) / _COMPLETE
+    return _read(complete) if complete.is_file() else None
+
+
+def ensure(adapter: Adapter, python: Path | None = None, say: Say = lambda _: None) -> Environment:
+    """The environment, made if it is missing.
+
+    Raises UnavailableError, with what to do, if it cannot be had here.
+    """
+    if python:
+        return _inspected(adapter, "python", python, python.parent.parent)
+    if adapter.environment.kind == "own":
+        return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
+    folder = _folder(adapter)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(f"{folder}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        say(f"{adapter.name}: waiting for another process that makes this environment")
+        lock.acquire()
+    with lock:
+        if (folder / _COMPLETE).is_file():
+            return _read(folder / _COMPLETE)
+        shutil.rmtree(folder, ignore_errors=True)
+        started = time.monotonic()
+        try:
+            made = _make(adapter, folder, say)
+        except (XfbenchError, OSError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise UnavailableError(_first_line(f"{adapter.name}: {error}")) from error
+        document = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(made).items()}
+        partial = folder / f"{_COMPLETE}.partial"
+        partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        partial.replace(folder / _COMPLETE)
+        say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
+        return made
+
+
+def remove(adapter: Adapter) -> bool:
+    """Delete the framework's environments, old ones too; whether there was one."""
+    found = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
+    for folder in found:
+        with filelock.FileLock(f"{folder}.lock"):
+            shutil.rmtree(folder)
+    return bool(found)
+
+
+def existing() -> list[dict[str, Any]]:
+    """The environments in the cache, as JSON values, each with its size in bytes."""
+    found = []
+    for complete in sorted(_root().glob(f"*/{_COMPLETE}")):
+        files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
+        document = json.loads(complete.read_text(encoding="utf-8"))
+        found.append({**document, "bytes": sum(status.st_size for status in files)})
+    return found
+
+
+def plan(adapter: Adapter) -> str:
+    """What `ensure` would do, in a line."""
+    if adapter.environment.kind == "own":
+        return f"runs in {sys.executable}, nothing to make"
+    folder = _folder(adapter)
+    state = "is there" if (folder / _COMPLETE).is_file() else "would be made"
+    return f"{adapter.environment.kind} environment, {state}: {folder}"
+
+
+def _root() -> Path:
+    return paths.cache() / "environments"
+
+
+def _folder(adapter: Adapter) -> Path:
+    if not (adapter.folder / _LOCK).is_file():
+        raise UnavailableError(
+            f"{adapter.folder} has no {_LOCK}, which says what to install: "
+            f"add one, or name an interpreter with --python {adapter.name}=PATH"
+        )
+    content = {
+        "kind": adapter.environment.kind,
+        "source": adapter.environment.model_dump(mode="json"),
+        "lock": digest.of_bytes((adapter.folder / _LOCK).read_bytes()),
+        "machine": platform.machine(),
+    }
+    return _root() / f"{adapter.name}-{digest.of_json(content)[7:19]}"
+
+
+def _read(complete: Path) -> Environment:
+    document = json.loads(complete.read_text(encoding="utf-8"))
+    for key in ("interpreter", "prefix"):
+        document[key] = Path(document[key])
+    return Environment(**document)
+
+
+def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
+    source = adapter.environment
+    if source.kind == "debian":
+        debian.create(adapter.folder / _LOCK, source.suite, folder, say)
+        return _inspected(adapter, "debian", folder / source.interpreter, folder)
+    installer.create(adapter, folder, adapter.folder / _LOCK, say)
+    return _inspected(adapter, "managed", folder / "bin" / "python", folder)
+
+
+def _inspected(adapter: Adapter, kind: str, interpreter: Path, prefix: Path) -> Environment:
+    """Import the framework there, once, and see what it is. Raises UnavailableError."""
+    draft = Environment(adapter.name, kind, interpreter, prefix, "", "", {}, "")
+    with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
+        folder = Path(scratch)
+        job, reply = folder / "job.json", folder / "reply.json"
+        job.write_text(json.dumps({"action": "inspect", "module": adapter.module}))
+        archive = worker_archive.worker_archive(adapter.name)
+        try:
+            command.output(
+                [str(interpreter), str(archive), str(job), str(reply)],
+                environment=draft.variables(adapter, adapter.default_kernel, 1),
+                cwd=folder,
+                timeout=300,
+            )
+            answer: dict[str, Any] = json.loads(reply.read_text(encoding="utf-8"))
+        except (command.CommandError, OSError, ValueError) as error:
+            raise UnavailableError(_first_line(f"{interpreter}: {error}")) from error
+    if answer["status"] != "ok":
+        raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
+    contents = {
+        "kind": kind,
+        "python": answer["python"],
+        "version": answer["version"],
+        "packages": answer["packages"],
+    }
+    return Environment(
+        adapter.name,
+        kind,
+        interpreter,
+        prefix,
+        answer["version"],
+        answer["python"],
+        answer["packages"],
+        digest.of_json(contents),
+    )
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())[:400]

@@ -1,0 +1,165 @@
+"""Experiments: lists of settings that make a matrix of cells. A study is a TOML file of these.
+
+Every name is checked here, before anything is started, so that a slip costs a line on
+the terminal and not an hour.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from xfbench import adapter, environment, errors, machine, paths
+from xfbench.request import Cell
+from xfbench.workloads import workloads
+
+DATA = ("digits", "synthetic")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("float32", "float64")
+DEFAULT_STEPS = 20
+MAX_CELLS = 100_000
+
+
+class Matrix(BaseModel):
+    """Lists of settings; every combination is a cell. None: the default of the workload or host."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    framework: Sequence[str]
+    workload: Sequence[str]
+    device: Sequence[str] = ("cpu",)
+    precision: Sequence[str] = ("float32",)
+    kernel: Sequence[str] = ("default",)
+    threads: Sequence[int] | None = None
+    batch_size: Sequence[int] | None = None
+    data: str | None = None
+    steps: int | None = None
+    epochs: int | None = None
+    warmup: int = 3
+    launches: int = 3
+    seed: int = 0
+
+
+class Experiment(BaseModel):
+    """A named set of matrices, and the question they answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    title: str
+    question: str
+    matrix: Sequence[Matrix]
+
+
+def names() -> list[str]:
+    """The built-in experiments."""
+    return sorted(file.stem for file in _folder().glob("*.toml"))
+
+
+def load(name: str) -> Experiment:
+    """A built-in experiment by name, or one of the user's by path. Raises UsageError."""
+    file = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
+    if not file.is_file():
+        raise errors.unknown("experiment", name, names())
+    try:
+        return Experiment.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise errors.UsageError(f"{file}: {error}") from error
+    except ValidationError as error:
+        raise errors.UsageError(f"{file}: {_told(error, Matrix)}") from error
+
+
+def matrix(**settings: Any) -> Matrix:
+    """A matrix from settings that somebody typed. Raises UsageError."""
+    try:
+        return Matrix.model_validate(settings)
+    except ValidationError as error:
+        raise errors.UsageError(_told(error, Matrix)) from error
+
+
+def cells(
+    matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
+) -> list[tuple[Cell, int]]:
+    """Every cell of the matrices, and its count of launches. Raises UsageError on a wrong name."""
+    return [pair for one in matrices for pair in _cells(one, pythons or {})]
+
+
+def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, int]]:
+    known = workloads()
+    for kind, values, allowed in (
+        ("framework", m.framework, adapter.names()),
+        ("workload", m.workload, list(known)),
+        ("device", m.device, DEVICES),
+        ("precision", m.precision, PRECISIONS),
+        ("data set", [m.data] if m.data else [], DATA),
+        ("kernel", m.kernel, _kernels(m.framework)),
+    ):
+        if not values and kind != "data set":
+            raise errors.UsageError(f"no {kind} was given")
+        for value in values:
+            if value not in allowed:
+                raise errors.unknown(kind, value, allowed)
+    if m.launches < 1:
+        raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
+    threads = m.threads or [machine.usable_cores()]
+    sizes: Sequence[int | None] = m.batch_size or [None]
+    lists = (m.workload, m.framework, m.device, m.precision, m.kernel, threads, sizes)
+    count = prod(len(one) for one in lists)
+    if count > MAX_CELLS:
+        raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
+    found: dict[Cell, int] = {}
+    for name, framework, device, precision, kernel, thread_count, size in itertools.product(*lists):
+        described = adapter.load(framework)
+        workload = known[name]
+        data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
+        batch_size = size or workload.batch_size
+        try:
+            cell = Cell(
+                framework=framework,
+                environment=environment.kind(described, pythons.get(framework)),  # type: ignore[arg-type]
+                workload=name,
+                device=device,
+                precision=precision,
+                kernel=described.default_kernel if kernel == "default" else kernel,
+                threads=thread_count,
+                global_batch_size=batch_size,
+                batch_size_per_rank=batch_size,
+                data=data,
+                steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS,
+                epochs=m.epochs,
+                warmup=m.warmup,
+                seed=m.seed,
+            )
+        except ValidationError as error:
+            raise errors.UsageError(_told(error, Cell)) from error
+        found[cell] = m.launches
+    return list(found.items())
+
+
+def _kernels(frameworks: Sequence[str]) -> list[str]:
+    known = {"default"}
+    for framework in frameworks:
+        if framework in adapter.names():
+            known |= set(adapter.load(framework).kernels)
+    return sorted(known)
+
+
+def _told(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first complaint in words: which setting, what is wrong, the near name if it is a slip."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        field = str(first["loc"][-1])
+        return f"{where}: {errors.unknown('setting', field, model.model_fields)}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
+
+
+def _folder() -> Path:
+    return paths.package_folder("xfbench.experiments")

@@ -1,0 +1,82 @@
+"""Managed environments: uv builds a virtual environment with exactly a lock's packages.
+
+uv reads none of pip's settings, so those that say where packages come from are passed on.
+On a host without an NVIDIA driver the locks allow CPU builds only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from xfbench import command
+from xfbench.adapter import Adapter
+from xfbench.errors import UnavailableError
+
+# pip's name of a setting, and uv's variable for the same thing.
+_PASSED_ON = {
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "cert": "SSL_CERT_FILE",
+}
+
+
+def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]) -> None:
+    """Build the environment in `folder`. Raises UnavailableError or CommandError, with reason."""
+    uv, variables = find_uv_bin(), {**os.environ, **_pip_settings()}
+    variables.pop("VIRTUAL_ENV", None)
+    # pip looks at every index; uv stops at the first that knows a name, unless told. The
+    # lock's hashes make it safe: only the very files that were locked are ever taken.
+    variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    wanted = adapter.environment.python
+    say(f"{adapter.name}: installing {adapter.title} (once)")
+    try:
+        command.output(
+            [uv, "venv", "--quiet", "--no-project", "--python", wanted, str(folder)],
+            environment=variables,
+            timeout=300,
+        )
+    except command.CommandError as error:
+        raise UnavailableError(
+            f"{adapter.title} needs Python {wanted}, and none was found: install it, "
+            f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
+        ) from error
+    install = [
+        *(uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"),
+        *("--python", str(folder / "bin" / "python"), "--requirements", str(lock)),
+    ]
+    try:
+        command.output(install, environment=variables, timeout=3600)
+    except command.CommandError:
+        if not adapter.environment.fallback:
+            raise
+        command.output(
+            [*install, *adapter.environment.fallback], environment=variables, timeout=3600
+        )
+
+
+def _pip_settings() -> Mapping[str, str]:
+    """What pip was told about indexes, links and certificates, under uv's names."""
+    try:
+        listing = command.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
+    except command.CommandError:  # an environment without pip
+        listing = ""
+    settings = {}
+    for line in listing.splitlines():
+        key, _, value = line.partition("=")
+        settings[key.rpartition(".")[2]] = value.strip("'\"")
+    settings |= {
+        name: os.environ[f"PIP_{name.upper().replace('-', '_')}"]
+        for name in _PASSED_ON
+        if f"PIP_{name.upper().replace('-', '_')}" in os.environ
+    }
+    return {
+        variable: settings[name]
+        for name, variable in _PASSED_ON.items()
+        if settings.get(name) and variable not in os.environ
+    }

@@ -1,0 +1,194 @@
+"""Leaderboards as values: which records stand in one table, in one row, and ranked or not.
+
+One table compares like with like: workload, data, device, precision, scaling, batch and
+kind of machine are the same throughout. What is not proven equal is shown and not ranked.
+How a table looks is `tables.py`'s business.
+"""
+
+from __future__ import annotations
+
+import statistics as stdlib_statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from xfbench.record import Machine, Record
+from xfbench.statistics import Interval, geometric_interval, launch_throughput
+
+NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell on one kind of machine. `reason` says why it is not ranked; None if it is."""
+
+    framework: str
+    framework_version: str | None
+    kernel: str
+    threads: int
+    ranks: int
+    nodes: int
+    batch_size_per_rank: int
+    global_batch_size: int
+    images_per_second: Interval | None
+    relative_to_best: float | None
+    test_accuracy: float | None
+    certificate: str | None
+    cell: str | None
+    source: str
+    reason: str | None
+
+    def document(self) -> dict[str, Any]:
+        """The row as `--json` prints it."""
+        speed = self.images_per_second
+        document = asdict(self)
+        document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
+        document["share_of_peak"] = None
+        if self.reason is None:
+            del document["reason"]
+        return document
+
+
+@dataclass(frozen=True)
+class Table:
+    """One comparison: what is the same in all rows, the ranked rows, and those that are not."""
+
+    workload: str
+    data: str
+    device: str
+    precision: str
+    scaling: str | None
+    global_batch_size: int
+    machine: str
+    rows: tuple[Row, ...]
+    unranked: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        same = [self.workload, self.data, self.precision, self.device]
+        scaling = [f"{self.scaling} scaling"] if self.scaling else []
+        return " · ".join([*same, *scaling, f"batch {self.global_batch_size}", self.machine])
+
+    def document(self) -> dict[str, Any]:
+        """The table as `--json` prints it."""
+        head = {k: v for k, v in vars(self).items() if k not in ("rows", "unranked")}
+        return {
+            **head,
+            "rows": [row.document() for row in self.rows],
+            "unranked": [row.document() for row in self.unranked],
+        }
+
+
+def machine_class(machine: Machine | None) -> str:
+    """Which kind of machine, in the words of a heading: hosts of one kind share a table."""
+    if machine is None:
+        return "unknown machine"
+    parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]
+    return " + ".join([*parts, *machine.accelerators])
+
+
+def tables(records: Iterable[Record]) -> list[Table]:
+    """The leaderboards of these records, in order of workload name and heading."""
+    groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        request = record.request
+        if request is None:
+            continue
+        head = (
+            request.workload,
+            request.data,
+            request.device,
+            request.precision,
+            request.scaling or "",
+            request.global_batch_size,
+            machine_class(record.machine),
+        )
+        cell = record.cell or request.model_dump_json(exclude={"launch"})
+        groups[head][cell].append(record)
+    return [_table(head, cells) for head, cells in sorted(groups.items())]
+
+
+def _table(head: tuple[Any, ...], cells: dict[Any, list[Record]]) -> Table:
+    speeds = {cell: _speed(records) for cell, records in cells.items()}
+    best = max((speed.value for speed in speeds.values() if speed), default=None)
+    rows = [_row(records, speeds[cell], best) for cell, records in cells.items()]
+    rows = _without_superseded(rows)
+    rows.sort(key=_order)
+    workload, data, device, precision, scaling, batch, machine = head
+    return Table(
+        workload,
+        data,
+        device,
+        precision,
+        scaling or None,
+        batch,
+        machine,
+        tuple(row for row in rows if row.reason is None),
+        tuple(row for row in rows if row.reason is not None),
+    )
+
+
+def _speed(records: list[Record]) -> Interval | None:
+    good = [launch_throughput(record) for record in records if record.status == "ok"]
+    return geometric_interval(good) if good else None
+
+
+def _row(records: list[Record], speed: Interval | None, best: float | None) -> Row:
+    last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
+    request = last.request
+    assert request is not None
+    accuracies = [
+        record.learning[-1].test_accuracy
+        for record in records
+        if record.status == "ok" and record.learning
+    ]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    bad = [record for record in records if record.status != "ok"]
+    reason = None
+    if bad:
+        reason = f"{bad[-1].status}: {bad[-1].reason}"
+        if speed:
+            reason = f"{len(bad)} of {len(records)} launches {reason}"
+    elif last.certificate is None:
+        reason = NO_CERTIFICATE
+    return Row(
+        framework=request.framework,
+        framework_version=last.observed.framework_version if last.observed else None,
+        kernel=last.observed.kernel if last.observed else request.kernel,
+        threads=request.threads,
+        ranks=request.ranks,
+        nodes=request.nodes,
+        batch_size_per_rank=request.batch_size_per_rank,
+        global_batch_size=request.global_batch_size,
+        images_per_second=speed,
+        relative_to_best=speed.value / best if speed and best else None,
+        test_accuracy=stdlib_statistics.fmean(known) if known else None,
+        certificate=last.certificate,
+        cell=last.cell,
+        source=last.source,
+        reason=reason,
+    )
+
+
+def _without_superseded(rows: list[Row]) -> list[Row]:
+    """Leave out "cannot be had" rows of what was measured after all, say after an installation."""
+    measured = {(row.framework, row.kernel, row.threads) for row in rows if row.images_per_second}
+    return [
+        row
+        for row in rows
+        if row.images_per_second
+        or row.cell
+        or (row.framework, row.kernel, row.threads) not in measured
+    ]
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    speed = row.images_per_second
+    return (
+        -(speed.value if speed else 0.0),
+        row.framework,
+        row.kernel,
+        row.threads,
+        row.cell or "",
+    )

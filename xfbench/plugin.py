@@ -1,0 +1,185 @@
+"""The pytest plugin: which cells the benchmarks measure, and what they need for it.
+
+It is loaded into every pytest session of whoever has xfbench installed, so that it imports
+nothing but pytest until one of its benchmarks is to run. What a benchmark does is in
+`benchmarks/test_cells.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pytest import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xfbench.benchmarks.architectures import Architecture
+    from xfbench.benchmarks.replay import Replay
+    from xfbench.request import Cell
+    from xfbench.runner import Session
+
+_PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
+_WORKLOADS = "lenet,convnet"
+_STEPS = 10
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+_CHOSEN: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
+# Whoever gives one of these wants benchmarks; a plain `pytest` is for tests.
+_INTENT = (
+    *(f"benchmark_{name}" for name in ("only", "enable", "disable", "json", "save", "autosave")),
+    *("benchmark_compare", "benchmark_histogram"),
+    *(f"xfbench_{name}" for name in ("arch", "framework", "workload", "steps", "results")),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Our options; none has a value unless it was given."""
+    group = parser.getgroup("xfbench", "xfbench: training benchmarks")
+    group.addoption(
+        "--xfbench-arch",
+        metavar="NAME",
+        help="Measure what is worth measuring on this kind of machine, if this is one: "
+        "host (default), knl, skx, k40, p100, v100.",
+    )
+    group.addoption(
+        "--xfbench-framework",
+        metavar="NAMES",
+        help="Frameworks, comma-separated; one that is missing is installed. "
+        "Default: those that are installed, and the reference.",
+    )
+    group.addoption(
+        "--xfbench-workload",
+        metavar="NAMES",
+        help=f"Networks, comma-separated. Default: {_WORKLOADS}.",
+    )
+    group.addoption(
+        "--xfbench-steps",
+        metavar="N",
+        type=int,
+        help=f"Timed steps of a launch. Default: {_STEPS}.",
+    )
+    group.addoption(
+        "--xfbench-results",
+        metavar="FOLDER",
+        type=Path,
+        help="Where records go. Default: $XFBENCH_RESULTS, else ./results.",
+    )
+
+
+def pytest_configure(config: Config) -> None:
+    """A wrong name stops the session before anything runs."""
+    if any(config.getoption(name) is not None for name in _INTENT if name.startswith("xfbench")):
+        _chosen(config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One benchmark per cell, each with a timer of its own."""
+    if "xfbench_cell" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    if not _wanted(config):
+        reason = "training launches are benchmarks: run them with --benchmark-only"
+        skip = pytest.mark.skip(reason=reason)
+        nothing = pytest.param(*_PARAMETERS, id="cells", marks=skip)
+        metafunc.parametrize(_PARAMETERS, [nothing])
+        return
+    from xfbench import machine
+    from xfbench.benchmarks.replay import Replay
+
+    architecture, cells = _chosen(config)
+    mismatch = architecture.mismatch(machine.describe())
+    parameters = []
+    for cell in cells:
+        batch = f"batch {cell.global_batch_size}"
+        group = " · ".join((cell.workload, cell.data, cell.precision, cell.device, batch))
+        marks = [pytest.mark.benchmark(group=group, timer=Replay())]
+        if mismatch:
+            marks.append(pytest.mark.skip(reason=mismatch))
+        values = _parameters(cell)
+        parameters.append(pytest.param(*values, id="-".join(map(str, values)), marks=marks))
+    metafunc.parametrize(_PARAMETERS, parameters)
+
+
+@pytest.fixture
+def xfbench_cell(
+    workload: str, framework: str, kernel: str, device: str, threads: int, pytestconfig: Config
+) -> Cell:
+    """The cell that the benchmark's parameters name."""
+    wanted = (workload, framework, kernel, device, threads)
+    _, cells = _chosen(pytestconfig)
+    return next(cell for cell in cells if _parameters(cell) == wanted)
+
+
+@pytest.fixture
+def xfbench_session(framework: str, pytestconfig: Config) -> Session:
+    """What all launches share; the framework's environment is ready, or it is known why not."""
+    from xfbench import paths, runner
+    from xfbench.store import Store
+
+    results = paths.results(pytestconfig.getoption("xfbench_results"))
+    session = pytestconfig.stash.setdefault(_SESSION, runner.Session(Store(results)))
+    if framework not in {*session.environments, *session.unavailable}:
+        session.prepare([framework], {}, _sayer(pytestconfig))
+    return session
+
+
+@pytest.fixture
+def xfbench_replay(request: pytest.FixtureRequest) -> Replay:
+    """The timer that pytest-benchmark was given for this benchmark."""
+    replay: Replay = request.node.get_closest_marker("benchmark").kwargs["timer"]
+    return replay
+
+
+def _wanted(config: Config) -> bool:
+    """Whether benchmarks were asked for: by an option, or by naming where they stand."""
+    if any(config.getoption(name, None) for name in _INTENT):
+        return True
+    folder = Path(__file__).parent / "benchmarks"
+    places = (arg.partition("::")[0] for arg in config.invocation_params.args)
+    return any(
+        (config.invocation_params.dir / place).resolve().is_relative_to(folder.resolve())
+        for place in map(str, places)
+    )
+
+
+def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
+    """The kind of machine and the cells that the options ask for, found once a session."""
+    if _CHOSEN not in config.stash:
+        from xfbench.benchmarks import architectures
+        from xfbench.errors import UsageError
+
+        try:
+            architecture = architectures.load(config.getoption("xfbench_arch") or "host")
+            frameworks = config.getoption("xfbench_framework")
+            cells = architectures.cells(
+                architecture,
+                frameworks=_words(frameworks) if frameworks else architectures.installed(),
+                workloads=_words(config.getoption("xfbench_workload") or _WORKLOADS),
+                steps=_STEPS if (steps := config.getoption("xfbench_steps")) is None else steps,
+            )
+        except UsageError as error:
+            raise pytest.UsageError(f"xfbench: {error}") from error
+        config.stash[_CHOSEN] = architecture, cells
+    return config.stash[_CHOSEN]
+
+
+def _parameters(cell: Cell) -> tuple[object, ...]:
+    return tuple(getattr(cell, name) for name in _PARAMETERS)
+
+
+def _words(value: str) -> list[str]:
+    return [word.strip() for word in value.split(",")]
+
+
+def _sayer(config: Config) -> Callable[[str], None]:
+    """What prints a line above pytest's own while an environment is made."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+
+    def say(line: str) -> None:
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"xfbench: {line}")
+
+    return say

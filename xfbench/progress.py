@@ -1,0 +1,125 @@
+"""What a person sees while launches run: a bar on a terminal, plain lines elsewhere.
+
+Everything goes to standard error, so that standard output stays one document.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from xfbench import leaderboard, machine, runner, tables
+from xfbench.record import Record
+from xfbench.request import Request
+from xfbench.store import Store
+
+
+def follow(
+    requests: Sequence[Request], session: runner.Session, pythons: Mapping[str, Path]
+) -> list[Record]:
+    """Prepare the environments, do the launches, show how far it is; their records.
+
+    An interrupt is passed on after what was done has been counted.
+    """
+    console = Console(stderr=True, highlight=False)
+    here = machine.describe()
+    console.print(f"xfbench · {leaderboard.machine_class(here)} · {here.kernel_release}")
+    started = time.monotonic()
+    with console.status("preparing environments") if console.is_terminal else nullcontext():
+        session.prepare((request.framework for request in requests), pythons, console.print)
+    versions = [f"{name} {found.version} ✔" for name, found in session.environments.items()]
+    versions += [f"{name} ✘" for name in session.unavailable]
+    ready = f"environments ready in {time.monotonic() - started:.0f} s"
+    console.print(f"{'  '.join(versions)}    {ready}")
+    return _launch(requests, session, console)
+
+
+def conclude(records: Sequence[Record], store: Store) -> None:
+    """The tables of these records, and where everything lies."""
+    print(tables.text(leaderboard.tables(records)))
+    folder = store.folder
+    print(
+        f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
+    )
+
+
+def _launch(requests: Sequence[Request], session: runner.Session, console: Console) -> list[Record]:
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("launches · {task.description}"),
+    )
+    records: list[Record] = []
+    clock = _Remaining(requests)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(requests[0].label() if requests else "", total=len(requests))
+        try:
+            for record in runner.run(requests, session):
+                records.append(record)
+                left = clock.done(record)
+                upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
+                bar.update(task, completed=clock.count, description=f"{upcoming} · {left}")
+                if record.status != "ok" or not console.is_terminal:
+                    console.print(_line(record, clock, left), soft_wrap=True)
+        except KeyboardInterrupt:
+            console.print(
+                f"interrupted after {len(records)} launches, kept in {session.store.folder}; "
+                "go on with --resume",
+                soft_wrap=True,
+            )
+            raise
+    return records
+
+
+class _Remaining:
+    """How long the launches still to do will take, from those that were done."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.count = 0
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.last = time.monotonic()
+
+    def done(self, record: Record) -> str:
+        """Count `record`'s launch, and those given up before it; the time left in words."""
+        now = time.monotonic()
+        request = record.request
+        assert request is not None
+        while self.count < len(self.requests) and self.requests[self.count] != request:
+            self.count += 1
+        self.count += 1
+        self.seconds[request.label()].append(now - self.last)
+        self.last = now
+        known = [value for values in self.seconds.values() for value in values]
+        left = sum(
+            statistics.fmean(self.seconds.get(later.label()) or known)
+            for later in self.requests[self.count :]
+        )
+        return (
+            f"{int(left // 60)}:{int(left % 60):02d} left"
+            if self.count < len(self.requests)
+            else ""
+        )
+
+
+def _line(record: Record, clock: _Remaining, left: str) -> str:
+    request = record.request
+    assert request is not None
+    count = f"{clock.count}/{len(clock.requests)}"
+    figure = ""
+    if record.measurement:
+        median = statistics.median(record.measurement.step_seconds or (float("nan"),))
+        figure = f" · {request.global_batch_size / median:.4g} images/s"
+    reason = f": {record.reason}" if record.reason else ""
+    after = f" · {left}" if left else ""
+    what = f"{count} {request.label()} · launch {request.launch}"
+    return f"{what}{figure} · {record.status}{reason}{after}"

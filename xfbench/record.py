@@ -1,0 +1,207 @@
+"""What one launch gave: the schema `xfbench.record/1`.
+
+Written once, never changed. Times are seconds, sizes bytes, rates images per second.
+Derived figures are not here: they are computed from records whenever somebody looks.
+Names are fixed; a field may be added, none renamed.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from xfbench import digest
+from xfbench.request import Request
+
+SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
+
+Status = Literal["ok", "unsupported", "unavailable", "failed", "crashed", "timed_out", "invalid"]
+Source = Literal["measured", "imported", "published"]
+Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Citation(_Part):
+    """The publication a figure comes from, and where in it: table, figure or page."""
+
+    key: str
+    title: str
+    where: str
+
+
+class Figure(_Part):
+    """What was printed in the source, with nothing made up around it."""
+
+    quantity: str
+    unit: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    relative_to: str | None = None
+
+
+class WorkloadFacts(_Part):
+    """Which network was trained, and its size and work per image."""
+
+    name: str
+    digest: str = Digest
+    input_shape: tuple[int, int, int]
+    classes: int
+    parameters: int
+    forward_macs_per_image: int
+    train_macs_per_image: int
+
+
+class Observed(_Part):
+    """What really ran, as seen in the worker: never what was asked for."""
+
+    framework_version: str
+    threads: int
+    affinity: tuple[int, ...]
+    kernel: str
+    kernel_evidence: tuple[str, ...]
+    libraries: tuple[str, ...]
+    layout: str
+
+
+class Canary(_Part):
+    """Test-mode loss of the first batch at the initial weights, and what it should be."""
+
+    loss: float | None
+    expected: float | None = None
+    relative_error: float | None = None
+
+
+class Measurement(_Part):
+    """What the loop measured. `losses` has every update's, untimed ones too; null: not finite."""
+
+    build_seconds: float
+    first_step_seconds: float
+    warmup_seconds: tuple[float, ...]
+    step_seconds: tuple[float, ...]
+    wall_seconds: float
+    images: int
+    peak_rss_bytes: int
+    losses: tuple[float | None, ...]
+    energy_joules: float | None = None
+    phases: dict[str, float] = Field(default_factory=dict)
+
+
+class Epoch(_Part):
+    """One pass over the training data: its steps' seconds, and the evaluation after it."""
+
+    epoch: int
+    seconds: float
+    train_loss: float | None
+    test_loss: float | None
+    test_accuracy: float | None
+
+
+class Communication(_Part):
+    """What ranks exchanged, per step."""
+
+    strategy: str
+    bytes_per_step: int
+    exposed_seconds: tuple[float, ...]
+    waiting_seconds: tuple[float, ...]
+
+
+class Machine(_Part):
+    """The host: nothing in it names the machine or its user."""
+
+    hostname_hash: str
+    cpu_model: str
+    microarchitecture: str
+    cores: int
+    logical_cpus: int
+    memory_bytes: int
+    accelerators: tuple[str, ...]
+    kernel_release: str
+    governor: str | None
+    cgroup_cpus: float | None
+    cgroup_memory_bytes: int | None
+
+
+class Conditions(_Part):
+    """What else went on while the launch ran."""
+
+    load_before: float
+    load_after: float
+    steal_seconds: float
+    swap_bytes: int
+
+
+class Software(_Part):
+    """The code that measured, and what the framework's environment held."""
+
+    xfbench_version: str
+    git_commit: str | None
+    git_dirty: bool | None
+    worker_digest: str
+    adapter_digest: str
+    environment_digest: str
+    packages: dict[str, str]
+
+
+class Record(_Part):
+    """One launch, whole. `id` is the digest of everything else."""
+
+    schema_: Literal["xfbench.record/1"] = Field(default=SCHEMA, alias="schema")
+    id: str = Digest
+    cell: str | None = None
+    created: str
+    source: Source = "measured"
+    citation: Citation | None = None
+    figure: Figure | None = None
+    status: Status
+    reason: str | None = None
+    request: Request | None
+    workload: WorkloadFacts | None
+    observed: Observed | None = None
+    certificate: str | None = None
+    canary: Canary | None = None
+    measurement: Measurement | None = None
+    learning: tuple[Epoch, ...] | None = None
+    communication: Communication | None = None
+    machine: Machine | None = None
+    conditions: Conditions | None = None
+    software: Software | None = None
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @classmethod
+    def make(cls, **fields: Any) -> Self:
+        """A record of now, with its id computed. Raises pydantic's ValidationError."""
+        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        draft = cls(id="sha256:" + "0" * 64, **{"created": created, **fields})
+        return draft.model_copy(update={"id": draft.computed_id()})
+
+    def computed_id(self) -> str:
+        """What `id` has to be."""
+        document = self.document()
+        del document["id"]
+        return digest.of_json(document)
+
+    def document(self) -> dict[str, Any]:
+        """The record as JSON values, by the schema's names."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a record, generated from the model."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": SCHEMA,
+        **{k: v for k, v in Record.model_json_schema(by_alias=True).items() if k != "title"},
+    }
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(json_schema(), indent=1))

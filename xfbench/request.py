@@ -1,0 +1,67 @@
+"""What is asked for: a cell is one point of an experiment, a request one launch of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Field(ge=1)
+
+
+class Cell(BaseModel):
+    """One point of an experiment, with nothing left open. Batch sizes are images per update.
+
+    Exactly one of `steps` (timed steps, after a first one and `warmup` more) and
+    `epochs` (of the data set, the first step and `warmup` more not timed) is set.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    framework: str
+    environment: Literal["managed", "python", "modules", "debian", "own"]
+    workload: str
+    device: str = "cpu"
+    precision: str = "float32"
+    kernel: str
+    threads: int = Positive
+    ranks: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1)
+    strategy: str = "none"
+    scaling: Literal["strong", "weak"] | None = None
+    global_batch_size: int = Positive
+    batch_size_per_rank: int = Positive
+    data: str
+    steps: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    warmup: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    launcher: str = "local"
+    site: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("exactly one of steps and epochs is needed")
+        if self.epochs is not None and self.data == "synthetic":
+            raise ValueError("synthetic input has no epochs: give steps, or a data set")
+        if self.global_batch_size != self.batch_size_per_rank * self.ranks:
+            raise ValueError("global_batch_size is not batch_size_per_rank times ranks")
+        return self
+
+    def label(self) -> str:
+        """A few words that tell this cell from its neighbours, for progress and errors."""
+        return f"{self.workload} · {self.framework} · {self.kernel} · {self.threads} threads"
+
+    def request(self, launch: int) -> Request:
+        return Request(**self.model_dump(), launch=launch)
+
+
+class Request(Cell):
+    """A cell plus a launch number, counted from 1."""
+
+    launch: int = Positive
+
+    def cell_fields(self) -> dict[str, Any]:
+        """The request as JSON values without its launch number."""
+        return self.model_dump(mode="json", exclude={"launch"})

@@ -1,0 +1,82 @@
+"""The results folder: immutable records, one JSON file each, and the folders of their runs.
+
+A record appears whole or not at all: temporary file, fsync, rename. Two drivers may
+write into one folder; a file that is no record is told about, never repaired.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from xfbench.errors import UsageError
+from xfbench.record import Record
+
+_README = """Results of xfbench.
+
+records/       one JSON file per launch, schema xfbench.record/1; never changed
+runs/          what each launch was given and what it said; command.sh runs it again
+A file under records/ may be copied elsewhere; runs/ may be deleted.
+"""
+
+
+class Store:
+    """One results folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder. Raises UsageError if it cannot be written."""
+        try:
+            (self.folder / "records").mkdir(parents=True, exist_ok=True)
+            (self.folder / "runs").mkdir(exist_ok=True)
+            readme = self.folder / "README"
+            if not readme.exists():
+                readme.write_text(_README, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder}: {error.strerror}: name another folder with --results"
+            ) from error
+
+    def new_run(self) -> Path:
+        """A fresh folder for a launch that has no record yet."""
+        return Path(tempfile.mkdtemp(prefix="running-", dir=self.folder / "runs"))
+
+    def run_folder(self, record: Record) -> Path:
+        return self.folder / "runs" / record.id[7:23]
+
+    def add(self, record: Record, run: Path | None = None) -> None:
+        """Keep a record, and let its run's folder carry its name from now on."""
+        path = self.folder / "records" / record.id[7:9] / f"{record.id[7:]}.json"
+        path.parent.mkdir(exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(record.document(), file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+        if run is not None:
+            run.replace(self.run_folder(record))
+
+    def records(self, complain: Callable[[str], None] = lambda _: None) -> Iterator[Record]:
+        """Every record, oldest first; `complain` hears of each file that is none."""
+        found = []
+        for path in (self.folder / "records").glob("??/*.json"):
+            try:
+                record = Record.model_validate_json(path.read_bytes())
+            except (ValidationError, OSError) as error:
+                complain(f"{path.name}: not a record: {str(error).splitlines()[0]}")
+                continue
+            if record.id != record.computed_id() or path.stem != record.id[7:]:
+                complain(f"{path.name}: its content is not what its id says; left out")
+                continue
+            found.append(record)
+        yield from sorted(found, key=lambda record: (record.created, record.id))

@@ -1,0 +1,66 @@
+"""Traces: runs a framework for a few steps in its own interpreter and keeps its numbers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, environment, experiment, runner
+from xfbench.errors import UnavailableError, UsageError, XfbenchError
+from xfbench.request import Cell
+from xfbench.workloads import workloads
+
+
+class TraceError(XfbenchError):
+    """A framework was started and gave no trace; the message says why."""
+
+
+def trace(
+    matrix: experiment.Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
+) -> dict[str, Any]:
+    """Trace the matrix's one cell into `output` (.npz); what was observed.
+
+    Raises UsageError on a wrong name or folder, UnavailableError if the framework cannot be
+    had, TraceError if it cannot do this or fails.
+    """
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"{output}: there is no such folder")
+    [(cell, _)] = experiment.cells([matrix], pythons)
+    described = adapter.load(cell.framework)
+    refused = runner.refusal(cell.request(1))
+    if refused:
+        raise TraceError(f"{cell.label()}: unsupported: {refused}")
+    found = environment.ensure(described, pythons.get(cell.framework))
+    return trace_cell(cell, described, found, output, time_limit)
+
+
+def trace_cell(
+    cell: Cell,
+    described: adapter.Adapter,
+    found: environment.Environment,
+    output: Path,
+    time_limit: float,
+    keep: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Trace one cell in an environment that is there; only the parts named in `keep`, if any."""
+    request = cell.request(1)
+    with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
+        folder = Path(scratch)
+        job = runner.job_document(
+            "trace",
+            request,
+            workloads()[cell.workload],
+            dropout="identity",
+            output="trace.npz",
+            keep=keep,
+        )
+        reply = runner.work(job, request, described, found, folder, time_limit)
+        if reply["status"] == "unavailable":
+            raise UnavailableError(f"{cell.label()}: {reply['reason']}")
+        if reply["status"] != "ok":
+            raise TraceError(f"{cell.label()}: {reply['status']}: {reply['reason']}")
+        shutil.move(folder / "trace.npz", output)
+    return reply["observed"]  # type: ignore[no-any-return]
