@@ -118,7 +118,7 @@ def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
         return mx.sym.Pooling(x, pool_type="avg", pad=(pad, pad), count_include_pad=True, **windows)
     # MXNet asks whether oneDNN can do the backward pass with the output's size in place of
     # the input's, and here gets the wrong answer; it never hands oneDNN a sum.
-    ones = mx.sym.ones_like(mx.sym.slice(x, begin=(0, 0), end=(1, 1)))
+    ones = mx.sym.ones_like(mx.sym.sum(x, axis=(0, 1), keepdims=True))
     border = (0, 0, 0, 0, pad, pad, pad, pad)
     padded = mx.sym.pad(ones, mode="constant", pad_width=border, constant_value=1)
     areas = mx.sym.Pooling(padded, pool_type="sum", **windows)
