@@ -45,5 +45,5 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/developed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check setuptools --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' --editable '.[dev]'
 	touch $@ $(VENV)/installed

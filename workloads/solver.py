@@ -39,7 +39,7 @@ class Solver:
         if self.policy == "step":
             return self.base_lr * self.gamma ** (iteration // self.stepsize)
         if self.policy == "inv":
-            return self.base_lr * (1.0 + self.gamma * iteration) ** -self.power
+            return float(self.base_lr * (1.0 + self.gamma * iteration) ** -self.power)
         if self.policy == "poly":
-            return self.base_lr * (1.0 - iteration / self.max_iter) ** self.power
+            return float(self.base_lr * (1.0 - iteration / self.max_iter) ** self.power)
         raise ValueError(f"unknown learning-rate policy {self.policy!r}")

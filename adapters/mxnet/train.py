@@ -180,15 +180,14 @@ class _Averages:
     """
 
     def __init__(self, network: xl.Network, tensors: Any, precision: str) -> None:
-        layers = {layer.name: layer for layer in network.layers}
-        tracked = {name: p.shape[0] for name, p in network.parameters.items() if not p.learned}
-        owners = [name.rpartition("/")[0] for name in tracked]
-        self.arrays = [tensors[name] for name in tracked]
-        self.sizes = list(tracked.values())
+        norms = [layer for layer in network.layers if isinstance(layer, xl.BatchNorm)]
+        tracked = [(layer, kind) for layer in norms for kind in ("mean", "variance")]
+        self.arrays = [tensors[f"{layer.name}/{kind}"] for layer, kind in tracked]
+        self.sizes = [array.shape[0] for array in self.arrays]
         self.precision = precision
-        self.momenta = np.array([layers[owner].momentum for owner in owners])
-        self.pixels = np.array([prod(network.shapes[owner][1:]) for owner in owners])
-        self.biased = np.array([name.endswith("/variance") for name in tracked])
+        self.momenta = np.array([layer.momentum for layer, _ in tracked])
+        self.pixels = np.array([prod(network.shapes[layer.name][1:]) for layer, _ in tracked])
+        self.biased = np.array([kind == "variance" for _, kind in tracked])
         self.keep = self._spread(self.momenta)
         self.take: dict[int, Any] = {}
         self.collect()

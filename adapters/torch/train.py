@@ -35,7 +35,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     return TorchTrainer(network, solver, options)
 
 
-class _LRN(nn.Module):
+class _LRN(nn.Module):  # type: ignore[misc]
     def __init__(self, layer: xl.LRN) -> None:
         super().__init__()
         self.layer = layer
@@ -48,7 +48,7 @@ class _LRN(nn.Module):
         return x / (layer.k + layer.alpha * squares) ** layer.beta
 
 
-class _Graph(nn.Module):
+class _Graph(nn.Module):  # type: ignore[misc]
     """Runs the layers in order; returns the weighted loss and the main head's scores."""
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
@@ -169,7 +169,7 @@ class TorchTrainer:
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: _host(tensor) for name, tensor in self.tensors.items()}
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         for name, tensor in self.tensors.items():
             tensor.copy_(torch.from_numpy(np.ascontiguousarray(parameters[name])))
@@ -189,12 +189,13 @@ class TorchTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         loss, _ = self.graph(*batch)
         loss.backward()
-        return loss.detach()  # type: ignore[no-any-return]
+        return loss.detach()
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
         self.graph.eval()
-        return self.graph(*batch)  # type: ignore[no-any-return]
+        loss, scores = self.graph(*batch)
+        return loss, scores
 
     def _set_rate(self, rate: float) -> None:
         if rate == self.rate:

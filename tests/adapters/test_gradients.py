@@ -12,17 +12,7 @@ from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
 KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
-# What takes minutes and shows nothing that the other rows do not: `make test-all` runs it too.
-LONG_IN_FLOAT32 = {"resnet101"}
-LONG_IN_FLOAT64 = {"caffenet", "googlenet", "resnet50", "resnet101"}
-
-
-def rows(long):
-    """Every workload, the `long` ones marked."""
-    return [
-        pytest.param(name, marks=[pytest.mark.long] if name in long else [])
-        for name in sorted(workloads())
-    ]
+PAIRS = [(name, precision) for name in FRAMEWORKS for precision in adapter.load(name).precisions]
 
 
 def wrong(trace, framework, workload, precision):
@@ -44,18 +34,10 @@ def wrong(trace, framework, workload, precision):
     return defects
 
 
-@pytest.mark.parametrize("workload", rows(LONG_IN_FLOAT32))
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_loss_and_gradients_in_float32_are_the_references(trace, framework, workload):
-    assert wrong(trace, framework, workload, "float32") == []
-
-
-@pytest.mark.parametrize("workload", rows(LONG_IN_FLOAT64))
-@pytest.mark.parametrize(
-    "framework", [name for name in FRAMEWORKS if "float64" in adapter.load(name).precisions]
-)
-def test_loss_and_gradients_in_float64_are_the_references_to_1e_8(trace, framework, workload):
-    assert wrong(trace, framework, workload, "float64") == []
+@pytest.mark.parametrize(("framework", "precision"), PAIRS)
+@pytest.mark.parametrize("workload", sorted(workloads()))
+def test_loss_and_gradients_are_the_references(trace, framework, workload, precision):
+    assert wrong(trace, framework, workload, precision) == []
 
 
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])

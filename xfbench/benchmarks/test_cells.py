@@ -56,4 +56,6 @@ def test_training(
         images_per_second=launch_throughput(record),
     )
     xfbench_replay.load(seconds)
-    benchmark.pedantic(lambda: None, rounds=len(seconds), iterations=1, warmup_rounds=0)
+    benchmark.pedantic(  # type: ignore[no-untyped-call]
+        lambda: None, rounds=len(seconds), iterations=1, warmup_rounds=0
+    )

@@ -73,7 +73,7 @@ def main() -> None:
             raise
         status = _say(str(error), error.exit_status)
     except _ParseError as error:
-        message = str(error) or getattr(error, "message", "")
+        message: str = getattr(error, "format_message")()  # noqa: B009
         status = _say(" ".join(message.split()) or "wrong command line: see xfbench --help", 2)
     except (KeyboardInterrupt, typer.Abort):
         status = _say("interrupted; what was done is kept", _INTERRUPTED)

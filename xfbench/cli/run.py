@@ -10,6 +10,7 @@ import typer
 from xfbench.cli.options import DryRun, Json, Pythons, Results, positive, pythons, words
 
 _FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
+_WORKLOADS = "lenet,convnet"
 
 
 def run(
@@ -19,11 +20,16 @@ def run(
     workload: Annotated[
         str | None, typer.Option(help="Networks: see `xfbench workload list`.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="float32, float64.")] = "float32",
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda (default: cpu).", show_default=False)
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float32, float64 (default: float32).", show_default=False),
+    ] = None,
     kernel: Annotated[
-        str, typer.Option(help="Kernel libraries: see `xfbench framework list`.")
-    ] = "default",
+        str | None, typer.Option(help="Kernel libraries: see `xfbench framework list`.")
+    ] = None,
     threads: Annotated[
         str | None, typer.Option(help="Threads per rank (default: the cores).", show_default=False)
     ] = None,
@@ -41,8 +47,14 @@ def run(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Whole epochs with an evaluation after each.")
     ] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first.")] = 3,
-    launches: Annotated[int, typer.Option(min=1, help="Fresh processes per cell.")] = 3,
+    warmup: Annotated[
+        int | None,
+        typer.Option(min=0, help="Untimed steps after the first (default: 3).", show_default=False),
+    ] = None,
+    launches: Annotated[
+        int | None,
+        typer.Option(min=1, help="Fresh processes per cell (default: 3).", show_default=False),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of weights, data and the order of launches.")
     ] = 0,
@@ -68,26 +80,28 @@ def run(
     from xfbench.store import Store
 
     interpreters = pythons(python)
-    if (framework or workload) is None and steps is None and epochs is None:
-        matrices = list(experiment.load("quick").matrix)
+    lists = {
+        "framework": words(framework, str, "--framework"),
+        "workload": words(workload, str, "--workload"),
+        "device": words(device, str, "--device"),
+        "precision": words(precision, str, "--precision"),
+        "kernel": words(kernel, str, "--kernel"),
+        "threads": words(threads, positive, "--threads"),
+        "batch_size": words(batch_size, positive, "--batch-size"),
+    }
+    single = {
+        "data": data,
+        "steps": steps,
+        "epochs": epochs,
+        "warmup": warmup,
+        "launches": launches,
+    }
+    given = {name: value for name, value in {**lists, **single}.items() if value is not None}
+    if given:
+        defaults = {"framework": _FRAMEWORKS.split(","), "workload": _WORKLOADS.split(",")}
+        matrices = [experiment.matrix(**{**defaults, **given, "seed": seed})]
     else:
-        matrices = [
-            experiment.matrix(
-                framework=words(framework or _FRAMEWORKS, str, "--framework"),
-                workload=words(workload or "lenet,convnet", str, "--workload"),
-                device=words(device, str, "--device"),
-                precision=words(precision, str, "--precision"),
-                kernel=words(kernel, str, "--kernel"),
-                threads=words(threads, positive, "--threads"),
-                batch_size=words(batch_size, positive, "--batch-size"),
-                data=data,
-                steps=steps,
-                epochs=epochs,
-                warmup=warmup,
-                launches=launches,
-                seed=seed,
-            )
-        ]
+        matrices = list(experiment.load("quick").matrix)
     requests = runner.plan(experiment.cells(matrices, interpreters), seed)
     store = Store(paths.results(results))
     if resume:

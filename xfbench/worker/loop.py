@@ -20,7 +20,9 @@ from xfbench.workloads.initial import initial_parameters
 Build = Callable[..., Trainer]
 
 
-def train(workload: Workload, request: dict[str, Any], options: Options, build: Build) -> Any:
+def train(
+    workload: Workload, request: dict[str, Any], options: Options, build: Build
+) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
