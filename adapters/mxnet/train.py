@@ -183,6 +183,7 @@ class _Averages:
         norms = [layer for layer in network.layers if isinstance(layer, xl.BatchNorm)]
         tracked = [(layer, kind) for layer in norms for kind in ("mean", "variance")]
         self.arrays = [tensors[f"{layer.name}/{kind}"] for layer, kind in tracked]
+        self.gammas = [tensors[f"{layer.name}/gamma"] for layer in norms]
         self.sizes = [array.shape[0] for array in self.arrays]
         self.precision = precision
         self.momenta = np.array([layer.momentum for layer, _ in tracked])
@@ -208,7 +209,10 @@ class _Averages:
             count = batch_size * self.pixels
             unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)
             self.take[batch_size] = self._spread((1 - self.momenta) * unbiased)
-        batch = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
+        # MXNet's engine does not know that a backward pass writes these arrays, and would let
+        # them be read before; what reads gamma's gradient too, it keeps waiting.
+        arrays = [array.data() for array in self.arrays] + [gamma.grad() for gamma in self.gammas]
+        batch = mx.nd.concat(*arrays, dim=0)[: sum(self.sizes)]
         self.values = self.keep * self.values + self.take[batch_size] * batch
 
     def _spread(self, values: np.ndarray) -> Any:
