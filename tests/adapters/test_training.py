@@ -29,12 +29,16 @@ def train(tmp_path):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_lenet_learns_the_digits(train, framework):
-    record = train(framework, workload=["lenet"], epochs=8)
-    assert len(record.learning) == 8
-    assert record.learning[-1].test_accuracy >= 0.97
-    assert record.learning[-1].train_loss < record.learning[0].train_loss / 5
-    assert record.measurement.images == (8 * (1437 // 64) - 4) * 64
+def test_lenet_learns_the_digits_whatever_the_seed(train, framework):
+    """At least 97 % of the test set, in the mean of three seeds, well within twenty epochs."""
+    accuracies = []
+    for seed in (0, 1, 2):
+        record = train(framework, workload=["lenet"], epochs=8, seed=seed)
+        assert len(record.learning) == 8
+        assert record.learning[-1].train_loss < record.learning[0].train_loss / 5
+        assert record.measurement.images == (8 * (1437 // 64) - 4) * 64
+        accuracies.append(record.learning[-1].test_accuracy)
+    assert sum(accuracies) / 3 >= 0.97
 
 
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
