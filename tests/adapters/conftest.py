@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 
 from xfbench import adapter, environment, experiment, tracing
+from xfbench.adapters.reference import graph
+from xfbench.worker.input import synthetic_batch
+from xfbench.workloads import workloads
+from xfbench.workloads.initial import initial_parameters
+
+DRAWS = 64
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +45,61 @@ def trace(tmp_path_factory):
     return make
 
 
+@pytest.fixture(scope="session")
+def explained(trace):
+    """A function: do these distances from the truth lie within what float32 rounding does?
+
+    What rounding does is measured: the reference in float32, in up to DRAWS draws, the first as
+    it is, the others with images and weights moved by at most one unit in the last place; the
+    largest distance from the reference in float64, by name. One draw alone may miss the unit
+    that tips over; drawing ends once all is explained. Gives what is not: name, distance, allowed.
+    """
+    draws = functools.lru_cache(maxsize=1)(lambda workload: ([], _draws(workload, trace)))
+
+    def judge(workload, distances):
+        seen, more = draws(workload)
+        while True:
+            allowed = {
+                name: 1e-4 + 10 * max((draw[name] for draw in seen), default=0.0)
+                for name in distances
+            }
+            wrong = [
+                (name, f"{value:.1e}", f"allowed {allowed[name]:.1e}")
+                for name, value in distances.items()
+                if not value <= allowed[name]
+            ]
+            draw = next(more, None) if wrong or not seen else None
+            if draw is None:
+                return wrong
+            seen.append(draw)
+
+    return judge
+
+
+def _draws(workload, trace):
+    """Distances of the reference in float32 from the truth, by name, one draw after another."""
+    truth = trace("reference", workload, "float64", keep=("loss", "gradient"))
+    described = workloads()[workload]
+    images, labels = synthetic_batch(described, 2, 0)
+    initial = initial_parameters(described.network, 0)
+    for draw in range(DRAWS):
+        random = np.random.RandomState(draw) if draw else None
+        weights = {name: _moved(value, random) for name, value in initial.items()}
+        done = graph.forward(
+            described.network, weights, _moved(images, random), labels, training=True
+        )
+        gradients = graph.backward(described.network, weights, done).parameters
+        values = {f"gradient/{name}": value for name, value in gradients.items()}
+        yield {n: distance(value, truth[n]) for n, value in {"loss": [done.loss], **values}.items()}
+
+
+def _moved(array, random):
+    if random is None:
+        return array
+    steps = random.randint(-1, 2, array.shape).astype(np.float32)
+    return array * (np.float32(1) + steps * np.float32(2**-23))
+
+
 def distance(value, truth):
     """Relative distance in the norm; absolute where the truth is zero but for rounding."""
     value, truth = np.asarray(value, np.float64), np.asarray(truth, np.float64)
@@ -47,22 +108,15 @@ def distance(value, truth):
     return difference / size if size > 1e-10 else difference
 
 
-# On GoogLeNet one unit that tips over moves float32 gradients by more than the reference's
-# own rounding did (docs/equality.md); float64 is the sharp check there.
-TIPPING = {("googlenet", "tensorflow"), ("googlenet", "torch")}
 LONG_IN_FLOAT64 = {"caffenet", "alexnet", "resnet50"}
 
 
 def pytest_collection_modifyitems(items):
-    """What takes minutes, or float32 cannot decide, is left to `make test-all`."""
+    """What takes minutes is left to `make test-all`."""
     for item in items:
         values = getattr(item, "callspec", None) and item.callspec.params
         if not values or not {"workload", "precision", "framework"} <= set(values):
             continue
         workload, double = values["workload"], values["precision"] == "float64"
-        if (
-            workload == "resnet101"
-            or (double and workload in LONG_IN_FLOAT64)
-            or (not double and (workload, values["framework"]) in TIPPING)
-        ):
+        if workload == "resnet101" or (double and workload in LONG_IN_FLOAT64):
             item.add_marker(pytest.mark.long)
