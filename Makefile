@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help bench test test-all lint types environments clean
+.PHONY: help bench test test-all overhead lint types environments clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,6 +16,9 @@ test: $(VENV)/developed lint types ## Everything that decides whether a change l
 
 test-all: $(VENV)/developed lint types ## The same with the tests that take minutes.
 	$(BIN)/pytest -m 'long or not long'
+
+overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
+	$(BIN)/python -m tests.benchmarks.overhead
 
 lint: $(VENV)/developed ## Style and simple mistakes.
 	$(BIN)/ruff check .

@@ -186,12 +186,14 @@ class BatchNorm(_Plain):
 
     eps: float = 1e-5
     momentum: float = 0.9
+    gamma_filler: Filler = ONES
+    beta_filler: Filler = ZERO
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
         shape = (inputs[0][0],)
         return {
-            "gamma": Parameter(shape, ONES),
-            "beta": Parameter(shape, ZERO),
+            "gamma": Parameter(shape, self.gamma_filler),
+            "beta": Parameter(shape, self.beta_filler),
             "mean": Parameter(shape, ZERO, learned=False),
             "variance": Parameter(shape, ONES, learned=False),
         }

@@ -7,7 +7,6 @@ time; whatever a worker does, the next launch starts on a machine without its re
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +18,11 @@ from pydantic import ValidationError
 from xfbench import (
     __version__,
     adapter,
-    command,
+    canary,
     digest,
     environment,
     facts,
+    job,
     machine,
     revision,
     validity,
@@ -30,7 +30,6 @@ from xfbench import (
 )
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
-from xfbench.launchers import local
 from xfbench.record import (
     Canary,
     Epoch,
@@ -41,20 +40,24 @@ from xfbench.record import (
 )
 from xfbench.request import Cell, Request
 from xfbench.store import Store
-from xfbench.workloads import Workload, workloads
+from xfbench.workloads import workloads
 
 DEFAULT_TIME_LIMIT = 1800.0
+
+Certified = tuple[Any, ...]
 
 
 @dataclass
 class Session:
     """What the launches of one `run` share: where results go, and the environments found so far.
 
-    `unavailable` says per framework why it cannot be had; `time_limit` is in seconds.
+    `unavailable` says per framework why it cannot be had; `certificates` which certificate
+    covers a kind of cell (`certified_fields`); `time_limit` is in seconds.
     """
 
     store: Store
     environments: dict[str, Environment] = field(default_factory=dict)
+    certificates: dict[Certified, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
 
@@ -109,6 +112,19 @@ def remaining(requests: Iterable[Request], store: Store) -> list[Request]:
     return [request for request in requests if request not in done]
 
 
+def certified_fields(request: Request) -> Certified:
+    """What of a request decides which certificate covers it: threads, batch and data do not."""
+    return (
+        request.framework,
+        request.workload,
+        request.kernel,
+        request.device,
+        request.precision,
+        request.ranks,
+        request.strategy,
+    )
+
+
 def refusal(request: Request) -> str | None:
     """Why the framework cannot do this, by what its adapter says of itself; None where it may."""
     described = adapter.load(request.framework)
@@ -132,65 +148,6 @@ def refusal(request: Request) -> str | None:
     return None
 
 
-def job_document(action: str, request: Request, workload: Workload, **more: Any) -> dict[str, Any]:
-    """What a worker is told: one JSON object that leaves nothing open."""
-    return {
-        "schema": "xfbench.job/1",
-        "action": action,
-        "request": request.model_dump(mode="json"),
-        "workload": workload.to_json(),
-        **more,
-    }
-
-
-def work(
-    job: dict[str, Any],
-    request: Request,
-    described: adapter.Adapter,
-    found: Environment,
-    folder: Path,
-    time_limit: float,
-) -> dict[str, Any]:
-    """Do one job in `folder` and return the reply, or what stands for it: a status and a reason.
-
-    Leaves request.json, command.json, command.sh, worker.pyz, stdout, stderr and, if the
-    worker came so far, reply.json.
-    """
-    content = json.dumps(job, indent=1).encode()
-    (folder / "request.json").write_bytes(content)
-    _link(worker_archive.worker_archive(request.framework), folder / "worker.pyz")
-    base = command.Command(
-        (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
-        found.variables(described, request.kernel, request.threads),
-        folder,
-    )
-    [started] = local.commands(base, request)
-    _keep_command(started, folder)
-    try:
-        outcome = command.run(
-            started, stdout=folder / "stdout", stderr=folder / "stderr", time_limit=time_limit
-        )
-    except command.CommandError as error:
-        return {"status": "unavailable", "reason": str(error)}
-    reply = folder / "reply.json"
-    if outcome.timed_out:
-        limit = f"no reply within the time limit of {time_limit:g} s"
-        return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
-    if not reply.is_file():
-        return {"status": "crashed", "reason": f"no reply: {outcome}{_last_words(folder)}"}
-    try:
-        answer = json.loads(reply.read_bytes())
-        if answer["job"] != digest.of_bytes(content):
-            return {"status": "crashed", "reason": "the reply answers another request"}
-        if answer["status"] not in ("ok", "failed", "unsupported", "unavailable"):
-            raise KeyError("status")
-    except (ValueError, KeyError, TypeError) as error:
-        return {"status": "crashed", "reason": f"the reply is not whole ({error}): {outcome}"}
-    if outcome.status != 0 and answer["status"] == "ok":
-        return {"status": "crashed", "reason": f"after its reply {outcome}{_last_words(folder)}"}
-    return answer  # type: ignore[no-any-return]
-
-
 def _launch(request: Request, session: Session) -> tuple[Record, Path | None]:
     described = adapter.load(request.framework)
     workload = workloads()[request.workload]
@@ -205,8 +162,8 @@ def _launch(request: Request, session: Session) -> tuple[Record, Path | None]:
     found = session.environments[request.framework]
     folder = session.store.new_run()
     before = machine.read()
-    reply = work(
-        job_document("train", request, workload),
+    reply = job.work(
+        job.document("train", request, workload),
         request,
         described,
         found,
@@ -225,6 +182,7 @@ def _launch(request: Request, session: Session) -> tuple[Record, Path | None]:
             "environment": found.digest,
         }
     )
+    fields["certificate"] = session.certificates.get(certified_fields(request))
     return _record(request, reply, fields), folder
 
 
@@ -238,13 +196,19 @@ def _record(request: Request, reply: dict[str, Any], fields: dict[str, Any]) -> 
         fields |= {
             "measurement": measurement,
             "observed": observed,
-            "canary": Canary.model_validate(reply["canary"]),
             "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
         }
+        loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
-    reason = validity.defect(request, measurement, observed)
+    wanted = canary.expected(
+        request.workload, request.data, request.batch_size_per_rank, request.seed
+    )
+    if wanted:
+        far = None if loss is None else wanted.relative_error(loss)
+        fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
+    reason = validity.defect(request, measurement, observed, loss, wanted)
     return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
 
 
@@ -259,29 +223,3 @@ def _software(described: adapter.Adapter, found: Environment) -> Software:
         environment_digest=found.digest,
         packages=found.packages,
     )
-
-
-def _link(archive: Path, target: Path) -> None:
-    try:
-        target.hardlink_to(archive)
-    except OSError:  # another file system
-        target.write_bytes(archive.read_bytes())
-
-
-def _keep_command(started: command.Command, folder: Path) -> None:
-    (folder / "command.json").write_text(
-        json.dumps({"argv": started.argv, "environment": dict(started.environment)}, indent=1)
-    )
-    again = folder / "command.sh"
-    line = started.as_shell().removesuffix("reply.json")
-    again.write_text(
-        "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
-        f'cd "$(dirname "$0")" && exec {line}reply-again.json\n'
-    )
-    again.chmod(0o755)
-
-
-def _last_words(folder: Path) -> str:
-    lines = (folder / "stderr").read_bytes()[-2000:].decode(errors="replace").split("\n")
-    words = [line.strip() for line in lines if line.strip()]
-    return f": {words[-1][:200]}" if words else ""

@@ -20,6 +20,7 @@ from xfbench.record import Record
 _README = """Results of xfbench.
 
 records/       one JSON file per launch, schema xfbench.record/1; never changed
+certificates/  what was proven equal, named by the records it covers; never changed
 runs/          what each launch was given and what it said; command.sh runs it again
 A file under records/ may be copied elsewhere; runs/ may be deleted.
 """
@@ -50,6 +51,9 @@ class Store:
 
     def run_folder(self, record: Record) -> Path:
         return self.folder / "runs" / record.id[7:23]
+
+    def certificate_path(self, identity: str) -> Path:
+        return self.folder / "certificates" / f"{identity[7:]}.json"
 
     def add(self, record: Record, run: Path | None = None) -> None:
         """Keep a record, and let its run's folder carry its name from now on."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, environment, experiment, runner
+from xfbench import adapter, environment, experiment, job, runner
 from xfbench.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.request import Cell
 from xfbench.workloads import workloads
@@ -49,7 +49,7 @@ def trace_cell(
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)
-        job = runner.job_document(
+        document = job.document(
             "trace",
             request,
             workloads()[cell.workload],
@@ -57,7 +57,7 @@ def trace_cell(
             output="trace.npz",
             keep=keep,
         )
-        reply = runner.work(job, request, described, found, folder, time_limit)
+        reply = job.work(document, request, described, found, folder, time_limit)
         if reply["status"] == "unavailable":
             raise UnavailableError(f"{cell.label()}: {reply['reason']}")
         if reply["status"] != "ok":

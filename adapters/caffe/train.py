@@ -84,6 +84,16 @@ class CaffeTrainer:
         self._test(batch)
         return _host(self.test_net.blobs[self.names[self.network.scores]].data)
 
+    def outputs(self, batch: Batch) -> dict[str, np.ndarray]:
+        self._feed(self.net, batch)
+        self.net.forward()
+        last = {blob: name for name, blob in self.names.items()}  # others are written over
+        return {
+            name: _host(self.net.blobs[blob].data)
+            for blob, name in last.items()
+            if name not in {head.name for head in self.network.losses}
+        }
+
     def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
         self._feed(self.net, batch)
         self.net.clear_param_diffs()

@@ -32,8 +32,8 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     return MXNetTrainer(network, solver, options)
 
 
-def _graph(network: xl.Network, options: Options) -> tuple[Any, Any]:
-    """The weighted loss and the main head's scores, over "data", "label" and the parameters."""
+def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
+    """The weighted loss and the other layers' outputs, over "data", "label", the parameters."""
     values = {"data": mx.sym.var("data", dtype=options.precision)}
     label = mx.sym.var("label", dtype="int32")
     losses = []
@@ -47,7 +47,7 @@ def _graph(network: xl.Network, options: Options) -> tuple[Any, Any]:
             values[layer.name] = inputs[0]
         else:
             values[layer.name] = _symbol(layer, inputs, network.input_shapes(layer)[0])
-    return sum(losses[1:], losses[0]), values[network.scores]
+    return sum(losses[1:], losses[0]), values
 
 
 def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape) -> Any:
@@ -240,9 +240,9 @@ class MXNetTrainer:
         self.averages = None
         if len(self.learned) < len(network.parameters):
             self.averages = _Averages(network, self.tensors, options.precision)
-        loss, scores = _graph(network, options)
+        loss, self.values = _graph(network, options)
         self.training = self._block(loss)
-        self.testing = self._block([loss, scores])
+        self.testing = self._block([loss, self.values[network.scores]])
         self.trainer = mx.gluon.Trainer(
             [self.tensors[name] for name in self.learned],
             _SGD(learning_rate=solver.base_lr, momentum=solver.momentum, wd=solver.weight_decay),
@@ -275,6 +275,12 @@ class MXNetTrainer:
     def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
         scores: np.ndarray = self._test(batch)[1].asnumpy()
         return scores
+
+    def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        block = self._block(list(self.values.values()), "data")
+        with mx.autograd.train_mode():
+            found = block(batch[0])
+        return {name: value.asnumpy() for name, value in zip(self.values, found)}
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         self._backward(batch)
@@ -309,11 +315,9 @@ class MXNetTrainer:
             "kernel_evidence": evidence,
         }
 
-    def _block(self, outputs: Any) -> Any:
-        inputs = [
-            mx.sym.var("data", dtype=self.options.precision),
-            mx.sym.var("label", dtype="int32"),
-        ]
+    def _block(self, outputs: Any, *names: str) -> Any:
+        dtypes = {"data": self.options.precision, "label": "int32"}
+        inputs = [mx.sym.var(name, dtype=dtypes[name]) for name in names or dtypes]
         block = mx.gluon.SymbolBlock(outputs, inputs, params=self.tensors)
         block.hybridize(static_alloc=True, static_shape=True)
         return block

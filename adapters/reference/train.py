@@ -67,6 +67,9 @@ class ReferenceTrainer:
     def scores(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         return self._forward(batch, training=False).outputs[self.network.scores]
 
+    def outputs(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
+        return self._forward(batch, training=True).outputs
+
     def gradients(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
         done = self._forward(batch, training=True)
         return graph.backward(self.network, self.values, done).parameters

@@ -226,6 +226,11 @@ class TensorFlowTrainer:
         _, gradients = self._differentiate(*batch)
         return {name: self.layouts[name].restore(g.numpy()) for name, g in gradients.items()}
 
+    def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        _, values, _ = self._forward(*batch, training=True)
+        found = {name: value.numpy() for name, value in values.items()}
+        return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in found.items()}
+
     def parameters(self) -> dict[str, np.ndarray]:
         return {
             name: self.layouts[name].restore(variable.numpy())
@@ -258,7 +263,7 @@ class TensorFlowTrainer:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
     def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, Moved]:
-        """The weighted loss, the main head's scores, and which running averages become what."""
+        """The weighted loss, the other layers' outputs, and which running averages become what."""
         values: dict[str, Any] = {"data": images}
         losses: list[Any] = []
         moved: Moved = []
@@ -275,7 +280,7 @@ class TensorFlowTrainer:
                 moved += averages
             else:
                 values[layer.name] = _output(layer, inputs, parts, dropout)
-        return tf.add_n(losses), values[self.network.scores], moved
+        return tf.add_n(losses), values, moved
 
     def _backward(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
         learned = {name: self.variables[name] for name in self.learned}
@@ -301,5 +306,5 @@ class TensorFlowTrainer:
         return loss
 
     def _test_step(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        loss, scores, _ = self._forward(images, labels, training=False)
-        return loss, scores
+        loss, values, _ = self._forward(images, labels, training=False)
+        return loss, values[self.network.scores]

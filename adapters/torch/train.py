@@ -49,7 +49,7 @@ class _LRN(nn.Module):  # type: ignore[misc]
 
 
 class _Graph(nn.Module):  # type: ignore[misc]
-    """Runs the layers in order; returns the weighted loss and the main head's scores."""
+    """Runs the layers in order; returns the weighted loss and every other layer's output."""
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
         super().__init__()
@@ -58,7 +58,9 @@ class _Graph(nn.Module):  # type: ignore[misc]
             _module(layer, network.input_shapes(layer), dropout) for layer in network.layers
         )
 
-    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[Any, torch.Tensor]:
+    def forward(
+        self, images: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
         values = {"data": images}
         total: Any = 0.0
         for layer, part in zip(self.network.layers, self.parts):
@@ -73,7 +75,7 @@ class _Graph(nn.Module):  # type: ignore[misc]
                 values[layer.name] = part(inputs[0].flatten(1))
             else:
                 values[layer.name] = part(inputs[0])
-        return total, values[self.network.scores]
+        return total, values
 
 
 def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module:
@@ -159,8 +161,12 @@ class TorchTrainer:
         return float(self._test(batch)[0])
 
     def scores(self, batch: tuple[torch.Tensor, torch.Tensor]) -> np.ndarray:
-        scores: np.ndarray = self._test(batch)[1].cpu().numpy()
-        return scores
+        return _host(self._test(batch)[1][self.graph.network.scores])
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
+        self.graph.train()
+        return {name: _host(value) for name, value in self.graph(*batch)[1].items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self._backward(batch)
@@ -192,10 +198,10 @@ class TorchTrainer:
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
+    def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
         self.graph.eval()
-        loss, scores = self.graph(*batch)
-        return loss, scores
+        loss, values = self.graph(*batch)
+        return loss, values
 
     def _set_rate(self, rate: float) -> None:
         if rate == self.rate:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from xfbench import runner, worker_archive
+from xfbench import job, worker_archive
 from xfbench.workloads import workloads
 
 VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
@@ -41,8 +41,8 @@ def test_the_worker_trains_in_this_interpreter(version, tmp_path, cell):
     target = environment / "bin" / "python"
     subprocess.run([*uv, "pip", "install", "--python", target, "numpy"], check=True)
     request = cell().request(1)
-    job = runner.job_document("train", request, workloads()["lenet"])
-    (tmp_path / "job.json").write_text(json.dumps(job))
+    document = job.document("train", request, workloads()["lenet"])
+    (tmp_path / "job.json").write_text(json.dumps(document))
     shutil.copy(worker_archive.worker_archive("reference"), tmp_path / "worker.pyz")
     subprocess.run(
         [target, "worker.pyz", "job.json", "reply.json"], cwd=tmp_path, check=True, timeout=120
@@ -55,8 +55,8 @@ def test_the_worker_trains_in_this_interpreter(version, tmp_path, cell):
 def test_an_interpreter_without_numpy_is_told_apart(tmp_path, cell):
     environment = tmp_path / "environment"
     subprocess.run([find_uv_bin(), "--quiet", "venv", environment], check=True)
-    job = runner.job_document("train", cell().request(1), workloads()["lenet"])
-    (tmp_path / "job.json").write_text(json.dumps(job))
+    document = job.document("train", cell().request(1), workloads()["lenet"])
+    (tmp_path / "job.json").write_text(json.dumps(document))
     subprocess.run(
         [
             environment / "bin" / "python",

@@ -57,7 +57,7 @@ def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
 
 
 def _do(job: dict[str, Any]) -> dict[str, Any]:
-    from xfbench.worker import loop, observe, trace
+    from xfbench.worker import check, loop, observe, trace
     from xfbench.worker.protocol import Options
     from xfbench.workloads import workload_from_json
 
@@ -82,6 +82,11 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
     if job["action"] == "trace":
         output = Path(job["output"])
         return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))
+    if job["action"] == "check":
+        inputs = Path(job["inputs"]) if job["inputs"] else None
+        return check.check(job["cases"], options, adapter.build, inputs, Path(job["output"]))
+    if job["action"] == "canary":
+        return check.canary(workload, request, options, adapter.build)
     if job["action"] == "train":
         return loop.train(workload, request, options, adapter.build)
     raise ValueError(f"unknown action {job['action']!r}")

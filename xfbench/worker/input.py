@@ -29,6 +29,10 @@ class DataSet:
     train: Arrays
     test: Arrays | None
 
+    def first(self, batch_size: int, seed: int) -> Arrays:
+        """The first batch that is trained on."""
+        return next(self.epoch(batch_size, seed)) if self.test else self.train
+
     def epoch(self, batch_size: int, seed: int) -> Iterator[Arrays]:
         """The training part once, in an order fixed by `seed`, in whole batches."""
         images, labels = self.train

@@ -39,8 +39,7 @@ def train(
     epochs = request["epochs"]
     per_epoch = len(data.train[1]) // batch_size
     total = epochs * per_epoch if epochs else 1 + warmup + request["steps"]
-    first = next(data.epoch(batch_size, seed)) if data.test else data.train
-    canary = trainer.loss(trainer.load(*first))
+    canary = trainer.loss(trainer.load(*data.first(batch_size, seed)))
 
     stream = _stream(data, batch_size, seed)
     seconds: list[float] = []

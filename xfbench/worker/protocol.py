@@ -61,6 +61,12 @@ class Trainer(Protocol):
     def scores(self, batch: Any) -> np.ndarray:
         """Test-mode class scores, (N, classes): what the network's last loss reads."""
 
+    def outputs(self, batch: Any) -> dict[str, np.ndarray]:
+        """Of "data" and of layers by name, in training mode, canonical (N, C, H, W) or (N, C).
+
+        For checks only; loss layers, and what a framework overwrites, may be left out.
+        """
+
     def gradients(self, batch: Any) -> dict[str, np.ndarray]:
         """Gradients of the training-mode loss, without decay; no update.
 

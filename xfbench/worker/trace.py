@@ -33,7 +33,7 @@ def trace(
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = data_set(request["data"], workload, batch_size, seed)
-    images, labels = next(data.epoch(batch_size, seed)) if data.test else data.train
+    images, labels = data.first(batch_size, seed)
     trainer = build(workload.network, workload.solver, options, Group())
     initial = initial_parameters(workload.network, seed)
     trainer.assign(initial)

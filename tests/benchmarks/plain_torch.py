@@ -1,0 +1,118 @@
+"""AlexNet as a PyTorch user would write it, timed against the same through xfbench's worker.
+
+Run by `overhead.py` in PyTorch's interpreter: `python plain_torch.py WORKER.PYZ PAIRS BATCH
+THREADS`; prints one JSON object. Both train in this one process, step about, so that what the
+machine does in between falls on both.
+"""
+
+import json
+import sys
+import time
+
+sys.path.insert(0, sys.argv[1])
+
+import numpy as np
+import torch
+from torch import nn
+
+from xfbench.adapters.torch import train as adapter
+from xfbench.worker import loop
+from xfbench.worker.input import synthetic_batch
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import workloads
+from xfbench.workloads.initial import initial_parameters
+
+
+def alexnet():
+    """Two groups, LRN before pooling, and 1000 classes of 3x227x227 images."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 96, 11, 4), nn.ReLU(), nn.LocalResponseNorm(5), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(96, 256, 5, padding=2, groups=2), nn.ReLU()),
+        *(nn.LocalResponseNorm(5), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(256, 384, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(384, 384, 3, padding=1, groups=2), nn.ReLU()),
+        *(nn.Conv2d(384, 256, 3, padding=1, groups=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+        *(nn.Flatten(), nn.Linear(9216, 4096), nn.ReLU(), nn.Dropout()),
+        *(nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 1000)),
+    )
+
+
+class Plain:
+    """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
+
+    def __init__(self, images, labels):
+        self.model, self.loss = alexnet().train(), nn.CrossEntropyLoss()
+        self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
+        weights = [p for name, p in self.model.named_parameters() if name.endswith("weight")]
+        biases = [p for name, p in self.model.named_parameters() if name.endswith("bias")]
+        self.optimizer = torch.optim.SGD(
+            [
+                {"params": weights, "weight_decay": 5e-4},
+                {"params": biases, "lr": 0.02, "weight_decay": 0.0},
+            ],
+            lr=0.01,
+            momentum=0.9,
+            fused=True,
+        )
+
+    def step(self):
+        """Seconds of one step."""
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model(self.images), self.labels)
+        loss.backward()
+        self.optimizer.step()
+        loss.item()
+        return time.perf_counter() - start
+
+
+class Adapter:
+    """The same network and batch in the trainer that xfbench's loop drives."""
+
+    def __init__(self, workload, options, images, labels):
+        self.trainer = adapter.build(workload.network, workload.solver, options, Group())
+        self.trainer.assign(initial_parameters(workload.network, 0))
+        self.batch = self.trainer.load(images, labels)
+
+    def step(self):
+        """Seconds of one step, with the calls that the loop makes."""
+        start = time.perf_counter()
+        self.trainer.step(self.batch)
+        self.trainer.wait()
+        return time.perf_counter() - start
+
+
+class Nothing:
+    """A trainer that trains nothing: what is left is the loop's own time."""
+
+    def __getattr__(self, name):
+        return lambda *_: {} if name in {"observed", "parameters"} else 0.0
+
+
+def loop_seconds(workload, options, steps):
+    """Seconds per step of the worker's loop around nothing, as its own record tells them."""
+    request = {"batch_size_per_rank": 1, "seed": 0, "warmup": 0, "data": "synthetic"}
+    request.update(epochs=None, steps=steps)
+    done = loop.train(workload, request, options, lambda *_: Nothing())["measurement"]
+    return done["wall_seconds"] / len(done["losses"])
+
+
+def main(pairs, batch_size, threads):
+    """Measure so many pairs of steps, after three that warm up."""
+    workload, options = workloads()["alexnet"], Options("onednn", threads)
+    images, labels = synthetic_batch(workload, batch_size, 0)
+    plain, through = Plain(images, labels), Adapter(workload, options, images, labels)
+    found = {"plain": [], "xfbench": []}
+    for pair in range(pairs + 3):
+        turns = [("plain", plain), ("xfbench", through)]
+        for name, loop_of in turns if pair % 2 else turns[::-1]:
+            seconds = loop_of.step()
+            if pair >= 3:
+                found[name].append(seconds)
+    alone = float(np.median([loop_seconds(workloads()["lenet"], options, 5000) for _ in range(5)]))
+    versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
+    print(json.dumps({**found, "loop_alone": alone, "versions": versions}))
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[2:]))

@@ -1,0 +1,12 @@
+"""The overhead benchmark runs and measures both loops; what it measures is not a test's matter."""
+
+import pytest
+
+from tests.benchmarks import overhead
+
+
+@pytest.mark.long
+def test_both_loops_and_the_bare_one_are_measured():
+    found = overhead.measure(pairs=1, batch_size=1, threads=1)
+    assert len(found["plain"]) == len(found["xfbench"]) == 1
+    assert 0 < found["loop_alone"] < min(found["plain"] + found["xfbench"])

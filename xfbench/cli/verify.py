@@ -1,0 +1,118 @@
+"""`xfbench verify`: prove that frameworks train the same network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from xfbench.cli.options import DryRun, Json, Pythons, pythons, words
+
+_FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
+
+
+def verify(
+    framework: Annotated[
+        str | None, typer.Option(help=f"Frameworks (default: {_FRAMEWORKS}).", show_default=False)
+    ] = None,
+    workload: Annotated[
+        str, typer.Option(help="Networks, or all: see `xfbench workload list`.")
+    ] = "lenet,convnet",
+    kernel: Annotated[
+        str, typer.Option(help="Kernel libraries, or all of each framework.")
+    ] = "default",
+    device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
+    precision: Annotated[str, typer.Option(help="float32, float64.")] = "float32",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
+    ] = 1,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also where there is a certificate already.")
+    ] = False,
+    self_test: Annotated[
+        bool,
+        typer.Option("--self-test", help="Plant known discrepancies instead: is each one caught?"),
+    ] = False,
+    only: Annotated[
+        str | None, typer.Option(help="With --self-test, only these plants.", show_default=False)
+    ] = None,
+    python: Pythons = None,
+    time_limit: Annotated[
+        float, typer.Option(min=1, help="Seconds one framework may take.")
+    ] = 3600,
+    format: Annotated[str, typer.Option(help="text, markdown.")] = "text",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Compare with the NumPy oracle: outputs, loss, every gradient, weights after 1, 3, 10 steps.
+
+    The tolerance of each number is ten times what rounding does to it. A framework that is
+    equal gets a certificate, without which nothing is ranked; `run` makes one when it is missing.
+
+    \b
+    xfbench verify
+    xfbench verify --framework mxnet --workload caffenet --kernel all
+    xfbench verify --self-test
+    """
+    from xfbench import errors, experiment, verdicts
+    from xfbench.workloads import workloads
+
+    if format not in verdicts.FORMATS:
+        raise errors.unknown("format", format, verdicts.FORMATS)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if self_test:
+        from xfbench.equality import plants
+
+        chosen = plants.chosen(words(only, str, "--only"))
+        if dry_run:
+            for plant in chosen:
+                print(f"{plant.name}: {plant.framework}, {plant.workload}, at {plant.layer}")
+            return
+        result = plants.self_test(chosen, seeds, say, time_limit)
+        print(json.dumps(result) if as_json else verdicts.self_test_text(result))
+        missed = any(not plant["caught"] for plant in result["planted"])
+        if missed or result["false_alarms"]["alarms"]:
+            raise typer.Exit(1)
+        return
+    interpreters = pythons(python)
+    names = words(framework or _FRAMEWORKS, str, "--framework") or []
+    cells = [
+        cell
+        for name in names
+        for cell, _ in experiment.cells(
+            [
+                experiment.matrix(
+                    framework=[name],
+                    workload=list(workloads())
+                    if workload == "all"
+                    else words(workload, str, "--workload"),
+                    kernel=verdicts.kernels(name, words(kernel, str, "--kernel") or []),
+                    device=words(device, str, "--device"),
+                    precision=words(precision, str, "--precision"),
+                )
+            ],
+            interpreters,
+        )
+    ]
+    cells.sort(key=lambda cell: list(workloads()).index(cell.workload))
+    requests = [cell.request(1) for cell in cells]
+    if dry_run:
+        for request in requests:
+            print(verdicts.title(request))
+        return
+    found = []
+    for answer in verdicts.verdicts(requests, interpreters, seeds, again, time_limit, say):
+        found.append(answer)
+        if not as_json and format == "text":
+            print(verdicts.text(answer), flush=True)
+    if as_json:
+        print(json.dumps({"verdicts": found}))
+    elif format == "markdown":
+        print(verdicts.markdown(found))
+    if any(answer["verdict"] == "different" or answer["failed"] for answer in found):
+        raise typer.Exit(1)

@@ -1,0 +1,144 @@
+"""Cuts a network into small ones: a few layers with the very shapes, a probe behind them.
+
+A network can be cut where one value alone is still to be read. What lies between two
+cuts is a piece; pieces are joined into groups that begin with a layer that has weights,
+and two neighbouring groups are a block, so that each layer's gradient passes through
+another one. The probe, an inner product and a loss, makes the block a network that any
+adapter can train.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod, sqrt
+
+from xfbench.equality.scaled import Weighted, mean_squares
+from xfbench.workloads import Pixels
+from xfbench.workloads import layers as xl
+
+PROBE_CLASSES = 8
+# What a block reads that is given no activations: noise between -1 and 1 in each channel.
+NOISE = Pixels("", (127.5,), 1 / 127.5)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A network over the value called `reads` in the whole; `layers` are its layers' names."""
+
+    network: xl.Network
+    reads: str
+    layers: tuple[str, ...]
+
+
+def blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
+    """The blocks in order; of those that are equal but for names, the first."""
+    sizes = mean_squares(network, pixels)
+    groups = _groups(network)
+    pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
+    found: dict[object, Block] = {}
+    for layers in pairs:
+        block = _block(network, layers, sizes)
+        found.setdefault(_structure(block.network), block)
+    return list(found.values())
+
+
+def single(network: xl.Network, name: str) -> Block:
+    """One layer alone, behind stems that let its own gradient be seen; it reads noise."""
+    layer = next(layer for layer in network.layers if layer.name == name)
+    shapes = network.input_shapes(layer)
+    height_width = shapes[0][1:]
+    channels = max(shape[0] for shape in shapes)
+    size = sqrt(0.5 / layer.alpha) if isinstance(layer, xl.LRN) else 1.0
+    stems: list[xl.Layer] = []
+    for number, shape in enumerate(shapes):
+        stem = f"stem{number}"
+        filler = xl.Filler("gaussian", size * sqrt(3.0 / channels))  # of noise within ±1
+        if height_width and prod(height_width) > 1:
+            stems.append(xl.Convolution(stem, ("data",), shape[0], 1, weight_filler=filler))
+        else:
+            stems.append(xl.InnerProduct(stem, ("data",), prod(shape), weight_filler=filler))
+    moved = replace(layer, inputs=tuple(stem.name for stem in stems))
+    if isinstance(moved, Weighted):
+        shape = moved.parameters(shapes)["weight"].shape
+        moved = replace(moved, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
+    own = xl.Network(
+        f"{network.name} {name}",
+        (channels, *(height_width or (1, 1))),  # type: ignore[arg-type]
+        min(PROBE_CLASSES, network.classes),
+        (*stems, moved),
+    )
+    sizes = mean_squares(own, NOISE)
+    return Block(_probed(own, name, sizes[name]), "", (name,))
+
+
+def _groups(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
+    groups: list[tuple[xl.Layer, ...]] = []
+    for piece in _pieces(network):
+        if groups and not any(isinstance(layer, Weighted) for layer in piece):
+            groups[-1] += piece
+        else:
+            groups.append(piece)
+    return groups
+
+
+def _pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
+    """Runs of layers between places where a single value is still to be read."""
+    piece: list[xl.Layer] = []
+    for number, layer in enumerate(network.layers):
+        piece.append(layer)
+        if len(_live(network, number + 1)) <= 1:
+            yield tuple(piece)
+            piece = []
+
+
+def _live(network: xl.Network, position: int) -> set[str]:
+    """Values made before `position` and read at or after it."""
+    made = {"data", *(layer.name for layer in network.layers[:position])}
+    return {name for layer in network.layers[position:] for name in layer.inputs} & made
+
+
+def _block(network: xl.Network, layers: tuple[xl.Layer, ...], sizes: Mapping[str, float]) -> Block:
+    position = network.layers.index(layers[0])
+    [reads] = _live(network, position)
+    shape = network.shapes[reads]
+    moved = tuple(
+        replace(layer, inputs=tuple("data" if name == reads else name for name in layer.inputs))
+        for layer in layers
+    )
+    own = xl.Network(
+        f"{network.name} {layers[0].name} to {layers[-1].name}",
+        (*shape, *(1,) * (3 - len(shape))),  # type: ignore[arg-type]
+        min(PROBE_CLASSES, network.classes),
+        moved,
+    )
+    leaves = _live(network, position + len(layers))
+    if leaves:
+        leaf = leaves.pop()
+        own = _probed(own, leaf, sizes[leaf])
+    return Block(own, reads, tuple(layer.name for layer in layers))
+
+
+def _probed(network: xl.Network, name: str, size: float) -> xl.Network:
+    """`network` with an inner product and a loss over its value `name`, unless that is a loss.
+
+    `size` is the value's mean square; the probe's scores have one of about one, so that
+    the loss is far from both its ends.
+    """
+    if isinstance(network.layers[-1], xl.SoftmaxLoss):
+        return network
+    filler = xl.Filler("gaussian", 1 / sqrt(prod(network.shapes[name]) * size))
+    probe = xl.InnerProduct("probe", (name,), PROBE_CLASSES, weight_filler=filler)
+    loss = xl.SoftmaxLoss("probe_loss", ("probe",))
+    return replace(network, layers=(*network.layers, probe, loss))
+
+
+def _structure(network: xl.Network) -> object:
+    """What is left when names are left out: equal for blocks that are equal."""
+    numbers = {"data": -1, **{layer.name: n for n, layer in enumerate(network.layers)}}
+    layers = tuple(
+        replace(layer, name="", inputs=tuple(str(numbers[name]) for name in layer.inputs))
+        for layer in network.layers
+    )
+    return network.input_shape, layers

@@ -1,0 +1,152 @@
+"""Which small trainings are compared: the whole network and its blocks, at two sets of weights.
+
+Four kinds complement one another. The whole network in float64 shows its structure and
+hides nothing; its blocks in float32, given the oracle's activations, show the kernels that are
+timed without a deep network's noise; the whole in float32 shows what users train; and each is
+run at the workload's own weights and at weights scaled so that every layer matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xfbench import digest
+from xfbench.equality.blocks import NOISE, blocks, single
+from xfbench.equality.scaled import scaled
+from xfbench.workloads import Workload
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+STEPS = (1, 3, 10)
+WEIGHTS = ("own", "scaled")
+# In the first update no tensor moves by more, relative to its norm; else a few updates would
+# leave the region in which rounding stays small, and nothing could be said.
+_LARGEST_MOVE = 0.02
+# A rate that changes on the way shows how a framework keeps its velocity.
+_POLICIES: dict[str, dict[str, Any]] = {
+    "own": {"policy": "step", "gamma": 0.5, "stepsize": 2},
+    "scaled": {"policy": "inv", "gamma": 0.1, "power": 0.75},
+    "block": {"policy": "poly", "power": 0.5, "max_iter": 20},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training. `name` is unique within a workload; `reads` names the activation it is fed.
+
+    `rate` is the learning rate the oracle found for it, None before; `activations` are the
+    layers whose outputs its blocks read; `origin` is the digest of the workload it is cut from.
+    """
+
+    name: str
+    workload: Workload
+    weights: str
+    batch_size: int
+    seed: int
+    origin: str
+    reads: str = ""
+    whole: bool = False
+    rate: float | None = None
+    activations: tuple[str, ...] = ()
+
+    def document(self, precision: str, nudge: int = 0) -> dict[str, Any]:
+        """What the worker is told; its name there is `key`."""
+        workload = self.workload
+        if self.rate is not None:
+            workload = replace(workload, solver=replace(workload.solver, base_lr=self.rate))
+        return {
+            "name": self.key(precision, nudge),
+            "workload": workload.to_json(),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "input": f"{self.weights}/{self.reads}" if self.reads else None,
+            "nudge": nudge,
+            "options": {"precision": precision, "dropout": "identity", "seed": self.seed},
+            "outputs": True,
+            "activations": list(self.activations),
+            "full": 0,
+            "steps": list(STEPS),
+            "largest_move": _LARGEST_MOVE if self.rate is None else None,
+        }
+
+    def key(self, precision: str, nudge: int = 0) -> str:
+        """The name of this case at a precision; `nudge` numbers the draw of rounding."""
+        return f"{self.name}:{precision}:{nudge}"
+
+
+def batch_size(workload: Workload) -> int:
+    """Images in a case: few, since an error in one of them is an error."""
+    return 2 if workload.network.input_shape[1] > 64 else 4
+
+
+def whole(workload: Workload, seed: int) -> list[Case]:
+    """The whole network at its own weights and at scaled ones."""
+    reads = tuple(
+        sorted({block.reads for block in blocks(workload.network, workload.pixels)} - {"data"})
+    )
+    return [
+        Case(
+            name=f"whole/{weights}",
+            workload=replace(
+                workload,
+                network=_network(workload, weights),
+                solver=_solver(workload.solver, weights),
+            ),
+            weights=weights,
+            batch_size=batch_size(workload),
+            seed=seed,
+            origin=_digest(workload),
+            whole=True,
+            activations=reads,
+        )
+        for weights in WEIGHTS
+    ]
+
+
+def of_blocks(workload: Workload, seed: int) -> list[Case]:
+    """Every distinct block at both sets of weights, fed with the oracle's activations there."""
+    found = []
+    for weights in WEIGHTS:
+        for number, block in enumerate(blocks(_network(workload, weights), workload.pixels)):
+            reads = "" if block.reads == "data" else block.reads
+            found.append(_block(workload, f"block{number}", block.network, weights, seed, reads))
+    return found
+
+
+def of_layer(workload: Workload, layer: str, weights: str, seed: int) -> Case:
+    """One layer alone, to find out whether it is the one that goes wrong."""
+    block = single(_network(workload, weights), layer)
+    return _block(workload, f"layer/{layer}", block.network, weights, seed, "")
+
+
+def _block(
+    workload: Workload, name: str, network: xl.Network, weights: str, seed: int, reads: str
+) -> Case:
+    pixels = workload.pixels
+    if network.input_shape[0] != len(pixels.mean):  # activations, or noise in their place
+        pixels = replace(NOISE, mean=NOISE.mean * network.input_shape[0])
+    solver = _solver(workload.solver, "block")
+    return Case(
+        name=f"{name}/{weights}",
+        workload=replace(workload, network=network, solver=solver, pixels=pixels),
+        weights=weights,
+        batch_size=batch_size(workload),
+        seed=seed,
+        origin=_digest(workload),
+        reads=reads,
+    )
+
+
+def _digest(workload: Workload) -> str:
+    return digest.of_json(workload.to_json())
+
+
+def _network(workload: Workload, weights: str) -> xl.Network:
+    if weights == "own":
+        return workload.network
+    return scaled(workload.network, workload.pixels)
+
+
+def _solver(solver: Solver, policy: str) -> Solver:
+    return replace(solver, **_POLICIES[policy])

@@ -1,0 +1,178 @@
+"""Certificates: what was proven equal, bound to the digests of all that it depends on.
+
+A certificate covers every launch with the same workload, adapter, environment, kernel,
+device kind and precision on the same kind of machine, and none else. Its name is the digest
+of its content, so that an edited one is recognised.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from xfbench import __version__, digest
+from xfbench.errors import XfbenchError
+from xfbench.record import Machine, Record
+from xfbench.request import Request
+
+SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
+
+
+class CertificateError(XfbenchError):
+    """A file is no certificate, or was changed after it was made."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Subject(_Part):
+    """What a certificate is about: as soon as one of these differs, it says nothing."""
+
+    framework: str
+    workload: str
+    workload_digest: str
+    adapter_digest: str
+    environment_digest: str
+    kernel: str
+    device: str
+    precision: str
+    ranks: int
+    strategy: str
+    microarchitecture: str
+    accelerators: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        workload_digest: str,
+        adapter_digest: str,
+        environment_digest: str,
+        machine: Machine,
+    ) -> Self:
+        return cls(
+            framework=request.framework,
+            workload=request.workload,
+            workload_digest=workload_digest,
+            adapter_digest=adapter_digest,
+            environment_digest=environment_digest,
+            kernel=request.kernel,
+            device=request.device,
+            precision=request.precision,
+            ranks=request.ranks,
+            strategy=request.strategy,
+            microarchitecture=machine.microarchitecture,
+            accelerators=machine.accelerators,
+        )
+
+    @property
+    def key(self) -> str:
+        """A file name: equal subjects, equal keys."""
+        return digest.of_json(self.model_dump(mode="json"))[7:39]
+
+
+class CheckResult(_Part):
+    """One kind of check: see `verify.Check`."""
+
+    kind: str
+    quantities: int
+    tolerance: float
+    loosest: float
+    excess: float
+
+
+class Certificate(_Part):
+    """What was found about a subject. Only one whose verdict is "equal" lets it be ranked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: Literal["xfbench.certificate/1"] = Field(default=SCHEMA, alias="schema")
+    id: str
+    created: str
+    subject: Subject
+    verdict: Literal["equal", "different"]
+    finding: str | None = None
+    safety_factor: float
+    seed: int
+    checks: tuple[CheckResult, ...]
+    framework_version: str
+    xfbench_version: str
+
+    @classmethod
+    def make(cls, **fields: Any) -> Self:
+        """A certificate of now, with its id computed."""
+        created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        draft = cls(id="", created=created, xfbench_version=__version__, **fields)
+        return draft.model_copy(update={"id": draft.computed_id()})
+
+    def computed_id(self) -> str:
+        """What `id` has to be."""
+        document = self.document()
+        del document["id"]
+        return digest.of_json(document)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values, by the schema's names."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def write(self, target: Path) -> None:
+        """Keep it in a file, whole or not at all."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(self.model_dump_json(by_alias=True, indent=1) + "\n")
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+
+
+def read(path: Path) -> Certificate:
+    """The certificate in a file. Raises CertificateError if it is none or was edited."""
+    try:
+        found = Certificate.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise CertificateError(f"{path.name} is no certificate: {error}".split("\n")[0]) from error
+    if found.id != found.computed_id():
+        raise CertificateError(f"{path.name} was edited: its content is not what its id says")
+    return found
+
+
+def refusal(certificate: Certificate, record: Record) -> str | None:
+    """Why the certificate does not cover the record, in one line; None if it does."""
+    request, facts, software, machine = (
+        record.request,
+        record.workload,
+        record.software,
+        record.machine,
+    )
+    if certificate.verdict != "equal":
+        return "the certificate says: different"
+    if certificate.id != record.certificate:
+        return "the certificate is not the one that the record names"
+    if request is None or facts is None or software is None or machine is None:
+        return "the record does not say what ran"
+    subject = Subject.of(
+        request,
+        facts.digest,
+        software.adapter_digest,
+        software.environment_digest,
+        machine,
+    )
+    for name, value in subject.model_dump().items():
+        certified = getattr(certificate.subject, name)
+        if value != certified:
+            words = name.replace("_", " ")
+            return (
+                f"the certificate is for another {words}: {_short(certified)}, not {_short(value)}"
+            )
+    return None
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
+    return text[:19] if text.startswith("sha256:") else text

@@ -1,0 +1,98 @@
+"""Finds the certificate of a cell, or makes it: what `verify` and `run` do before measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from xfbench import adapter, facts, machine, paths
+from xfbench.environment import Environment
+from xfbench.equality import certificate, judge
+from xfbench.equality.certificate import Certificate, CertificateError, Subject
+from xfbench.equality.jobs import CheckError
+from xfbench.equality.verify import Verdict, Verifier
+from xfbench.request import Request
+from xfbench.runner import Session, certified_fields
+from xfbench.workloads import workloads
+
+
+def subject(request: Request, found: Environment) -> Subject:
+    """What a certificate for this request would be bound to, here and now."""
+    return Subject.of(
+        request,
+        facts.facts(workloads()[request.workload]).digest,
+        adapter.load(request.framework).digest,
+        found.digest,
+        machine.describe(),
+    )
+
+
+def find(of: Subject) -> Certificate | None:
+    """The certificate in the cache, if there is one for exactly this."""
+    try:
+        found = certificate.read(_path(of))
+    except CertificateError:
+        return None
+    return found if found.subject == of else None
+
+
+def make(verdict: Verdict, found: Environment, seed: int) -> Certificate | None:
+    """Keep the verdict as a certificate in the cache; None for what is unsupported."""
+    if verdict.verdict == "unsupported":
+        return None
+    of = subject(verdict.request, found)
+    made = Certificate.make(
+        subject=of,
+        verdict=verdict.verdict,
+        finding=finding(verdict),
+        safety_factor=judge.SAFETY,
+        seed=seed,
+        checks=tuple(vars(check) for check in verdict.checks),
+        framework_version=found.version,
+    )
+    made.write(_path(of))
+    return made
+
+
+def finding(verdict: Verdict) -> str | None:
+    """What a verdict of "different" is about, in a line."""
+    if verdict.verdict != "different":
+        return None
+    place = f"first at {verdict.place.layer}" if verdict.place else "at no single layer"
+    worst = verdict.worst
+    if verdict.reason or worst is None:
+        return f"{place}: {verdict.reason}"
+    what = " ".join(filter(None, [worst.kind, worst.name]))
+    return f"{place}; {what} is off by {worst.relative_error:.1e}, allowed {worst.tolerance:.1e}"
+
+
+def certify(
+    requests: Iterable[Request], session: Session, say: Callable[[str], None], seed: int = 0
+) -> None:
+    """Give the session a certificate for each kind of cell, and copy it to the results folder.
+
+    A cell that differs, or cannot be verified, gets none; `say` hears why.
+    """
+    verifier = Verifier(say)
+    for request in {certified_fields(request): request for request in requests}.values():
+        found = session.environments.get(request.framework)
+        if found is None:
+            continue
+        of = subject(request, found)
+        have = find(of)
+        if have is None:
+            try:
+                have = make(verifier.verify(request, found, seed), found, seed)
+            except CheckError as error:
+                say(f"not verified: {error}")
+        if have is None:
+            continue
+        if have.verdict != "equal":
+            say(f"{request.label()}: different, {have.finding}")
+            continue
+        have.write(session.store.certificate_path(have.id))
+        session.certificates[certified_fields(request)] = have.id
+
+
+def _path(of: Subject) -> Path:
+    return paths.cache() / "certificates" / f"{of.key}.json"

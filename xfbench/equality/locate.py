@@ -1,0 +1,119 @@
+"""Where a network goes wrong first, and why that may be: read off what is outside its tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xfbench.equality.judge import Deviation
+from xfbench.workloads import Workload
+from xfbench.workloads import layers as xl
+
+SOLVER = "solver"
+# Runs each of these layers alone, at own or scaled weights; those that go wrong.
+Probe = Callable[[Sequence[str], str], set[str]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The layer (or "data", or "solver"), and what it does wrong, as far as one can see."""
+
+    layer: str
+    cause: str | None
+
+
+def locate(workload: Workload, wrong: Sequence[Deviation], probe: Probe) -> Place | None:
+    """The first place that explains `wrong`; None where nothing in the network does."""
+    order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
+    known = [d for d in wrong if d.layer in order]
+    outputs = [d for d in known if d.kind == "output"]
+    if outputs:
+        first = min(outputs, key=lambda d: order[d.layer])
+        return Place(first.layer, _forward_cause(workload, first))
+    gradients = [d for d in known if d.kind == "gradient"]
+    if gradients:
+        last = max(gradients, key=lambda d: order[d.layer])
+        return _backward(workload, last, probe)
+    steps = [d for d in known if d.kind == "step"]
+    if steps:
+        return _update(workload, steps)
+    losses = [layer.name for layer in workload.network.losses]
+    tested = [
+        layer.name
+        for layer in workload.network.layers
+        if isinstance(layer, xl.BatchNorm | xl.Dropout)
+    ]
+    bad = probe([*losses, *tested], "scaled") or probe([*losses, *tested], "own")
+    return next((Place(name, None) for name in [*losses, *tested] if name in bad), None)
+
+
+def _backward(workload: Workload, last: Deviation, probe: Probe) -> Place:
+    """The gradient is wrong up to `last.layer`: it, or what lies behind it, sends it back wrong."""
+    network = workload.network
+    by_name = {layer.name: layer for layer in network.layers}
+    candidates = [last.layer]
+    for name in candidates:  # grows while it is read
+        if name != last.layer and by_name[name].parameters(network.input_shapes(by_name[name])):
+            continue  # the gradients of this one are right
+        candidates += [
+            layer.name
+            for layer in network.layers
+            if name in layer.inputs and layer.name not in candidates
+        ]
+    # What comes last in the network is judged first: nothing behind it is in doubt.
+    bad = probe(candidates, last.case.weights)
+    layer = next((name for name in reversed(candidates) if name in bad), last.layer)
+    return Place(layer, _backward_cause(by_name[layer], last))
+
+
+def _update(workload: Workload, steps: Sequence[Deviation]) -> Place:
+    parameters = workload.network.parameters
+    averages = [d for d in steps if not parameters[d.name].learned]
+    learned = [d for d in steps if parameters[d.name].learned]
+    early = min(d.step or 0 for d in steps)
+    if averages and not [d for d in learned if d.step == early]:
+        kinds = {d.name.rpartition("/")[2] for d in averages if d.step == early}
+        cause = "the running averages are kept in another way"
+        if kinds == {"variance"}:
+            cause = "the running variance is another one (ours is unbiased)"
+        return Place(averages[0].layer, cause)
+    first = [d for d in learned if d.step == early]
+    layers = list(dict.fromkeys(d.layer for d in first))
+    biases = all(d.name.endswith(("/bias", "/beta")) for d in first)
+    if early > 1:
+        cause = "the first update is right: the velocity is kept or reset in another way, which "
+        cause += "shows once the learning rate changes, or gradients of earlier steps are used"
+    elif biases:
+        cause = "only biases move wrongly: their multipliers of learning rate or weight decay"
+    else:
+        cause = "the first update is wrong though the gradients are right: weight decay, "
+        cause += "its multipliers or the learning rate"
+    return Place(layers[0] if len(layers) == 1 else SOLVER, cause)
+
+
+def _forward_cause(workload: Workload, first: Deviation) -> str | None:
+    if first.layer == "data":
+        return "the input is another one: channel order (BGR), mean or scale"
+    layer = next(la for la in workload.network.layers if la.name == first.layer)
+    shapes = workload.network.input_shapes(layer)
+    if isinstance(layer, xl.Pooling):
+        return "pooling method, padding, its counting, or the rounding of the output's size"
+    if isinstance(layer, xl.LRN):
+        return "LRN's alpha (divided by the size or not), k, size or region"
+    if isinstance(layer, xl.BatchNorm):
+        return "batch norm's eps, or gamma held fixed"
+    if isinstance(layer, xl.Convolution):
+        return "the convolution's groups, stride or padding"
+    if isinstance(layer, xl.InnerProduct) and len(shapes[0]) == 3:
+        return "the order in which channels, rows and columns are flattened"
+    return None
+
+
+def _backward_cause(layer: xl.Layer, last: Deviation) -> str | None:
+    if isinstance(layer, xl.SoftmaxLoss):
+        return (
+            "the loss is weighted or normalised otherwise (a mean over the batch, times its weight)"
+        )
+    if isinstance(layer, xl.BatchNorm) and last.name.endswith("/gamma"):
+        return "gamma is held fixed"
+    return "its output is right and its gradient is not: a defect of this kernel (docs/findings.md)"

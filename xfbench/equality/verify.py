@@ -1,0 +1,239 @@
+"""Proves that a framework trains the same network: runs the cases, judges, says where it differs.
+
+What is proven holds for one framework, workload, kernel, device and precision, at any
+batch size, number of threads and input.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from xfbench import adapter, runner
+from xfbench.environment import Environment
+from xfbench.equality import cases, dropout, jobs, judge, locate
+from xfbench.equality.judge import Deviation
+from xfbench.equality.oracle import DRAWS, MOST_DRAWS, Expected, Oracle
+from xfbench.request import Request
+from xfbench.workloads import workloads
+
+# An error so large that no draw of rounding could explain it.
+_BEYOND_DOUBT = 1000.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kind of check: how many quantities, the loosest tolerance, the largest error.
+
+    `tolerance` is the median over quantities, relative; `loosest` the largest; `excess` the
+    largest error as a multiple of what it may be.
+    """
+
+    kind: str
+    quantities: int
+    tolerance: float
+    loosest: float
+    excess: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of it. `worst` is the deviation farthest beyond its tolerance, or nearest to it."""
+
+    request: Request
+    verdict: Literal["equal", "different", "unsupported"]
+    reason: str | None = None
+    worst: Deviation | None = None
+    place: locate.Place | None = None
+    checks: tuple[Check, ...] = ()
+    wrong: tuple[Deviation, ...] = field(default=(), repr=False)
+    observed: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def document(self, certificate: str | None) -> dict[str, Any]:
+        """As `verify --json` prints it."""
+        request, worst = self.request, self.worst
+        return {
+            "framework": request.framework,
+            "workload": request.workload,
+            "kernel": request.kernel,
+            "device": request.device,
+            "precision": request.precision,
+            "ranks": request.ranks,
+            "strategy": request.strategy,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "worst": worst
+            and {
+                "quantity": worst.kind,
+                "name": worst.name or None,
+                "step": worst.step,
+                "relative_error": _finite(worst.relative_error),
+                "tolerance": worst.tolerance,
+                "case": worst.case.name,
+                "precision": worst.precision,
+            },
+            "first_layer": self.place.layer if self.place else None,
+            "likely_cause": self.place.cause if self.place else None,
+            "certificate": certificate,
+            "checks": [vars(check) for check in self.checks],
+        }
+
+
+@dataclass
+class Verifier:
+    """Verifies one cell after another; `say` hears what is being done."""
+
+    say: Callable[[str], None] = lambda _: None
+    time_limit: float = jobs.TIME_LIMIT
+
+    def __post_init__(self) -> None:
+        self.oracle = Oracle(self.say)
+
+    def verify(self, request: Request, found: Environment, seed: int = 0) -> Verdict:
+        """The verdict on one cell. Raises CheckError where the framework gives no results."""
+        described = adapter.load(request.framework)
+        refused = runner.refusal(request)
+        if refused:
+            return Verdict(request, "unsupported", refused)
+        workload = workloads()[request.workload]
+        wholes = self.oracle.expected(cases.whole(workload, seed))
+        activations = self.oracle.activations(wholes)
+        wanted = [(expected, request.precision) for expected in wholes]
+        if request.precision == "float32":
+            blocks = self.oracle.expected(cases.of_blocks(workload, seed), activations)
+            wanted += [(expected, "float32") for expected in blocks]
+            if "float64" in described.precisions and _may(request, described, "float64"):
+                wanted += [(expected, "float64") for expected in wholes]
+        ratios = dropout.ratios(workload.network)
+        self.say(f"{request.framework} {request.kernel}: {workload.name}, {len(wanted)} cases")
+        results = self._run(
+            request,
+            found,
+            [expected.case.document(precision) for expected, precision in wanted]
+            + [dropout.document(ratio, seed) for ratio in ratios],
+            activations,
+        )
+        if results.unsupported:
+            return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
+        arrays = results.arrays
+        deviations = [
+            deviation
+            for expected, precision in wanted
+            for deviation in judge.compare(
+                expected, precision, arrays[expected.case.key(precision)]
+            )
+        ]
+        if _doubtful(deviations):
+            deviations = self._with_more_draws(deviations, wanted, arrays, activations)
+        wrong = [deviation for deviation in deviations if not deviation.holds]
+        worst = max(deviations, key=lambda deviation: deviation.excess)
+        place, reason = None, None
+        if wrong:
+            place = locate.locate(
+                workload, wrong, lambda names, w: self._alone(request, found, names, w, seed)
+            )
+        for ratio, layer in ratios.items():
+            reason = dropout.defect(ratio, seed, arrays[dropout.name(ratio)])
+            if reason:
+                place = place or locate.Place(layer, reason)
+                break
+        verdict: Literal["equal", "different"] = "different" if wrong or reason else "equal"
+        return Verdict(
+            request,
+            verdict,
+            reason,
+            worst,
+            place,
+            _checks(deviations),
+            tuple(wrong),
+            results.observed,
+        )
+
+    def _run(
+        self,
+        request: Request,
+        found: Environment,
+        documents: Sequence[dict[str, Any]],
+        activations: Path | None,
+    ) -> jobs.Results:
+        described, workload = adapter.load(request.framework), workloads()[request.workload]
+        return jobs.check(
+            documents, request, workload, described, found, activations, self.time_limit
+        )
+
+    def _with_more_draws(
+        self,
+        deviations: Sequence[Deviation],
+        wanted: Sequence[tuple[Expected, str]],
+        arrays: dict[str, jobs.Arrays],
+        activations: Path,
+    ) -> list[Deviation]:
+        """Judge again what is outside, with more draws of what rounding does, as far as needed."""
+        result: list[Deviation] = []
+        by_case = defaultdict(list)
+        for deviation in deviations:
+            by_case[deviation.case.key(deviation.precision)].append(deviation)
+        for expected, precision in wanted:
+            key, draws = expected.case.key(precision), DRAWS
+            current = by_case[key]
+            while any(not d.holds for d in current) and draws < MOST_DRAWS:
+                draws = min(2 * draws, MOST_DRAWS)
+                more = self.oracle.expected([expected.case], activations, draws)
+                current = judge.compare(more[0], precision, arrays[key])
+            result += current
+        return result
+
+    def _alone(
+        self, request: Request, found: Environment, names: Sequence[str], weights: str, seed: int
+    ) -> set[str]:
+        """Which of these layers go wrong when each runs alone."""
+        workload = workloads()[request.workload]
+        alone = {name: cases.of_layer(workload, name, weights, seed) for name in names}
+        expected = self.oracle.expected(list(alone.values()))
+        results = self._run(
+            request, found, [e.case.document(request.precision) for e in expected], None
+        )
+        bad = set()
+        for name, one in zip(alone, expected, strict=True):
+            arrays = results.arrays.get(one.case.key(request.precision), {})
+            compared = judge.compare(one, request.precision, arrays)
+            if arrays and any(not deviation.holds for deviation in compared):
+                bad.add(name)
+        return bad
+
+
+def _may(request: Request, described: adapter.Adapter, precision: str) -> bool:
+    return runner.refusal(request.model_copy(update={"precision": precision})) is None
+
+
+def _doubtful(deviations: Iterable[Deviation]) -> bool:
+    """Whether something is outside, all of it in float32 and by little: it may be rounding."""
+    wrong = [deviation for deviation in deviations if not deviation.holds]
+    return bool(wrong) and all(d.precision == "float32" and d.excess < _BEYOND_DOUBT for d in wrong)
+
+
+def _checks(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
+    groups: dict[str, list[Deviation]] = defaultdict(list)
+    for deviation in deviations:
+        what = "whole network" if deviation.case.whole else "blocks"
+        groups[f"{what}, {deviation.precision}, {deviation.case.weights} weights"].append(deviation)
+    return tuple(_check(kind, group) for kind, group in groups.items())
+
+
+def _check(kind: str, group: Sequence[Deviation]) -> Check:
+    # Where the truth is nothing but rounding, a relative tolerance says nothing.
+    tolerances = sorted(d.tolerance for d in group if d.size > d.allowed) or [0.0]
+    return Check(
+        kind,
+        len(group),
+        tolerances[len(tolerances) // 2],
+        tolerances[-1],
+        _finite(max(d.excess for d in group)) or 0.0,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None

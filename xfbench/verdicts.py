@@ -1,0 +1,175 @@
+"""Verdicts for people and for machines: which cells are verified, and how the answers look.
+
+An answer is the object that `verify --json` prints, whether it was found now or stands in a
+certificate that is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from xfbench import adapter, environment
+from xfbench.equality import certify
+from xfbench.equality.certificate import Certificate
+from xfbench.equality.jobs import CheckError
+from xfbench.equality.verify import Verdict, Verifier
+from xfbench.errors import UnavailableError
+from xfbench.request import Request
+
+FORMATS = ("text", "markdown")
+
+
+def kernels(framework: str, wanted: Sequence[str]) -> list[str]:
+    """The kernels asked for, "all" replaced by the framework's own."""
+    if list(wanted) == ["all"] and framework in adapter.names():
+        return list(adapter.load(framework).kernels)
+    return list(wanted)
+
+
+def title(request: Request, version: str = "") -> str:
+    """What is verified, in a line."""
+    name = f"{request.framework} {version}".strip()
+    parts = [name, request.workload, request.kernel, request.device, request.precision]
+    return " · ".join(parts)
+
+
+def verdicts(
+    requests: Sequence[Request],
+    pythons: Mapping[str, Path],
+    seeds: int,
+    again: bool,
+    time_limit: float,
+    say: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    """The answer to each request, as soon as it is known."""
+    verifier = Verifier(say, time_limit)
+    for request in requests:
+        described = adapter.load(request.framework)
+        try:
+            found = environment.ensure(described, pythons.get(request.framework), say)
+        except UnavailableError as error:
+            yield _refused(request, str(error), failed=True)
+            continue
+        have = None if again or seeds > 1 else certify.find(certify.subject(request, found))
+        if have:
+            yield _certified(request, have)
+            continue
+        try:
+            answer = None
+            for seed in range(seeds):
+                verdict = verifier.verify(request, found, seed)
+                if seed == 0 or verdict.verdict == "different":
+                    made = certify.make(verdict, found, seed)
+                    answer = _found(verdict, made, found.version)
+                if verdict.verdict != "equal":
+                    break
+            assert answer is not None
+            yield answer
+        except CheckError as error:
+            yield _refused(request, str(error), failed=True)
+
+
+def text(answer: Mapping[str, Any]) -> str:
+    """One answer for a terminal."""
+    name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
+    parts = [name, *(answer[k] for k in ("workload", "kernel", "device", "precision"))]
+    lines = [f"{' · '.join(parts):<62}{answer['verdict']}"]
+    worst = answer["worst"]
+    if answer["verdict"] == "different":
+        if worst:
+            what = " ".join(filter(None, [worst["quantity"], worst["name"]]))
+            step = f", step {worst['step']}" if worst["step"] else ""
+            error = worst["relative_error"]
+            shown = "not there or not finite" if error is None else f"relative error {error:.1e}"
+            lines.append(
+                f"  worst tensor         {what}, {shown} "
+                f"(rounding allows {worst['tolerance']:.0e}){step}"
+            )
+        if answer["first_layer"]:
+            lines.append(f"  goes wrong first at  {answer['first_layer']}")
+        if answer["likely_cause"]:
+            lines.append(f"  looks like           {answer['likely_cause']}")
+    if answer["reason"] and answer["reason"] != answer["likely_cause"]:
+        lines.append(f"  {answer['reason']}")
+    if answer["verdict"] == "equal" and answer["checks"]:
+        quantities = sum(check["quantities"] for check in answer["checks"])
+        nearest = max(check["excess"] for check in answer["checks"])
+        lines.append(
+            f"  {quantities} quantities, none beyond {nearest:.0%} of what it may differ by"
+        )
+    return "\n".join(lines)
+
+
+def markdown(answers: Sequence[Mapping[str, Any]]) -> str:
+    """A table for the docs: one line per kind of check."""
+    lines = []
+    for answer in answers:
+        head = [answer["workload"], f"{answer['framework']} {answer['framework_version'] or ''}"]
+        head += [answer["kernel"], answer["verdict"]]
+        for check in answer["checks"] or [None]:
+            if check is None:
+                lines.append([*head, answer["reason"] or "", "", "", "", ""])
+                continue
+            lines.append(
+                [
+                    *head,
+                    check["kind"],
+                    str(check["quantities"]),
+                    f"{check['tolerance']:.0e}",
+                    f"{check['loosest']:.0e}",
+                    f"{check['excess']:.2g}",
+                ]
+            )
+            head = [""] * 4
+    headers = ["network", "framework", "kernel", "verdict", "check", "quantities"]
+    headers += ["tolerance (median)", "loosest", "largest error / tolerance"]
+    return tabulate(lines, headers, "github", disable_numparse=True)
+
+
+def self_test_text(result: Mapping[str, Any]) -> str:
+    """The outcome of the planted discrepancies, for a terminal."""
+    lines = [
+        [
+            plant["name"],
+            f"{plant['framework']}, {plant['workload']}",
+            "caught" if plant["caught"] else "MISSED",
+            plant["layer"],
+            plant["first_layer"] or "–",
+        ]
+        for plant in result["planted"]
+    ]
+    caught = sum(plant["caught"] for plant in result["planted"])
+    located = sum(plant["located"] for plant in result["planted"])
+    alarms = result["false_alarms"]
+    return (
+        tabulate(lines, ["planted", "in", "", "at", "found at"], disable_numparse=True)
+        + f"\n{caught} of {len(lines)} caught, {located} at their layer; "
+        f"{alarms['alarms']} false alarms in {alarms['trials']} trials"
+    )
+
+
+def _found(verdict: Verdict, made: Certificate | None, version: str) -> dict[str, Any]:
+    equal = made is not None and verdict.verdict == "equal"
+    document = verdict.document(made.id if made and equal else None)
+    return {**document, "framework_version": version, "failed": False}
+
+
+def _certified(request: Request, have: Certificate) -> dict[str, Any]:
+    """The answer that stands in a certificate."""
+    equal = have.verdict == "equal"
+    answer = Verdict(request, have.verdict, have.finding).document(have.id if equal else None)
+    return {
+        **answer,
+        "framework_version": have.framework_version,
+        "checks": [check.model_dump() for check in have.checks],
+        "failed": False,
+    }
+
+
+def _refused(request: Request, reason: str, *, failed: bool) -> dict[str, Any]:
+    answer = Verdict(request, "unsupported", reason).document(None)
+    return {**answer, "framework_version": None, "failed": failed}

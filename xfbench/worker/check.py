@@ -1,0 +1,186 @@
+"""Equality cases: small trainings whose every number is to be compared with the oracle's.
+
+A case says all: network, solver, precision, weights, input, steps. This module runs it and
+writes down what came out; what it should be is the driver's to judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+import numpy as np
+
+from xfbench.worker.input import data_set, synthetic_batch
+from xfbench.worker.protocol import Group, Options, Trainer, Unsupported
+from xfbench.worker.sketch import sketch
+from xfbench.workloads import Workload, workload_from_json
+from xfbench.workloads.initial import initial_parameters
+
+Arrays = Dict[str, np.ndarray]
+
+_PIECE = 16  # images that are evaluated at once for the canary
+_SUSPICIOUS_LOSS = 20.0  # below, hardly an image has so much that Caffe's floor matters
+
+
+def check(
+    cases: list[dict[str, Any]],
+    options: Options,
+    build: Callable[..., Trainer],
+    inputs: Path | None,
+    output: Path,
+) -> dict[str, Any]:
+    """Run `cases` into `output` (.npz, keys "<case>:<quantity>"); what was observed, what not done.
+
+    Sketches: output/<layer> and output/data (training mode, where the trainer gives them),
+    gradient/<parameter> (of the first batch, without decay), step<k>/<parameter> (how far it
+    has moved after k updates), test_scores. Numbers: losses (of each update), test_loss and
+    trained_test_loss, rate (the learning rate that was used). On request, whole:
+    activation/<layer>, and full<n>/<parameter>, gradients computed `full` times over.
+    A case that the framework cannot do is in `unsupported` with the reason.
+    """
+    found: Arrays = {}
+    observed: dict[str, Any] = {}
+    unsupported: dict[str, str] = {}
+    stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
+    for case in cases:
+        run = _Case(case, replace(options, **case["options"]), build, stored)
+        try:
+            found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
+            observed = run.trainer.observed()
+        except Unsupported as error:
+            unsupported[case["name"]] = str(error)
+    with output.open("wb") as file:
+        np.savez(file, **found)  # type: ignore[arg-type]
+    return {"observed": observed, "unsupported": unsupported}
+
+
+class _Case:
+    """One case: the trainer it needs, at its initial weights, with its batch loaded."""
+
+    def __init__(
+        self, case: dict[str, Any], options: Options, build: Callable[..., Trainer], stored: Any
+    ) -> None:
+        self.case, self.options, self.build = case, options, build
+        self.workload = workload_from_json(case["workload"])
+        images, labels = synthetic_batch(self.workload, case["batch_size"], case["seed"])
+        if case["input"]:
+            images = stored[case["input"]]
+        self.initial = initial_parameters(self.workload.network, case["seed"])
+        if case["nudge"]:
+            random = np.random.RandomState(case["nudge"])
+            self.initial = {name: _nudged(value, random) for name, value in self.initial.items()}
+            images = _nudged(images, random)
+        self.arrays = images, labels
+
+    def results(self) -> Arrays:
+        found = self._before()
+        if self.case["largest_move"]:
+            gradients = {
+                key.partition("/")[2]: value
+                for key, value in found.items()
+                if key.startswith("gradient/")
+            }
+            rate = _rate(self.workload, self.initial, gradients, self.case["largest_move"])
+            solver = replace(self.workload.solver, base_lr=rate)
+            self.workload = replace(self.workload, solver=solver)
+        found["rate"] = np.asarray(self.workload.solver.base_lr)
+        if self.case["steps"]:
+            found.update(self._trained())
+        return found
+
+    def _before(self) -> Arrays:
+        """What can be seen at the initial weights."""
+        found: Arrays = {}
+        self._start()
+        if self.case["outputs"] and hasattr(self.trainer, "outputs"):
+            values = self.trainer.outputs(self.batch)
+            found.update({f"output/{name}": sketch(value) for name, value in values.items()})
+            for name in self.case["activations"]:
+                found[f"activation/{name}"] = np.asarray(values[name], np.float32)
+            del values
+            self.trainer.assign(self.initial)
+        for name, gradient in self.trainer.gradients(self.batch).items():
+            found[f"gradient/{name}"] = sketch(gradient)
+        for time in range(self.case["full"]):
+            for name, gradient in self.trainer.gradients(self.batch).items():
+                found[f"full{time}/{name}"] = gradient
+        self.trainer.assign(self.initial)
+        found["test_loss"] = np.asarray([self.trainer.loss(self.batch)])
+        found["test_scores"] = sketch(self.trainer.scores(self.batch))
+        return found
+
+    def _trained(self) -> Arrays:
+        found: Arrays = {}
+        if self.case["largest_move"]:  # the solver has changed
+            self._start()
+        losses = []
+        for step in range(1, max(self.case["steps"]) + 1):
+            self.trainer.step(self.batch)
+            losses.append(self.trainer.wait())
+            if step in self.case["steps"]:
+                for name, value in self.trainer.parameters().items():
+                    moved = np.subtract(value, self.initial[name], dtype=np.float64)
+                    found[f"step{step}/{name}"] = sketch(moved)
+        found["losses"] = np.asarray(losses)
+        found["trained_test_loss"] = np.asarray([self.trainer.loss(self.batch)])
+        return found
+
+    def _start(self) -> None:
+        self.trainer: Any = self.build(
+            self.workload.network, self.workload.solver, self.options, Group()
+        )
+        self.trainer.assign(self.initial)
+        self.batch = self.trainer.load(*self.arrays)
+
+
+def canary(
+    workload: Workload, request: dict[str, Any], options: Options, build: Callable[..., Trainer]
+) -> dict[str, Any]:
+    """What a launch's canary must be: in float64, in float32, and floored as Caffe does.
+
+    In test mode no image has to do with another, so that a few are evaluated at a time.
+    """
+    batch_size, seed = request["batch_size_per_rank"], request["seed"]
+    images, labels = data_set(request["data"], workload, batch_size, seed).first(batch_size, seed)
+
+    def mean(precision: str, piece: int, largest: float = float("inf")) -> float:
+        chosen = replace(options, precision=precision)
+        trainer = build(workload.network, workload.solver, chosen, Group())
+        trainer.assign(initial_parameters(workload.network, seed))
+        total = 0.0
+        for start in range(0, batch_size, piece):
+            part = slice(start, start + piece)
+            loss = float(trainer.loss(trainer.load(images[part], labels[part])))
+            total += min(loss, largest) * len(labels[part])
+        return float(total / batch_size)
+
+    loss = mean("float64", _PIECE)
+    floored = loss
+    if loss > _SUSPICIOUS_LOSS:
+        floored = mean("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
+    return {"canary": {"loss": loss, "float32": mean("float32", _PIECE), "floored": floored}}
+
+
+def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
+    """The workload's base rate, or less: none at which a tensor moves by more than `largest`.
+
+    Relative to its norm, in the first update; two digits. Tensors that start at zero have none.
+    """
+    network = workload.network
+    rate = workload.solver.base_lr
+    for name, gradient in gradients.items():
+        parameter, size = network.parameters[name], float(np.linalg.norm(initial[name]))
+        if parameter.lr_mult and size:
+            pull = float(np.linalg.norm(gradient)) * parameter.lr_mult
+            pull += size * workload.solver.weight_decay * parameter.decay_mult
+            rate = min(rate, largest * size / pull) if pull else rate
+    return float(f"{rate:.1e}")
+
+
+def _nudged(array: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+    """float32 values each moved by one unit in the last place, down, not at all, or up."""
+    moves = random.randint(-1, 2, array.shape).astype(np.float32)
+    nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))
+    return nudged
