@@ -3,8 +3,8 @@
 A network can be cut where one value alone is still to be read. What lies between two
 cuts is a piece; pieces are joined into groups that begin with a layer that has weights,
 and two neighbouring groups are a block, so that each layer's gradient passes through
-another one. The probe, an inner product and a loss, makes the block a network that any
-adapter can train.
+another one. The probe, an inner product that hardly moves and a loss, makes the block a
+network that any adapter can train.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod, sqrt
 
-from xfbench.equality.scaled import Weighted, mean_squares
+from xfbench.equality.scaled import LRN_SHARE, Weighted, mean_squares
 from xfbench.workloads import Pixels
 from xfbench.workloads import layers as xl
 
 PROBE_CLASSES = 8
+_STILL = 1e-6  # not zero, which Caffe takes for leave to compute no gradient
 # What a block reads that is given no activations: noise between -1 and 1 in each channel.
 NOISE = Pixels("", (127.5,), 1 / 127.5)
 
@@ -50,7 +51,7 @@ def single(network: xl.Network, name: str) -> Block:
     shapes = network.input_shapes(layer)
     height_width = shapes[0][1:]
     channels = max(shape[0] for shape in shapes)
-    size = sqrt(0.5 / layer.alpha) if isinstance(layer, xl.LRN) else 1.0
+    size = sqrt(LRN_SHARE / layer.alpha) if isinstance(layer, xl.LRN) else 1.0
     stems: list[xl.Layer] = []
     for number, shape in enumerate(shapes):
         stem = f"stem{number}"
@@ -129,7 +130,9 @@ def _probed(network: xl.Network, name: str, size: float) -> xl.Network:
     if isinstance(network.layers[-1], xl.SoftmaxLoss):
         return network
     filler = xl.Filler("gaussian", 1 / sqrt(prod(network.shapes[name]) * size))
-    probe = xl.InnerProduct("probe", (name,), PROBE_CLASSES, weight_filler=filler)
+    probe = xl.InnerProduct(
+        "probe", (name,), PROBE_CLASSES, weight_filler=filler, lr_mult=(_STILL, _STILL)
+    )
     loss = xl.SoftmaxLoss("probe_loss", ("probe",))
     return replace(network, layers=(*network.layers, probe, loss))
 

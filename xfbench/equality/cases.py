@@ -22,7 +22,7 @@ STEPS = (1, 3, 10)
 WEIGHTS = ("own", "scaled")
 # In the first update no tensor moves by more, relative to its norm; else a few updates would
 # leave the region in which rounding stays small, and nothing could be said.
-_LARGEST_MOVE = 0.02
+LARGEST_MOVE = 0.02
 # A rate that changes on the way shows how a framework keeps its velocity.
 _POLICIES: dict[str, dict[str, Any]] = {
     "own": {"policy": "step", "gamma": 0.5, "stepsize": 2},
@@ -35,7 +35,8 @@ _POLICIES: dict[str, dict[str, Any]] = {
 class Case:
     """One training. `name` is unique within a workload; `reads` names the activation it is fed.
 
-    `rate` is the learning rate the oracle found for it, None before; `activations` are the
+    `rate` is the learning rate the oracle found for it, None before: the workload's, or so
+    much less that no tensor moves by more than `largest_move` at once. `activations` are the
     layers whose outputs its blocks read; `origin` is the digest of the workload it is cut from.
     """
 
@@ -48,6 +49,7 @@ class Case:
     reads: str = ""
     whole: bool = False
     rate: float | None = None
+    largest_move: float = LARGEST_MOVE
     activations: tuple[str, ...] = ()
 
     def document(self, precision: str, nudge: int = 0) -> dict[str, Any]:
@@ -67,7 +69,7 @@ class Case:
             "activations": list(self.activations),
             "full": 0,
             "steps": list(STEPS),
-            "largest_move": _LARGEST_MOVE if self.rate is None else None,
+            "largest_move": self.largest_move if self.rate is None else None,
         }
 
     def key(self, precision: str, nudge: int = 0) -> str:

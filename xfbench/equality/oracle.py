@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,13 +21,21 @@ from typing import IO, Any
 import filelock
 import numpy as np
 
-from xfbench import adapter, digest, environment, machine, paths, worker_archive
+from xfbench import adapter, digest, environment, machine, paths
 from xfbench.equality import jobs
-from xfbench.equality.cases import STEPS, Case
+from xfbench.equality.cases import LARGEST_MOVE, STEPS, Case
 from xfbench.request import Request
 
 Arrays = dict[str, np.ndarray]
 
+# What an answer depends on, beside the adapter and the workloads.
+_WORKER_FILES = ("check.py", "input.py", "sketch.py")
+_MOST_WORKERS = 4  # each has a network's weights three times over in float64
+# The rate is lowered until rounding, with the safety factor, is below one percent, or does not
+# come from the updates.
+_SHRINKS = (1, 8, 64)
+_LARGEST_ROUNDING = 1e-3
+_GROWTH = 3.0
 DRAWS = 3  # of rounding, for every case
 MOST_DRAWS = 40  # for one that these do not explain: units that tip over tip in few draws
 
@@ -57,9 +66,13 @@ class Oracle:
 
     @cached_property
     def folder(self) -> Path:
-        here = machine.describe()
-        code = [worker_archive.worker_digest("reference"), here.microarchitecture]
-        folder = paths.cache() / "oracle" / digest.of_json(code)[7:19]
+        """Where answers are kept: of this very code, on this kind of machine."""
+        package = Path(__file__).parent.parent / "worker"
+        code = {name: (package / name).read_bytes() for name in _WORKER_FILES}
+        code |= digest.files_below(self.described.folder)
+        code |= digest.files_below(paths.package_folder("xfbench.workloads"))
+        key = [digest.of_files(code), machine.describe().microarchitecture]
+        folder = paths.cache() / "oracle" / digest.of_json(key)[7:19]
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -68,20 +81,22 @@ class Oracle:
     ) -> list[Expected]:
         """Truth and draws of each case, in order; the cases come back with their rates set."""
         with filelock.FileLock(self.folder / "lock"):
-            missing = [case for case in cases if not self._truth(case).is_file()]
-            self._compute([(case, "float64", 0) for case in missing], activations)
+            self._settle([c for c in cases if not self._truth(c).is_file()], activations)
             truths = [self._read(self._truth(case)) for case in cases]
             rated = [
                 replace(case, rate=float(truth["rate"]))
                 for case, truth in zip(cases, truths, strict=True)
             ]
             wanted = [
-                (case, "float32", draw)
+                (case, draw)
                 for case in rated
                 for draw in range(draws)
                 if not self._draw(case, draw).is_file()
             ]
-            self._compute(wanted, activations)
+            found = self._run([(c, "float32", n) for c, n in wanted], activations)
+            for (case, draw), arrays in zip(wanted, found, strict=True):
+                distances = _distances(self._read(self._truth(case)), arrays)
+                _write(self._draw(case, draw), partial(_dump, distances))
             return [
                 Expected(
                     case,
@@ -107,39 +122,58 @@ class Oracle:
             _write(target, partial(_save, arrays))
         return target
 
-    def _compute(self, wanted: list[tuple[Case, str, int]], activations: Path | None) -> None:
-        """Run the reference and keep its answers: large cases one by one, small together."""
+    def _settle(self, cases: list[Case], activations: Path | None) -> None:
+        """Find each case's truth at a rate where rounding does not grow from step to step."""
+        for shrink in _SHRINKS:
+            moving = [replace(case, largest_move=LARGEST_MOVE / shrink) for case in cases]
+            truths = self._run([(case, "float64", 0) for case in moving], activations)
+            rated = [
+                (replace(case, rate=float(truth["rate"])), "float32", 0)
+                for case, truth in zip(cases, truths, strict=True)
+            ]
+            first_draws = self._run(rated, activations)
+            unsettled = []
+            for case, truth, drawn in zip(cases, truths, first_draws, strict=True):
+                kept = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
+                values = {k: v for k, v in truth.items() if not _is_activation(k)}
+                distances = _distances(values, drawn)
+                if shrink != _SHRINKS[-1] and _grows(values, distances):
+                    unsettled.append(case)
+                    continue
+                _write(self._kept(case), partial(_save, kept))
+                _write(self._draw(case, 0), partial(_dump, distances))
+                _write(self._truth(case), partial(_save, values))
+            cases = unsettled
+
+    def _run(
+        self, wanted: Sequence[tuple[Case, str, int]], activations: Path | None
+    ) -> list[Arrays]:
+        """The reference's answers, in order: large cases one by one, small ones together."""
+        workers = min(machine.usable_cores(), _MOST_WORKERS)
         large = [[one] for one in wanted if one[0].whole]
         small = [one for one in wanted if not one[0].whole]
-        for batch in [*large, *([small] if small else [])]:
-            case, precision, draw = batch[0]
-            what = f"{case.name}, {precision}" if case.whole else f"{len(batch)} small cases"
-            self.say(f"oracle: {case.workload.name if case.whole else ''} {what}")
-            results = jobs.check(
-                [case.document(precision, draw) for case, precision, draw in batch],
-                self._request(case),
-                case.workload,
-                self.described,
-                self.environment,
-                activations,
-            )
-            for case, precision, draw in batch:
-                self._keep(case, precision, draw, results.arrays[case.key(precision, draw)])
+        batches = large + [small[n::workers] for n in range(workers) if small[n::workers]]
+        if batches:
+            names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in wanted))
+            self.say(f"oracle: {len(wanted)} trainings in NumPy: {names[:60]}")
+        with ThreadPoolExecutor(workers) as pool:
+            done = list(pool.map(lambda batch: self._batch(batch, activations), batches))
+        found = {key: arrays for batch in done for key, arrays in batch.items()}
+        return [found[case.key(precision, draw)] for case, precision, draw in wanted]
 
-    def _keep(self, case: Case, precision: str, draw: int, arrays: Arrays) -> None:
-        kept = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith("activation/")}
-        values = {k: v for k, v in arrays.items() if not k.startswith("activation/")}
-        if precision == "float64":
-            _write(self._kept(case), partial(_save, kept))
-            _write(self._truth(case), partial(_save, values))
-            return
-        truth = self._read(self._truth(case))
-        distances = {
-            quantity: float(np.linalg.norm(values[quantity] - value))
-            for quantity, value in truth.items()
-            if quantity != "rate"
-        }
-        _write(self._draw(case, draw), lambda file: file.write(json.dumps(distances).encode()))
+    def _batch(
+        self, batch: Sequence[tuple[Case, str, int]], activations: Path | None
+    ) -> dict[str, Arrays]:
+        case = batch[0][0]
+        documents = [case.document(precision, draw) for case, precision, draw in batch]
+        return jobs.check(
+            documents,
+            self._request(case),
+            case.workload,
+            self.described,
+            self.environment,
+            activations,
+        ).arrays
 
     def _request(self, case: Case) -> Request:
         return Request(
@@ -148,7 +182,7 @@ class Oracle:
             workload=case.workload.name,
             precision="float64",
             kernel=self.described.default_kernel,
-            threads=machine.describe().cores,
+            threads=1,
             global_batch_size=case.batch_size,
             batch_size_per_rank=case.batch_size,
             data="synthetic",
@@ -157,7 +191,7 @@ class Oracle:
         )
 
     def _key(self, case: Case) -> str:
-        document = replace(case, rate=None).document("float64")
+        document = replace(case, rate=None, largest_move=LARGEST_MOVE).document("float64")
         return digest.of_json({"origin": case.origin, **document})[7:39]
 
     def _truth(self, case: Case) -> Path:
@@ -173,6 +207,34 @@ class Oracle:
     def _read(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
+
+
+def _is_activation(quantity: str) -> bool:
+    return quantity.startswith("activation/")
+
+
+def _distances(truth: Arrays, found: Arrays) -> dict[str, float]:
+    return {
+        quantity: float(np.linalg.norm(found[quantity] - value))
+        for quantity, value in truth.items()
+        if quantity != "rate"
+    }
+
+
+def _grows(truth: Arrays, distances: dict[str, float]) -> bool:
+    """Whether some weight's rounding grows over the updates and ends above one percent."""
+    for quantity, value in truth.items():
+        if quantity.startswith(f"step{STEPS[-1]}/") and quantity.endswith("/weight"):
+            early = quantity.replace(f"step{STEPS[-1]}/", f"step{STEPS[0]}/")
+            first = distances[early] / (float(np.linalg.norm(truth[early])) or 1.0)
+            last = distances[quantity] / (float(np.linalg.norm(value)) or 1.0)
+            if last > _LARGEST_ROUNDING and last > _GROWTH * first:
+                return True
+    return False
+
+
+def _dump(value: dict[str, float], file: IO[bytes]) -> None:
+    file.write(json.dumps(value).encode())
 
 
 def _save(arrays: Arrays, file: IO[bytes]) -> None:

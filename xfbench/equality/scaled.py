@@ -18,7 +18,7 @@ from xfbench.workloads import layers as xl
 # What pooling does to the mean square of rectified values, roughly: the largest of some
 # neighbours that resemble one another, or their mean.
 _MAX_POOLING, _AVERAGE_POOLING = 2.0, 0.6
-_LRN_SHARE = 0.5  # how much of an LRN's scale its neighbours make, beside k
+LRN_SHARE = 0.02  # how much of an LRN's scale its neighbours make, beside k: enough to see
 _BATCH_NORM = {
     "gamma_filler": xl.Filler("constant", 1.25),
     "beta_filler": xl.Filler("constant", 0.25),
@@ -37,7 +37,7 @@ def scaled(network: xl.Network, pixels: Pixels) -> xl.Network:
             deviation = sqrt(wanted / (_fan_in(network, layer) * sizes[layer.inputs[0]]))
             fillers = {
                 "weight_filler": xl.Filler("gaussian", deviation),
-                "bias_filler": xl.Filler("gaussian", 0.1 * sqrt(wanted)),
+                "bias_filler": xl.Filler("gaussian", 0.01 * sqrt(wanted)),
             }
         changed: xl.Layer = replace(layer, **fillers)  # type: ignore[arg-type]
         sizes[layer.name] = _size(network, changed, sizes)
@@ -65,7 +65,7 @@ def _wanted(network: xl.Network, name: str) -> float:
     while True:
         reader = next((layer for layer in network.layers if name in layer.inputs), None)
         if isinstance(reader, xl.LRN):
-            return _LRN_SHARE / reader.alpha / factor
+            return LRN_SHARE / reader.alpha / factor
         if not isinstance(reader, xl.ReLU | xl.Pooling):
             return 1.0
         factor *= _size(network, reader, {name: 1.0})

@@ -166,13 +166,14 @@ def canary(
 def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
     """The workload's base rate, or less: none at which a tensor moves by more than `largest`.
 
-    Relative to its norm, in the first update; two digits. Tensors that start at zero have none.
+    Relative to its norm, in the first update; two digits. What a bias starts from, often zero,
+    is no measure of its moves.
     """
     network = workload.network
     rate = workload.solver.base_lr
     for name, gradient in gradients.items():
         parameter, size = network.parameters[name], float(np.linalg.norm(initial[name]))
-        if parameter.lr_mult and size:
+        if parameter.lr_mult and size and not name.endswith(("/bias", "/beta")):
             pull = float(np.linalg.norm(gradient)) * parameter.lr_mult
             pull += size * workload.solver.weight_decay * parameter.decay_mult
             rate = min(rate, largest * size / pull) if pull else rate
