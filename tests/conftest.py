@@ -2,9 +2,10 @@
 
 import textwrap
 
+import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
 
-from xfbench import digest
+from xfbench import canary, digest
 from xfbench.facts import facts
 from xfbench.record import Measurement, Observed, Record
 from xfbench.request import Cell
@@ -73,12 +74,19 @@ def record(cell):
 
 @pytest.fixture
 def own_adapter(tmp_path, monkeypatch):
-    """A function that puts an adapter with this `train.py` beside the built-in ones."""
+    """A function that puts an adapter with this `train.py` beside the built-in ones.
+
+    EXPECTED_LOSS there becomes what `cell` must have as its canary.
+    """
 
     def make(name, train, **extra):
         folder = tmp_path / "adapters" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text("")
+        if "EXPECTED_LOSS" in train:
+            train = train.replace(
+                "EXPECTED_LOSS", repr(canary.expected("lenet", "synthetic", 4, 0).loss)
+            )
         (folder / "train.py").write_text(textwrap.dedent(train))
         lines = "".join(f"{key} = {value}\n" for key, value in extra.items())
         (folder / "adapter.toml").write_text(

@@ -18,7 +18,7 @@ class Trainer:
     def load(self, images, labels): return images
     def step(self, batch): sum(range(20000))
     def wait(self): return 1.0
-    def loss(self, batch): return 1.0
+    def loss(self, batch): return EXPECTED_LOSS
     def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
     def gradients(self, batch): return {}
     def parameters(self): return {}
@@ -251,3 +251,10 @@ def test_resuming_leaves_out_what_has_an_outcome_and_tries_again_what_failed(
     flag.touch()
     assert [record.status for record in runner.run(requests[1:2], session)] == ["failed"]
     assert runner.remaining(requests, store) == requests[1:]
+
+
+def test_a_network_whose_first_loss_is_another_is_invalid(launch):
+    record, _ = launch(TRAINER.replace("EXPECTED_LOSS", "1.01 * EXPECTED_LOSS"))
+    assert record.status == "invalid"
+    assert "test-mode loss at the initial weights" in record.reason
+    assert record.canary.relative_error == pytest.approx(0.01)
