@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import statistics as stdlib_statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from xfbench.equality.certificate import Certificate, refusal
 from xfbench.record import Machine, Record
 from xfbench.statistics import Interval, geometric_interval, launch_throughput
 
+Certificates = Mapping[str, Certificate | str]
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 
@@ -88,8 +90,11 @@ def machine_class(machine: Machine | None) -> str:
     return " + ".join([*parts, *machine.accelerators])
 
 
-def tables(records: Iterable[Record]) -> list[Table]:
-    """The leaderboards of these records, in order of workload name and heading."""
+def tables(records: Iterable[Record], certificates: Certificates) -> list[Table]:
+    """The leaderboards of these records, in order of workload name and heading.
+
+    Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
+    """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         request = record.request
@@ -106,13 +111,15 @@ def tables(records: Iterable[Record]) -> list[Table]:
         )
         cell = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cell].append(record)
-    return [_table(head, cells) for head, cells in sorted(groups.items())]
+    return [_table(head, cells, certificates) for head, cells in sorted(groups.items())]
 
 
-def _table(head: tuple[Any, ...], cells: dict[Any, list[Record]]) -> Table:
+def _table(
+    head: tuple[Any, ...], cells: dict[Any, list[Record]], certificates: Certificates
+) -> Table:
     speeds = {cell: _speed(records) for cell, records in cells.items()}
     best = max((speed.value for speed in speeds.values() if speed), default=None)
-    rows = [_row(records, speeds[cell], best) for cell, records in cells.items()]
+    rows = [_row(records, speeds[cell], best, certificates) for cell, records in cells.items()]
     rows = _without_superseded(rows)
     rows.sort(key=_order)
     workload, data, device, precision, scaling, batch, machine = head
@@ -134,7 +141,12 @@ def _speed(records: list[Record]) -> Interval | None:
     return geometric_interval(good) if good else None
 
 
-def _row(records: list[Record], speed: Interval | None, best: float | None) -> Row:
+def _row(
+    records: list[Record],
+    speed: Interval | None,
+    best: float | None,
+    certificates: Certificates,
+) -> Row:
     last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
     request = last.request
     assert request is not None
@@ -150,8 +162,8 @@ def _row(records: list[Record], speed: Interval | None, best: float | None) -> R
         reason = f"{bad[-1].status}: {bad[-1].reason}"
         if speed:
             reason = f"{len(bad)} of {len(records)} launches {reason}"
-    elif last.certificate is None:
-        reason = NO_CERTIFICATE
+    else:
+        reason = next(filter(None, (_unproven(r, certificates) for r in records)), None)
     return Row(
         framework=request.framework,
         framework_version=last.observed.framework_version if last.observed else None,
@@ -169,6 +181,16 @@ def _row(records: list[Record], speed: Interval | None, best: float | None) -> R
         source=last.source,
         reason=reason,
     )
+
+
+def _unproven(record: Record, certificates: Certificates) -> str | None:
+    """Why the record may not be ranked; None where a certificate covers it."""
+    if record.certificate is None:
+        return NO_CERTIFICATE
+    found = certificates.get(record.certificate)
+    if found is None:
+        return "its certificate is not in the results folder: verify again"
+    return found if isinstance(found, str) else refusal(found, record)
 
 
 def _without_superseded(rows: list[Row]) -> list[Row]:

@@ -16,16 +16,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from xfbench import leaderboard, machine, runner, tables
+from xfbench.equality import certificate, certify
 from xfbench.record import Record
 from xfbench.request import Request
 from xfbench.store import Store
 
 
 def follow(
-    requests: Sequence[Request], session: runner.Session, pythons: Mapping[str, Path]
+    requests: Sequence[Request],
+    session: runner.Session,
+    pythons: Mapping[str, Path],
+    *,
+    verify: bool,
 ) -> list[Record]:
     """Prepare the environments, do the launches, show how far it is; their records.
 
+    With `verify`, each kind of cell gets its certificate first, made where it is missing.
     An interrupt is passed on after what was done has been counted.
     """
     console = Console(stderr=True, highlight=False)
@@ -38,16 +44,37 @@ def follow(
     versions += [f"{name} ✘" for name in session.unavailable]
     ready = f"environments ready in {time.monotonic() - started:.0f} s"
     console.print(f"{'  '.join(versions)}    {ready}")
+    if verify:
+        _certify(requests, session, console)
     return _launch(requests, session, console)
 
 
 def conclude(records: Sequence[Record], store: Store) -> None:
     """The tables of these records, and where everything lies."""
-    print(tables.text(leaderboard.tables(records)))
     folder = store.folder
+    print(tables.text(leaderboard.tables(records, certificate.of_folder(folder))))
     print(
         f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
     )
+
+
+def _certify(requests: Sequence[Request], session: runner.Session, console: Console) -> None:
+    """On a terminal what is being proven is shown in passing; what could not be, stays."""
+    started = time.monotonic()
+    with console.status("certificates") if console.is_terminal else nullcontext() as status:
+
+        def working(line: str) -> None:
+            if status is None:
+                console.print(line, soft_wrap=True)
+            else:
+                status.update(line)
+
+        certify.certify(
+            requests, session, working, lambda line: console.print(line, soft_wrap=True)
+        )
+    have = len(session.certificates)
+    wanted = len({runner.certified_fields(request) for request in requests})
+    console.print(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
 
 
 def _launch(requests: Sequence[Request], session: runner.Session, console: Console) -> list[Record]:

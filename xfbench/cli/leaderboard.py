@@ -24,6 +24,7 @@ def leaderboard(
     """
     from xfbench import errors, paths, tables
     from xfbench import leaderboard as boards
+    from xfbench.equality import certificate
     from xfbench.store import Store
     from xfbench.workloads import workloads
 
@@ -41,4 +42,8 @@ def leaderboard(
         for record in Store(folder).records(lambda line: print(line, file=sys.stderr))
         if wanted is None or (record.request and record.request.workload in wanted)
     ]
-    print(tables.FORMATS["json" if as_json else format](boards.tables(records)))
+    print(
+        tables.FORMATS["json" if as_json else format](
+            boards.tables(records, certificate.of_folder(folder))
+        )
+    )

@@ -64,12 +64,16 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Leave out launches already done.")
     ] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Prove nothing first: new cells are not ranked.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Measure: every combination of the lists given is a cell, every launch a fresh process.
 
-    With no framework, workload or other setting, the experiment `quick`.
+    With no framework, workload or other setting, the experiment `quick`. What is measured is
+    first proven to be the same network (see `xfbench verify`), unless a certificate is there.
 
     \b
     xfbench run
@@ -117,7 +121,7 @@ def run(
                 print(f"{request.label()} · {batch} · launch {request.launch}")
         return
     session = runner.Session(store, time_limit=time_limit)
-    records = progress.follow(requests, session, interpreters)
+    records = progress.follow(requests, session, interpreters, verify=not no_verify)
     summary: dict[str, int] = {}
     for record in records:
         summary[record.status] = summary.get(record.status, 0) + 1

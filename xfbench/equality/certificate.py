@@ -142,6 +142,17 @@ def read(path: Path) -> Certificate:
     return found
 
 
+def of_folder(results: Path) -> dict[str, Certificate | str]:
+    """Every certificate of a results folder by the id in its name, or what is wrong with it."""
+    found: dict[str, Certificate | str] = {}
+    for path in sorted((results / "certificates").glob("*.json")):
+        try:
+            found[f"sha256:{path.stem}"] = read(path)
+        except CertificateError as error:
+            found[f"sha256:{path.stem}"] = str(error)
+    return found
+
+
 def refusal(certificate: Certificate, record: Record) -> str | None:
     """Why the certificate does not cover the record, in one line; None if it does."""
     request, facts, software, machine = (

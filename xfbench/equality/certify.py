@@ -15,6 +15,8 @@ from xfbench.request import Request
 from xfbench.runner import Session, certified_fields
 from xfbench.workloads import workloads
 
+_SEED = 0
+
 
 def subject(request: Request, found: Environment) -> Subject:
     """What a certificate for this request would be bound to, here and now."""
@@ -67,13 +69,18 @@ def finding(verdict: Verdict) -> str | None:
 
 
 def certify(
-    requests: Iterable[Request], session: Session, say: Callable[[str], None], seed: int = 0
+    requests: Iterable[Request],
+    session: Session,
+    working: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> None:
     """Give the session a certificate for each kind of cell, and copy it to the results folder.
 
-    A cell that differs, or cannot be verified, gets none; `say` hears why.
+    `working` hears what is being done. A cell that differs, or cannot be verified, gets
+    none, and `say` hears why.
     """
-    verifier = Verifier(say)
+    verifier = Verifier(working)
+    session.store.prepare()
     for request in {certified_fields(request): request for request in requests}.values():
         found = session.environments.get(request.framework)
         if found is None:
@@ -82,7 +89,7 @@ def certify(
         have = find(of)
         if have is None:
             try:
-                have = make(verifier.verify(request, found, seed), found, seed)
+                have = make(verifier.verify(request, found, _SEED), found, _SEED)
             except CheckError as error:
                 say(f"not verified: {error}")
         if have is None:

@@ -164,19 +164,22 @@ def canary(
 
 
 def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
-    """The workload's base rate, or less: none at which a tensor moves by more than `largest`.
+    """The workload's base rate, or less: the first update is to be a small one; two digits.
 
-    Relative to its norm, in the first update; two digits. What a bias starts from, often zero,
-    is no measure of its moves.
+    No tensor moves by more than `largest`, relative to its norm (what a bias starts from,
+    often zero, is no measure of its moves), and the loss falls by about five times as much
+    at most: else units tip over on the way, and rounding decides which.
     """
     network = workload.network
-    rate = workload.solver.base_lr
+    rate, slope = workload.solver.base_lr, 0.0
     for name, gradient in gradients.items():
         parameter, size = network.parameters[name], float(np.linalg.norm(initial[name]))
-        if parameter.lr_mult and size and not name.endswith(("/bias", "/beta")):
-            pull = float(np.linalg.norm(gradient)) * parameter.lr_mult
-            pull += size * workload.solver.weight_decay * parameter.decay_mult
-            rate = min(rate, largest * size / pull) if pull else rate
+        pull = float(np.linalg.norm(gradient)) * parameter.lr_mult
+        slope += pull**2 / parameter.lr_mult if parameter.lr_mult else 0.0
+        pull += size * workload.solver.weight_decay * parameter.decay_mult * parameter.lr_mult
+        if pull and size and not name.endswith(("/bias", "/beta")):
+            rate = min(rate, largest * size / pull)
+    rate = min(rate, 5 * largest / slope) if slope else rate
     return float(f"{rate:.1e}")
 
 

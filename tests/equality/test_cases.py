@@ -1,0 +1,147 @@
+"""What is compared: blocks cover a network, scaled weights make every layer matter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from xfbench.adapters.reference import graph
+from xfbench.equality import cases
+from xfbench.equality.blocks import blocks, single
+from xfbench.equality.scaled import mean_squares, scaled
+from xfbench.worker.input import synthetic_batch
+from xfbench.worker.sketch import WIDTH, sketch
+from xfbench.workloads import layers as xl
+from xfbench.workloads import workloads
+from xfbench.workloads.initial import initial_parameters
+
+every_workload = pytest.mark.parametrize("name", workloads())
+small = pytest.mark.parametrize("name", ["lenet", "convnet", "convnet-quick"])
+
+
+def kind_and_shape(network, layer):
+    """All that a layer does, its name and its neighbours' left out."""
+    bare = replace(layer, name="", inputs=())
+    return type(layer), bare, tuple(network.input_shapes(layer))
+
+
+@every_workload
+def test_every_layer_is_in_a_block_with_its_very_shapes(name):
+    workload = workloads()[name]
+    network = workload.network
+    cut = blocks(network, workload.pixels)
+    covered = {
+        kind_and_shape(block.network, layer) for block in cut for layer in block.network.layers
+    }
+    missing = [la.name for la in network.layers if kind_and_shape(network, la) not in covered]
+    assert missing == []
+    assert len(cut) > 1
+
+
+@every_workload
+def test_a_block_reads_what_the_network_has_there(name):
+    workload = workloads()[name]
+    for block in blocks(workload.network, workload.pixels):
+        shape = workload.network.shapes[block.reads]
+        assert block.network.input_shape == (*shape, *(1,) * (3 - len(shape)))
+
+
+@every_workload
+def test_a_scaled_network_is_the_same_but_for_its_initial_values(name):
+    workload = workloads()[name]
+    other = scaled(workload.network, workload.pixels)
+    assert other.shapes == workload.network.shapes
+    assert [*other.parameters] == [*workload.network.parameters]
+    for mine, theirs in zip(
+        workload.network.parameters.values(), other.parameters.values(), strict=True
+    ):
+        assert replace(mine, filler=theirs.filler) == theirs
+
+
+@small
+def test_values_keep_their_size_through_a_scaled_network(name):
+    workload = workloads()[name]
+    network = scaled(workload.network, workload.pixels)
+    expected = mean_squares(network, workload.pixels)
+    images, labels = synthetic_batch(replace(workload, network=network), 4, 0)
+    outputs = graph.forward(
+        network, initial_parameters(network, 0), images, labels, training=True
+    ).outputs
+    for layer in network.layers:
+        if not isinstance(layer, xl.SoftmaxLoss):
+            ratio = float(np.mean(outputs[layer.name] ** 2)) / expected[layer.name]
+            assert 0.1 < ratio < 10, layer.name
+
+
+def test_convnets_lrn_acts_at_scaled_weights_and_hardly_at_its_own():
+    workload = workloads()["convnet"]
+
+    def change_of_loss(network):
+        """What the loss does when the LRNs' alpha is off by a tenth."""
+        off = tuple(
+            replace(la, alpha=1.1 * la.alpha) if isinstance(la, xl.LRN) else la
+            for la in network.layers
+        )
+        values = initial_parameters(network, 0)
+        images, labels = synthetic_batch(workload, 4, 0)
+        right, wrong = (
+            graph.forward(
+                net,
+                {key: value.astype(np.float64) for key, value in values.items()},
+                images.astype(np.float64),
+                labels,
+                training=True,
+            ).loss
+            for net in (network, replace(network, layers=off))
+        )
+        return abs(wrong - right) / right
+
+    assert change_of_loss(workload.network) < 1e-8
+    assert change_of_loss(scaled(workload.network, workload.pixels)) > 1e-5
+
+
+def test_a_layer_alone_is_the_networks_layer():
+    network = workloads()["googlenet"].network
+    for name in ("conv2/norm2", "inception_3a/output", "loss1/loss", "pool3/3x3_s2"):
+        layer = next(la for la in network.layers if la.name == name)
+        block = single(network, name).network
+        alone = next(la for la in block.layers if la.name == name)
+        assert replace(alone, inputs=layer.inputs) == layer
+        assert block.input_shapes(alone) == network.input_shapes(layer)
+
+
+@every_workload
+def test_cases_have_names_of_their_own_and_change_the_rate_on_the_way(name):
+    workload = workloads()[name]
+    found = [*cases.whole(workload, 0), *cases.of_blocks(workload, 0)]
+    assert len({case.name for case in found}) == len(found)
+    for case in found:
+        solver = case.workload.solver
+        rates = {solver.learning_rate(step) for step in range(max(cases.STEPS))}
+        assert len(rates) > 3
+        assert solver.momentum == workload.solver.momentum
+        assert solver.weight_decay == workload.solver.weight_decay
+
+
+def test_a_sketch_keeps_distances_and_small_tensors_whole():
+    random = np.random.RandomState(0)
+    a, b = random.standard_normal((2, 64, 3, 37, 11))
+    ratio = np.linalg.norm(sketch(a) - sketch(b)) / np.linalg.norm(a - b)
+    assert ratio == pytest.approx(1, abs=0.2)
+    few = random.standard_normal((WIDTH, 1))
+    assert np.array_equal(sketch(few), few.ravel())
+
+
+def test_one_wrong_element_shows_in_a_sketch_in_full():
+    a = np.random.RandomState(1).standard_normal(10**6).astype(np.float32)
+    b = a.copy()
+    b[123_456] += 0.5
+    difference = np.linalg.norm(sketch(a) - sketch(b))
+    assert difference == pytest.approx(abs(float(b[123_456]) - float(a[123_456])), rel=1e-6)
+
+
+def test_two_elements_that_change_places_show_in_a_sketch():
+    a = np.arange(10**5, dtype=np.float64)
+    b = a.copy()
+    b[[7, 90]] = b[[90, 7]]
+    assert np.linalg.norm(sketch(a) - sketch(b)) > 50

@@ -1,0 +1,132 @@
+"""Certificates: what one covers, and that nothing else gets a rank by it."""
+
+import json
+
+import pytest
+
+from xfbench.equality import certificate
+from xfbench.equality.certificate import Certificate, CertificateError, Subject
+from xfbench.leaderboard import NO_CERTIFICATE, tables
+from xfbench.machine import describe
+from xfbench.record import Software
+
+SOFTWARE = Software(
+    xfbench_version="0",
+    git_commit=None,
+    git_dirty=None,
+    worker_digest="sha256:" + "1" * 64,
+    adapter_digest="sha256:" + "2" * 64,
+    environment_digest="sha256:" + "3" * 64,
+    packages={},
+)
+
+
+def certified(record, **changes):
+    """A certificate for a record as it is, but for what is changed."""
+    subject = Subject.of(
+        record.request,
+        record.workload.digest,
+        SOFTWARE.adapter_digest,
+        SOFTWARE.environment_digest,
+        describe(),
+    )
+    return Certificate.make(
+        subject=subject.model_copy(update=changes),
+        verdict="equal",
+        safety_factor=10.0,
+        seed=0,
+        checks=(),
+        framework_version="1.0",
+    )
+
+
+@pytest.fixture
+def covered(record):
+    """A function: a record that carries a certificate, and that; the subject may be changed."""
+
+    def make(**changes):
+        fields = {"software": SOFTWARE, "machine": describe()}
+        made = certified(record(fields=fields), **changes)
+        return record(fields={**fields, "certificate": made.id}), made
+
+    return make
+
+
+def only_row(found, certificates):
+    [table] = tables([found], certificates)
+    return [*table.rows, *table.unranked][0]
+
+
+def test_a_covered_record_is_ranked(covered):
+    found, made = covered()
+    assert only_row(found, {made.id: made}).reason is None
+    [table] = tables([found], {made.id: made})
+    assert len(table.rows) == 1 and table.unranked == ()
+
+
+def test_a_record_without_a_certificate_has_no_rank(record):
+    assert only_row(record(), {}).reason == NO_CERTIFICATE
+
+
+def test_a_certificate_that_is_not_there_gives_no_rank(covered):
+    found, _ = covered()
+    assert "not in the results folder" in only_row(found, {}).reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("workload_digest", "sha256:" + "9" * 64),
+        ("adapter_digest", "sha256:" + "9" * 64),
+        ("environment_digest", "sha256:" + "9" * 64),
+        ("kernel", "other"),
+        ("device", "cuda"),
+        ("precision", "float64"),
+        ("ranks", 4),
+        ("strategy", "ddp"),
+        ("framework", "other"),
+        ("workload", "other"),
+        ("microarchitecture", "another machine kind"),
+        ("accelerators", ("NVIDIA K40",)),
+    ],
+)
+def test_one_thing_changed_and_it_covers_no_more(covered, field, value):
+    found, made = covered(**{field: value})
+    reason = only_row(found, {made.id: made}).reason
+    assert f"the certificate is for another {field.replace('_', ' ')}" in reason
+
+
+def test_an_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
+    found, made = covered()
+    path = tmp_path / "certificates" / f"{made.id[7:]}.json"
+    made.write(path)
+    assert certificate.of_folder(tmp_path) == {made.id: made}
+    document = json.loads(path.read_text())
+    document["subject"]["kernel"] = "numpy2"
+    path.write_text(json.dumps(document))
+    with pytest.raises(CertificateError, match="was edited"):
+        certificate.read(path)
+    assert "was edited" in only_row(found, certificate.of_folder(tmp_path)).reason
+
+
+def test_an_edited_certificate_with_its_id_made_to_fit_is_refused_too(covered, tmp_path):
+    found, made = covered(kernel="other")
+    forged = made.model_copy(update={"subject": certified(found).subject})
+    forged = forged.model_copy(update={"id": forged.computed_id()})
+    forged.write(tmp_path / "certificates" / f"{made.id[7:]}.json")  # under the name it had
+    reason = only_row(found, certificate.of_folder(tmp_path)).reason
+    assert "not the one that the record names" in reason
+
+
+def test_a_file_that_is_no_certificate_is_told_apart(covered, tmp_path):
+    found, made = covered()
+    path = tmp_path / "certificates" / f"{made.id[7:]}.json"
+    path.parent.mkdir()
+    path.write_text('{"schema": "xfbench.certificate/1"')
+    assert "is no certificate" in only_row(found, certificate.of_folder(tmp_path)).reason
+
+
+def test_a_verdict_of_different_gives_no_rank(covered):
+    found, made = covered()
+    other = made.model_copy(update={"verdict": "different"})
+    assert "different" in only_row(found, {made.id: other}).reason

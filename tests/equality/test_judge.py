@@ -1,0 +1,75 @@
+"""Tolerances come from rounding, and what is missing or not finite is never within them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from xfbench.equality import cases, judge
+from xfbench.equality.oracle import Expected
+from xfbench.workloads import workloads
+
+[CASE, _] = cases.whole(workloads()["lenet"], 0)
+TRUTH = {
+    "rate": np.array(0.01),
+    "gradient/conv1/weight": np.array([3.0, 4.0]),
+    "output/conv1": np.array([1.0]),
+    "test_loss": np.array([2.3]),
+}
+DRAWS = tuple(
+    {"gradient/conv1/weight": far, "output/conv1": 0.0, "test_loss": 0.0} for far in (1e-6, 3e-6)
+)
+EXPECTED = Expected(CASE, TRUTH, DRAWS)
+
+
+def compare(precision="float32", **changes):
+    found = {**TRUTH, **changes}
+    found = {key: value for key, value in found.items() if value is not None}
+    return {d.quantity: d for d in judge.compare(EXPECTED, precision, found)}
+
+
+def test_what_is_equal_holds_and_the_rate_is_not_compared():
+    found = compare()
+    assert set(found) == set(TRUTH) - {"rate"}
+    assert all(deviation.holds for deviation in found.values())
+
+
+def test_the_tolerance_is_ten_times_the_largest_draw_and_the_results_own_rounding():
+    allowed = compare()["gradient/conv1/weight"].allowed
+    assert allowed == pytest.approx(10 * 3e-6 + 32 * 2**-23 * 5)
+    assert compare("float64")["gradient/conv1/weight"].allowed == pytest.approx(
+        10 * 3e-6 * 2**-29 + 1e-8 * 5
+    )
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(0.99, True), (1.01, False)])
+def test_an_error_is_judged_by_its_norm(factor, holds):
+    name = "gradient/conv1/weight"
+    allowed = compare()[name].allowed
+    found = compare(**{name: np.array([3.0 + factor * allowed, 4.0])})[name]
+    assert found.holds == holds
+    assert found.excess == pytest.approx(factor, rel=1e-6)
+    assert found.relative_error == pytest.approx(factor * allowed / 5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "value", [None, np.array([np.nan, 4.0]), np.array([np.inf, 4.0]), np.array([3.0, 4.0, 5.0])]
+)
+def test_what_is_missing_not_finite_or_of_another_shape_is_outside(value):
+    found = compare(**{"gradient/conv1/weight": value})["gradient/conv1/weight"]
+    assert not found.holds
+    assert found.excess == math.inf
+
+
+def test_an_output_that_a_framework_does_not_give_is_not_held_against_it():
+    assert "output/conv1" not in compare(**{"output/conv1": None})
+
+
+def test_a_quantity_says_what_and_where_it_is():
+    found = compare()["gradient/conv1/weight"]
+    assert (found.kind, found.name, found.layer, found.step) == (
+        "gradient",
+        "conv1/weight",
+        "conv1",
+        None,
+    )

@@ -1,0 +1,154 @@
+"""`verify` on real frameworks: the right networks are equal, and planted discrepancies are not.
+
+The plants that need an ImageNet network, and the other kernels, are `make verify-all`'s.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from xfbench import adapter, environment, experiment
+from xfbench.equality import certify, plants
+from xfbench.equality.verify import Verifier
+from xfbench.workloads import workloads
+
+FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+SMALL = {"lenet", "convnet"}
+
+
+@pytest.fixture(scope="module")
+def verify():
+    """A function: the verdict on a framework and workload."""
+    verifier = Verifier()
+
+    def verdict(framework, workload, seed=0, **settings):
+        matrix = experiment.matrix(framework=[framework], workload=[workload], **settings)
+        [(cell, _)] = experiment.cells([matrix])
+        found = environment.ensure(adapter.load(framework))
+        return verifier.verify(cell.request(1), found, seed)
+
+    return verdict
+
+
+def told(verdict):
+    """What a failing assertion shows."""
+    return [(d.case.name, d.quantity, d.relative_error, d.tolerance) for d in verdict.wrong[:5]]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("workload", ["lenet", "convnet"])
+def test_the_right_network_is_equal(verify, framework, workload):
+    verdict = verify(framework, workload)
+    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+    assert verdict.place is None
+    kinds = {check.kind for check in verdict.checks}
+    assert {
+        f"{what}, float32, {weights} weights"
+        for what in ("whole network", "blocks")
+        for weights in ("own", "scaled")
+    } <= kinds
+    if "float64" in adapter.load(framework).precisions:
+        assert "whole network, float64, scaled weights" in kinds
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_imagenet_network_is_equal(verify, framework):
+    verdict = verify(framework, "caffenet")
+    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_another_seed_is_no_false_alarm(verify, framework):
+    verdict = verify(framework, "lenet", seed=7)
+    assert (verdict.verdict, told(verdict)) == ("equal", [])
+
+
+@pytest.mark.parametrize(
+    "plant", [p for p in plants.plants() if p.workload in SMALL], ids=lambda plant: plant.name
+)
+def test_a_planted_discrepancy_is_caught_at_its_layer(plant):
+    result = plants.self_test([plant], 0, print, 600)
+    [found] = result["planted"]
+    assert found["caught"]
+    assert found["first_layer"] == plant.layer
+    assert found["likely_cause"]
+
+
+def test_there_are_twenty_plants_and_each_one_changes_what_is_there():
+    every = plants.plants()
+    assert len(every) >= 20
+    assert len({plant.name for plant in every}) == len(every)
+    for plant in every:
+        compile(plant.source(), plant.file, "exec")
+        assert plant.workload in workloads()
+
+
+def test_what_an_adapter_says_it_cannot_do_is_unsupported(verify):
+    verdict = verify("caffe", "lenet", precision=["float64"])
+    assert verdict.verdict == "unsupported"
+    assert "no precision float64" in verdict.reason
+
+
+def command(*words, **variables):
+    return subprocess.run(
+        [sys.executable, "-m", "xfbench", *words],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env={**os.environ, **variables},
+    )
+
+
+def test_the_command_prints_verdicts_and_gives_certificates_that_it_finds_again():
+    first = command("verify", "--framework", "torch", "--workload", "lenet", "--again", "--json")
+    assert first.returncode == 0, first.stderr
+    [verdict] = json.loads(first.stdout)["verdicts"]
+    assert verdict["verdict"] == "equal"
+    assert verdict["certificate"].startswith("sha256:")
+    assert set(verdict) >= {
+        *("framework", "workload", "kernel", "device", "precision", "ranks", "strategy"),
+        *("verdict", "worst", "first_layer", "likely_cause", "certificate"),
+    }
+    again = command("verify", "--framework", "torch", "--workload", "lenet", "--json")
+    assert json.loads(again.stdout)["verdicts"][0]["certificate"] == verdict["certificate"]
+    assert "cases" not in again.stderr  # nothing was run
+
+
+def test_a_different_network_exits_with_1_and_says_where(tmp_path):
+    plant = next(p for p in plants.plants() if p.name == "loss summed over the batch")
+    folder = tmp_path / plant.framework
+    folder.mkdir()
+    for file in adapter.load(plant.framework).folder.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    (folder / plant.file).write_text(plant.source())
+    done = command(
+        *("verify", "--framework", plant.framework, "--workload", plant.workload),
+        XFBENCH_ADAPTERS=str(tmp_path),
+    )
+    assert done.returncode == 1
+    assert "different" in done.stdout
+    assert "goes wrong first at  loss" in done.stdout
+
+
+def test_a_certificate_holds_for_one_adapter_alone(tmp_path, monkeypatch):
+    found = environment.ensure(adapter.load("torch"))
+    [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
+    before = certify.subject(cell.request(1), found)
+    folder = tmp_path / "torch"
+    folder.mkdir()
+    for file in adapter.load("torch").folder.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    with (folder / "train.py").open("a") as file:
+        file.write("\n")
+    monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path))
+    after = certify.subject(cell.request(1), found)
+    assert certify.find(after) is None
+    assert {k for k, v in after.model_dump().items() if v != before.model_dump()[k]} == {
+        "adapter_digest"
+    }
