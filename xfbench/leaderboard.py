@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics as stdlib_statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from xfbench.equality.certificate import Certificate, refusal
@@ -118,9 +118,8 @@ def _table(
     head: tuple[Any, ...], cells: dict[Any, list[Record]], certificates: Certificates
 ) -> Table:
     speeds = {cell: _speed(records) for cell, records in cells.items()}
-    best = max((speed.value for speed in speeds.values() if speed), default=None)
-    rows = [_row(records, speeds[cell], best, certificates) for cell, records in cells.items()]
-    rows = _without_superseded(rows)
+    rows = [_row(records, speeds[cell], certificates) for cell, records in cells.items()]
+    rows = _against_best(_without_superseded(rows))
     rows.sort(key=_order)
     workload, data, device, precision, scaling, batch, machine = head
     return Table(
@@ -144,7 +143,6 @@ def _speed(records: list[Record]) -> Interval | None:
 def _row(
     records: list[Record],
     speed: Interval | None,
-    best: float | None,
     certificates: Certificates,
 ) -> Row:
     last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
@@ -174,7 +172,7 @@ def _row(
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
         images_per_second=speed,
-        relative_to_best=speed.value / best if speed and best else None,
+        relative_to_best=None,
         test_accuracy=stdlib_statistics.fmean(known) if known else None,
         certificate=last.certificate,
         cell=last.cell,
@@ -202,6 +200,19 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
         if row.images_per_second
         or row.cell
         or (row.framework, row.kernel, row.threads) not in measured
+    ]
+
+
+def _against_best(rows: list[Row]) -> list[Row]:
+    """Each relative to the best that is ranked; if none is, to the best of all."""
+    fast = [row for row in rows if row.images_per_second]
+    ranked = [row for row in fast if row.reason is None] or fast
+    best = max((row.images_per_second.value for row in ranked if row.images_per_second), default=0)
+    return [
+        replace(row, relative_to_best=row.images_per_second.value / best)
+        if row.images_per_second
+        else row
+        for row in rows
     ]
 
 

@@ -86,7 +86,18 @@ def test_a_run_ends_with_a_table_and_records_and_the_leaderboard_shows_them_agai
     assert "reference" in shown.stdout and "2 (smoke)" in shown.stdout
     assert len(list((tmp_path / "results" / "records").rglob("*.json"))) == 2
     again = json.loads(xfbench("leaderboard", "--json").stdout)
-    assert again["tables"][0]["unranked"][0]["images_per_second"]["launches"] == 2
+    [row] = again["tables"][0]["rows"]
+    assert row["images_per_second"]["launches"] == 2
+    [certificate] = (tmp_path / "results" / "certificates").iterdir()
+    assert row["certificate"] == f"sha256:{certificate.stem}"
+
+
+def test_what_was_not_verified_is_not_ranked(xfbench, tmp_path):
+    options = "run --framework reference --workload convnet-quick --batch-size 4 --steps 2"
+    shown = xfbench(*options.split(), "--launches", "1", "--no-verify")
+    assert shown.returncode == 0, shown.stderr
+    assert "not ranked" in shown.stdout and "no equality certificate" in shown.stdout
+    assert not (tmp_path / "results" / "certificates").exists()
 
 
 def test_with_json_standard_output_is_one_document(xfbench):

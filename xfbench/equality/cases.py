@@ -19,6 +19,9 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
+# How much more than measured rounding is allowed: the one factor for everything.
+SAFETY = 10
+DRAWS = 3  # of rounding, for every case; later ones are of SAFETY times as much
 WEIGHTS = ("own", "scaled")
 # In the first update no tensor moves by more, relative to its norm; else a few updates would
 # leave the region in which rounding stays small, and nothing could be said.
@@ -53,7 +56,11 @@ class Case:
     activations: tuple[str, ...] = ()
 
     def document(self, precision: str, nudge: int = 0) -> dict[str, Any]:
-        """What the worker is told; its name there is `key`."""
+        """What the worker is told; its name there is `key`.
+
+        `nudge` moves images and weights, each number by another draw: by a unit in the last
+        place at most, and from the draw numbered DRAWS on by SAFETY units.
+        """
         workload = self.workload
         if self.rate is not None:
             workload = replace(workload, solver=replace(workload.solver, base_lr=self.rate))
@@ -64,6 +71,7 @@ class Case:
             "seed": self.seed,
             "input": f"{self.weights}/{self.reads}" if self.reads else None,
             "nudge": nudge,
+            "nudge_units": SAFETY if nudge >= DRAWS else 1,
             "options": {"precision": precision, "dropout": "identity", "seed": self.seed},
             "outputs": True,
             "activations": list(self.activations),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xfbench import adapter, facts, machine, paths
 from xfbench.environment import Environment
-from xfbench.equality import certificate, judge
+from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
@@ -47,7 +47,7 @@ def make(verdict: Verdict, found: Environment, seed: int) -> Certificate | None:
         subject=of,
         verdict=verdict.verdict,
         finding=finding(verdict),
-        safety_factor=judge.SAFETY,
+        safety_factor=cases.SAFETY,
         seed=seed,
         checks=tuple(vars(check) for check in verdict.checks),
         framework_version=found.version,

@@ -44,6 +44,7 @@ def document(ratio: float, seed: int) -> dict[str, Any]:
         "seed": seed,
         "input": None,
         "nudge": 0,
+        "nudge_units": 0,
         "options": {"precision": "float32", "dropout": "random", "seed": seed},
         "outputs": False,
         "activations": [],

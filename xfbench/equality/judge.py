@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xfbench.equality.cases import Case
+from xfbench.equality.cases import SAFETY, Case
 from xfbench.equality.oracle import Expected
 
-SAFETY = 10.0
 # Rounding of the result itself, in units of the precision: draws may by chance hit the truth.
 _UNITS = 32.0
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -94,7 +93,8 @@ def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray])
         if quantity in found and found[quantity].shape == truth.shape:
             error = float(np.linalg.norm(found[quantity] - truth))
         size = float(np.linalg.norm(truth))
-        allowed = allowance(precision, expected.rounding(quantity), size)
+        rounding = max(SAFETY * expected.rounding(quantity), expected.more_rounding(quantity))
+        allowed = allowance(precision, rounding, size)
         deviations.append(Deviation(expected.case, precision, quantity, error, allowed, size))
     return deviations
 
@@ -102,10 +102,10 @@ def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray])
 def allowance(precision: str, rounding: float, size: float) -> float:
     """The largest distance from the truth that rounding explains.
 
-    `rounding` is what float32 was seen to do, `size` the truth's norm; in float64 rounding
-    does the same with 2^-29 of the size.
+    `rounding` is what SAFETY times that of float32 does, `size` the truth's norm; in float64
+    rounding does the same with 2^-29 of the size.
     """
     epsilon = _EPSILON[precision]
     scale = epsilon / _EPSILON["float32"]
     floor = _UNITS * epsilon if precision == "float32" else _SHARP
-    return SAFETY * rounding * scale + floor * size
+    return rounding * scale + floor * size

@@ -2,7 +2,8 @@
 
 The truth is the `reference` adapter in float64. What float32 rounding does is measured: the
 same adapter in float32, once as it is and then with images and weights moved by at most one
-unit in the last place, each such draw as likely as any other. Both are kept in the cache by
+unit in the last place, each such draw as likely as any other; further draws move them by
+SAFETY units, since what tips over within the tolerance may tip. All are kept in the cache by
 digest of the case, of the adapter and of the kind of machine.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from xfbench import adapter, digest, environment, machine, paths
 from xfbench.equality import jobs
-from xfbench.equality.cases import LARGEST_MOVE, STEPS, Case
+from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
 from xfbench.request import Request
 
 Arrays = dict[str, np.ndarray]
@@ -36,8 +37,7 @@ _MOST_WORKERS = 4  # each has a network's weights three times over in float64
 _SHRINKS = (1, 8)
 _LARGEST_ROUNDING = 1e-3
 _GROWTH = 3.0
-DRAWS = 3  # of rounding, for every case
-MOST_DRAWS = 40  # for one that these do not explain: units that tip over tip in few draws
+MOST_DRAWS = 40  # for what the first do not explain: units that tip over tip in few draws
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,12 @@ class Expected:
     draws: tuple[dict[str, float], ...]
 
     def rounding(self, quantity: str) -> float:
-        """The largest distance among the draws: absolute, of the sketches."""
-        return max(draw[quantity] for draw in self.draws)
+        """What rounding does: the largest distance in the first draws, absolute."""
+        return max(draw[quantity] for draw in self.draws[:DRAWS])
+
+    def more_rounding(self, quantity: str) -> float:
+        """What SAFETY times as much does, where that was drawn: more units tip over then."""
+        return max((draw[quantity] for draw in self.draws[DRAWS:]), default=0.0)
 
 
 class Oracle:
@@ -199,6 +203,7 @@ class Oracle:
 
     def _key(self, case: Case) -> str:
         document = replace(case, rate=None, largest_move=LARGEST_MOVE).document("float64")
+        del document["nudge_units"]
         return digest.of_json({"origin": case.origin, **document})[7:39]
 
     def _truth(self, case: Case) -> Path:

@@ -16,7 +16,7 @@ from xfbench import adapter, runner
 from xfbench.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
 from xfbench.equality.judge import Deviation
-from xfbench.equality.oracle import DRAWS, MOST_DRAWS, Expected, Oracle
+from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
 from xfbench.workloads import workloads
 
@@ -178,7 +178,7 @@ class Verifier:
         for deviation in deviations:
             by_case[deviation.case.key(deviation.precision)].append(deviation)
         for expected, precision in wanted:
-            key, draws = expected.case.key(precision), DRAWS
+            key, draws = expected.case.key(precision), cases.DRAWS
             current = by_case[key]
             while any(not d.holds for d in current) and draws < MOST_DRAWS:
                 draws = min(2 * draws, MOST_DRAWS)

@@ -69,9 +69,9 @@ class _Case:
             images = stored[case["input"]]
         self.initial = initial_parameters(self.workload.network, case["seed"])
         if case["nudge"]:
-            random = np.random.RandomState(case["nudge"])
-            self.initial = {name: _nudged(value, random) for name, value in self.initial.items()}
-            images = _nudged(images, random)
+            random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
+            self.initial = {k: _nudged(value, random, most) for k, value in self.initial.items()}
+            images = _nudged(images, random, most)
         self.arrays = images, labels
 
     def results(self) -> Arrays:
@@ -183,8 +183,8 @@ def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float
     return float(f"{rate:.1e}")
 
 
-def _nudged(array: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-    """float32 values each moved by one unit in the last place, down, not at all, or up."""
-    moves = random.randint(-1, 2, array.shape).astype(np.float32)
+def _nudged(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
+    """float32 values, each moved up or down by at most so many units in the last place."""
+    moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))
     return nudged
