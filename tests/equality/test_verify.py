@@ -54,6 +54,7 @@ def test_the_right_network_is_equal(verify, framework, workload):
         assert "whole network, float64, scaled weights" in kinds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_imagenet_network_is_equal(verify, framework):
     verdict = verify(framework, "caffenet")

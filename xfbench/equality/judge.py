@@ -93,8 +93,7 @@ def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray])
         if quantity in found and found[quantity].shape == truth.shape:
             error = float(np.linalg.norm(found[quantity] - truth))
         size = float(np.linalg.norm(truth))
-        rounding = max(SAFETY * expected.rounding(quantity), expected.more_rounding(quantity))
-        allowed = allowance(precision, rounding, size)
+        allowed = allowance(precision, expected.rounding(quantity), size)
         deviations.append(Deviation(expected.case, precision, quantity, error, allowed, size))
     return deviations
 
@@ -102,10 +101,10 @@ def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray])
 def allowance(precision: str, rounding: float, size: float) -> float:
     """The largest distance from the truth that rounding explains.
 
-    `rounding` is what SAFETY times that of float32 does, `size` the truth's norm; in float64
-    rounding does the same with 2^-29 of the size.
+    `rounding` is what float32 was seen to do, `size` the truth's norm; in float64 rounding
+    does the same with 2^-29 of the size.
     """
     epsilon = _EPSILON[precision]
     scale = epsilon / _EPSILON["float32"]
     floor = _UNITS * epsilon if precision == "float32" else _SHARP
-    return rounding * scale + floor * size
+    return SAFETY * rounding * scale + floor * size

@@ -49,12 +49,8 @@ class Expected:
     draws: tuple[dict[str, float], ...]
 
     def rounding(self, quantity: str) -> float:
-        """What rounding does: the largest distance in the first draws, absolute."""
-        return max(draw[quantity] for draw in self.draws[:DRAWS])
-
-    def more_rounding(self, quantity: str) -> float:
-        """What SAFETY times as much does, where that was drawn: more units tip over then."""
-        return max((draw[quantity] for draw in self.draws[DRAWS:]), default=0.0)
+        """What rounding does: the largest distance in any draw, absolute."""
+        return max(draw[quantity] for draw in self.draws)
 
 
 class Oracle:

@@ -66,7 +66,8 @@ class _Case:
         self.workload = workload_from_json(case["workload"])
         images, labels = synthetic_batch(self.workload, case["batch_size"], case["seed"])
         if case["input"]:
-            images = stored[case["input"]]
+            shape = self.workload.network.input_shape
+            images = stored[case["input"]].reshape(case["batch_size"], *shape)
         self.initial = initial_parameters(self.workload.network, case["seed"])
         if case["nudge"]:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
