@@ -91,7 +91,8 @@ def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray])
             continue
         error = float("inf")
         if quantity in found and found[quantity].shape == truth.shape:
-            error = float(np.linalg.norm(found[quantity] - truth))
+            with np.errstate(over="ignore", invalid="ignore"):  # then it is infinite, or NaN
+                error = float(np.linalg.norm(found[quantity] - truth))
         size = float(np.linalg.norm(truth))
         allowed = allowance(precision, expected.rounding(quantity), size)
         deviations.append(Deviation(expected.case, precision, quantity, error, allowed, size))
