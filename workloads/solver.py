@@ -4,6 +4,10 @@
     v = momentum * v + learning_rate(t) * lr_mult * g
     w = w - v
 
+With LARS (You, Gitman and Ginsburg 2017) each parameter's rate is multiplied by
+lars * |w| / (|gradient| + weight_decay * decay_mult * |w|), in Euclidean norms; one that is
+zero, or has no gradient, keeps its rate.
+
 The learning rate is inside the velocity, so a change of rate acts on new gradients
 only; several frameworks keep it outside, which differs as soon as the rate changes.
 """
@@ -17,7 +21,7 @@ from dataclasses import dataclass
 class Solver:
     """Learning-rate policy (fixed, step, inv, poly), momentum and weight decay.
 
-    `stepsize` and `max_iter` count updates.
+    `stepsize` and `max_iter` count updates; `lars` is its trust coefficient, 0 for none.
     """
 
     base_lr: float
@@ -28,6 +32,7 @@ class Solver:
     max_iter: int = 0
     momentum: float = 0.9
     weight_decay: float = 0.0
+    lars: float = 0.0
 
     def learning_rate(self, iteration: int) -> float:
         """The rate of update number `iteration`, counted from 0 (Caffe's four policies).

@@ -14,7 +14,7 @@ from tabulate import tabulate
 from xfbench.leaderboard import Row, Table
 from xfbench.statistics import Interval
 
-_HEADERS = ["framework", "version", "kernel", "threads", "images/s", "of best", "launches"]
+_HEADERS = ["framework", "version", "kernel", "threads", "images/s", "of best", "launches", "equal"]
 
 
 def text(tables: Sequence[Table]) -> str:
@@ -124,6 +124,7 @@ def _cells(row: Row, accuracy: bool) -> list[str]:
         speed(interval),
         "–" if row.relative_to_best is None else f"{row.relative_to_best:.2f}",
         f"{interval.launches} ({interval.label})" if interval else "0",
+        "yes" if row.reason is None else "–",
     ]
     if accuracy:
         cells.append("–" if row.test_accuracy is None else f"{row.test_accuracy:.1%}")

@@ -142,9 +142,18 @@ def update(
     for name, gradient in gradients.items():
         weight, velocity, how = parameters[name], velocities[name], network.parameters[name]
         decayed = gradient + weight * (solver.weight_decay * how.decay_mult)
+        trusted = _trust(solver, how, weight, gradient) if solver.lars else 1.0
         velocity *= solver.momentum
-        velocity += decayed * (rate * how.lr_mult)
+        velocity += decayed * (rate * how.lr_mult * trusted)
         weight -= velocity
+
+
+def _trust(solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray) -> float:
+    """What LARS multiplies a parameter's rate by."""
+    size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
+    if not size or not slope:
+        return 1.0
+    return solver.lars * size / (slope + solver.weight_decay * how.decay_mult * size)
 
 
 def _own(network: xl.Network, layer: xl.Layer, parameters: Mapping[str, np.ndarray]) -> Arrays:

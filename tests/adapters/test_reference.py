@@ -498,6 +498,31 @@ def test_updates_follow_the_policy_in_caffes_convention(solver: Solver, rates: l
         assert values["ip/bias"][1] == pytest.approx(bias, rel=1e-12)
 
 
+def test_lars_scales_a_rate_by_the_norms_of_weight_and_gradient() -> None:
+    network = Network(
+        "small",
+        (3, 1, 1),
+        2,
+        (InnerProduct("ip", X, 2, decay_mult=(2.0, 0.0)), SoftmaxLoss("loss", ("ip",))),
+    )
+    solver = Solver(0.1, momentum=0.5, weight_decay=0.01, lars=0.02)
+    weight, gradient = np.array([[3.0, 0, 0], [0, 4.0, 0]]), np.array([[0, 0, 6.0], [8.0, 0, 0]])
+    values = {"ip/weight": weight.copy(), "ip/bias": np.zeros(2)}
+    velocities = {"ip/weight": np.ones((2, 3)), "ip/bias": np.zeros(2)}
+    graph.update(
+        network,
+        solver,
+        0,
+        parameters=values,
+        velocities=velocities,
+        gradients={"ip/weight": gradient, "ip/bias": np.array([1.0, -1.0])},
+    )
+    trusted = 0.02 * 5 / (10 + 0.01 * 2 * 5)  # norms 5 and 10
+    velocity = 0.5 + 0.1 * trusted * (gradient + 0.02 * weight)
+    np.testing.assert_allclose(values["ip/weight"], weight - velocity, rtol=1e-14)
+    np.testing.assert_allclose(values["ip/bias"], [-0.1, 0.1], rtol=1e-14)  # it starts at zero
+
+
 def _trainer(
     network: Network, precision: str = "float64", dropout: str = "identity", seed: int = 0
 ) -> train.ReferenceTrainer:
