@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 
 import filelock
@@ -43,7 +42,6 @@ class Expected(BaseModel):
         return max(_SAFETY * abs(self.float32 - self.loss) / abs(self.loss), _SHARPEST)
 
 
-@lru_cache
 def expected(workload: str, data: str, batch_size: int, seed: int) -> Expected | None:
     """What the loss must be; None where the reference cannot say (it was not able to run)."""
     described = adapter.load("reference")
