@@ -148,7 +148,7 @@ def test_an_interrupt_keeps_what_is_done_and_exits_130(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         # A session that runs in the background ignores interrupts, and so would this child.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     for line in process.stderr:
         if line.startswith("2/200"):
