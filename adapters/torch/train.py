@@ -51,18 +51,27 @@ class _LRN(nn.Module):  # type: ignore[misc]
 
 
 class _Graph(nn.Module):  # type: ignore[misc]
-    """Runs the layers in order; returns the weighted loss and every other layer's output."""
+    """Runs the layers in order; returns the weighted loss and the main head's scores.
+
+    A value is let go once its last reader has it: memory that stays is memory to be paged in.
+    `seen`, where it is given, takes every layer's output.
+    """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
         super().__init__()
         self.network = network
+        last = {name: layer.name for layer in network.layers for name in layer.inputs}
+        self.done_after: dict[str, list[str]] = {layer.name: [] for layer in network.layers}
+        for name, reader in last.items():
+            if name != network.scores:
+                self.done_after[reader].append(name)
         self.parts = nn.ModuleList(
             _module(layer, network.input_shapes(layer), dropout) for layer in network.layers
         )
 
     def forward(
-        self, images: torch.Tensor, labels: torch.Tensor
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        self, images: torch.Tensor, labels: torch.Tensor, seen: dict[str, Any] | None = None
+    ) -> tuple[Any, torch.Tensor]:
         values = {"data": images}
         total: Any = 0.0
         for layer, part in zip(self.network.layers, self.parts):
@@ -77,7 +86,12 @@ class _Graph(nn.Module):  # type: ignore[misc]
                 values[layer.name] = part(inputs[0].flatten(1))
             else:
                 values[layer.name] = part(inputs[0])
-        return total, values
+            if seen is not None:
+                seen.update(values)
+            del inputs
+            for name in self.done_after[layer.name]:
+                del values[name]
+        return total, values[self.network.scores]
 
 
 def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module:
@@ -163,12 +177,14 @@ class TorchTrainer:
         return float(self._test(batch)[0])
 
     def scores(self, batch: tuple[torch.Tensor, torch.Tensor]) -> np.ndarray:
-        return _host(self._test(batch)[1][self.graph.network.scores])
+        return _host(self._test(batch)[1])
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self.graph.train()
-        return {name: _host(value) for name, value in self.graph(*batch)[1].items()}
+        seen: dict[str, Any] = {}
+        self.graph(*batch, seen)
+        return {name: _host(value) for name, value in seen.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self._backward(batch)
@@ -200,10 +216,10 @@ class TorchTrainer:
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
+    def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
         self.graph.eval()
-        loss, values = self.graph(*batch)
-        return loss, values
+        loss, scores = self.graph(*batch)
+        return loss, scores
 
     def _set_rate(self, rate: float) -> None:
         if rate == self.rate:

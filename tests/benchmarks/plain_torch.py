@@ -38,10 +38,17 @@ def alexnet():
 
 
 class Plain:
-    """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
+    """The loop of any tutorial: forward, backward, an SGD step, the loss read each time.
 
-    def __init__(self, images, labels):
+    It starts from the same weights, since how many values are zero, or too small to be
+    normal numbers, decides how fast they are multiplied.
+    """
+
+    def __init__(self, images, labels, initial):
         self.model, self.loss = alexnet().train(), nn.CrossEntropyLoss()
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), initial.values()):
+                parameter.copy_(torch.from_numpy(value))
         self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
         weights = [p for name, p in self.model.named_parameters() if name.endswith("weight")]
         biases = [p for name, p in self.model.named_parameters() if name.endswith("bias")]
@@ -69,9 +76,9 @@ class Plain:
 class Adapter:
     """The same network and batch in the trainer that xfbench's loop drives."""
 
-    def __init__(self, workload, options, images, labels):
+    def __init__(self, workload, options, images, labels, initial):
         self.trainer = adapter.build(workload.network, workload.solver, options, Group())
-        self.trainer.assign(initial_parameters(workload.network, 0))
+        self.trainer.assign(initial)
         self.batch = self.trainer.load(images, labels)
 
     def step(self):
@@ -101,7 +108,9 @@ def main(pairs, batch_size, threads):
     """Measure so many pairs of steps, after three that warm up."""
     workload, options = workloads()["alexnet"], Options("onednn", threads)
     images, labels = synthetic_batch(workload, batch_size, 0)
-    plain, through = Plain(images, labels), Adapter(workload, options, images, labels)
+    initial = initial_parameters(workload.network, 0)
+    plain = Plain(images, labels, initial)
+    through = Adapter(workload, options, images, labels, initial)
     found = {"plain": [], "xfbench": []}
     for pair in range(pairs + 3):
         turns = [("plain", plain), ("xfbench", through)]
