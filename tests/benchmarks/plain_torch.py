@@ -47,7 +47,7 @@ class Plain:
     def __init__(self, images, labels, initial):
         self.model, self.loss = alexnet().train(), nn.CrossEntropyLoss()
         with torch.no_grad():
-            for parameter, value in zip(self.model.parameters(), initial.values()):
+            for parameter, value in zip(self.model.parameters(), initial.values(), strict=True):
                 parameter.copy_(torch.from_numpy(value))
         self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
         weights = [p for name, p in self.model.named_parameters() if name.endswith("weight")]
