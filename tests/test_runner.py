@@ -3,12 +3,14 @@
 import json
 import subprocess
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 
-from xfbench import runner
+from xfbench import adapter, environment, job, runner
 from xfbench.store import Store
+from xfbench.workloads import workloads
 
 # A trainer that does as it is told, so that each test shows only where it misbehaves.
 TRAINER = """
@@ -258,3 +260,21 @@ def test_a_network_whose_first_loss_is_another_is_invalid(launch):
     assert record.status == "invalid"
     assert "test-mode loss at the initial weights" in record.reason
     assert record.canary.relative_error == pytest.approx(0.01)
+
+
+def test_a_solver_that_asks_for_lars_is_refused_where_it_is_not_translated(
+    own_adapter, cell, tmp_path
+):
+    own_adapter("odd", TRAINER)
+    workload = workloads()["lenet"]
+    workload = replace(workload, solver=replace(workload.solver, lars=0.01))
+    statuses = {}
+    for framework, kernel in (("odd", "plain"), ("reference", "numpy")):
+        folder = tmp_path / framework
+        folder.mkdir()
+        request = cell(framework=framework, kernel=kernel).request(1)
+        described = adapter.load(framework)
+        document = job.document("train", request, workload)
+        reply = job.work(document, request, described, environment.ensure(described), folder, 60.0)
+        statuses[framework] = reply["status"]
+    assert statuses == {"odd": "unsupported", "reference": "ok"}

@@ -6,21 +6,18 @@ is computed once per workload, data, batch size and seed, and kept in the cache.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 import filelock
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import adapter, digest, environment, job, machine, paths, worker_archive
-from xfbench.request import Request
+from xfbench import adapter, atomic, digest, environment, job, machine, paths, worker_archive
+from xfbench.equality import jobs
+from xfbench.equality.cases import SAFETY
 from xfbench.workloads import workloads
 
-# Against ten times what rounding did to the reference, and never sharper than float32 is.
-_SAFETY = 10.0
-_SHARPEST = 1e-5
-_TIME_LIMIT = 3600.0
+_SHARPEST = 1e-5  # relative: float32 is not more exact
 
 
 class Expected(BaseModel):
@@ -39,25 +36,14 @@ class Expected(BaseModel):
     @property
     def tolerance(self) -> float:
         """How far a sound launch may be, relative."""
-        return max(_SAFETY * abs(self.float32 - self.loss) / abs(self.loss), _SHARPEST)
+        return max(SAFETY * abs(self.float32 - self.loss) / abs(self.loss), _SHARPEST)
 
 
 def expected(workload: str, data: str, batch_size: int, seed: int) -> Expected | None:
     """What the loss must be; None where the reference cannot say (it was not able to run)."""
     described = adapter.load("reference")
-    request = Request(
-        framework="reference",
-        environment="own",
-        workload=workload,
-        precision="float64",
-        kernel=described.default_kernel,
-        threads=machine.usable_cores(),
-        global_batch_size=batch_size,
-        batch_size_per_rank=batch_size,
-        data=data,
-        steps=1,
-        seed=seed,
-        launch=1,
+    request = jobs.reference_request(
+        workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
     )
     code = worker_archive.worker_digest("reference")
     key = [code, workloads()[workload].to_json(), data, batch_size, seed]
@@ -73,12 +59,10 @@ def expected(workload: str, data: str, batch_size: int, seed: int) -> Expected |
                 described,
                 environment.ensure(described),
                 Path(scratch),
-                _TIME_LIMIT,
+                jobs.TIME_LIMIT,
             )
         if reply["status"] != "ok":
             return None
         found = Expected.model_validate(reply["canary"])
-        partial = target.with_suffix(".partial")
-        partial.write_text(json.dumps(reply["canary"]), encoding="utf-8")
-        partial.replace(target)
+        atomic.write(target, found.model_dump_json().encode())
         return found

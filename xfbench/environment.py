@@ -22,7 +22,7 @@ from typing import Any
 
 import filelock
 
-from xfbench import command, debian, digest, installer, paths, worker_archive
+from xfbench import atomic, command, debian, digest, installer, paths, worker_archive
 from xfbench.adapter import Adapter
 from xfbench.errors import UnavailableError, XfbenchError
 
@@ -109,9 +109,7 @@ def ensure(adapter: Adapter, python: Path | None = None, say: Say = lambda _: No
             shutil.rmtree(folder, ignore_errors=True)
             raise UnavailableError(_first_line(f"{adapter.name}: {error}")) from error
         document = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(made).items()}
-        partial = folder / f"{_COMPLETE}.partial"
-        partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        partial.replace(folder / _COMPLETE)
+        atomic.write(folder / _COMPLETE, json.dumps(document, indent=1).encode())
         say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
         return made
 

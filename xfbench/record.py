@@ -7,13 +7,12 @@ Names are fixed; a field may be added, none renamed.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import digest
 from xfbench.request import Request
+from xfbench.sealed import Sealed
 
 SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
 
@@ -148,7 +147,7 @@ class Software(_Part):
     packages: dict[str, str]
 
 
-class Record(_Part):
+class Record(Sealed):
     """One launch, whole. `id` is the digest of everything else."""
 
     schema_: Literal["xfbench.record/1"] = Field(default=SCHEMA, alias="schema")
@@ -171,25 +170,6 @@ class Record(_Part):
     machine: Machine | None = None
     conditions: Conditions | None = None
     software: Software | None = None
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-    @classmethod
-    def make(cls, **fields: Any) -> Self:
-        """A record of now, with its id computed. Raises pydantic's ValidationError."""
-        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        draft = cls(id="sha256:" + "0" * 64, **{"created": created, **fields})
-        return draft.model_copy(update={"id": draft.computed_id()})
-
-    def computed_id(self) -> str:
-        """What `id` has to be."""
-        document = self.document()
-        del document["id"]
-        return digest.of_json(document)
-
-    def document(self) -> dict[str, Any]:
-        """The record as JSON values, by the schema's names."""
-        return self.model_dump(mode="json", by_alias=True)
 
 
 def json_schema() -> dict[str, Any]:

@@ -7,13 +7,13 @@ write into one folder; a file that is no record is told about, never repaired.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from xfbench import atomic
 from xfbench.errors import UsageError
 from xfbench.record import Record
 
@@ -58,15 +58,8 @@ class Store:
     def add(self, record: Record, run: Path | None = None) -> None:
         """Keep a record, and let its run's folder carry its name from now on."""
         path = self.folder / "records" / record.id[7:9] / f"{record.id[7:]}.json"
-        path.parent.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(record.document(), file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
+        atomic.write(path, text.encode())
         if run is not None:
             run.replace(self.run_folder(record))
 

@@ -12,29 +12,59 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench import adapter, environment
+from xfbench import adapter, environment, experiment
 from xfbench.equality import certify
 from xfbench.equality.certificate import Certificate
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.errors import UnavailableError
 from xfbench.request import Request
+from xfbench.workloads import workloads
 
 FORMATS = ("text", "markdown")
 
 
-def kernels(framework: str, wanted: Sequence[str]) -> list[str]:
-    """The kernels asked for, "all" replaced by the framework's own."""
+def requests(
+    frameworks: Sequence[str],
+    networks: Sequence[str],
+    kernels: Sequence[str],
+    pythons: Mapping[str, Path],
+    **settings: Any,
+) -> list[Request]:
+    """What is to be verified, network by network; "all" stands for all there are.
+
+    Raises UsageError on a wrong name.
+    """
+    known = list(workloads())
+    cells = [
+        cell
+        for name in frameworks
+        for cell, _ in experiment.cells(
+            [
+                experiment.matrix(
+                    framework=[name],
+                    workload=known if list(networks) == ["all"] else networks,
+                    kernel=_kernels(name, kernels),
+                    **settings,
+                )
+            ],
+            pythons,
+        )
+    ]
+    cells.sort(key=lambda cell: known.index(cell.workload))
+    return [cell.request(1) for cell in cells]
+
+
+def _kernels(framework: str, wanted: Sequence[str]) -> Sequence[str]:
     if list(wanted) == ["all"] and framework in adapter.names():
         return list(adapter.load(framework).kernels)
-    return list(wanted)
+    return wanted
 
 
-def title(request: Request, version: str = "") -> str:
+def title(request: Request) -> str:
     """What is verified, in a line."""
-    name = f"{request.framework} {version}".strip()
-    parts = [name, request.workload, request.kernel, request.device, request.precision]
-    return " · ".join(parts)
+    parts = [request.framework, request.workload, request.kernel]
+    return " · ".join([*parts, request.device, request.precision])
 
 
 def verdicts(
@@ -45,7 +75,11 @@ def verdicts(
     time_limit: float,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """The answer to each request, as soon as it is known."""
+    """The answer to each request, as soon as it is known.
+
+    A certificate that is there is one, unless it says "different": then it is found out anew
+    where and by how much.
+    """
     verifier = Verifier(say, time_limit)
     for request in requests:
         described = adapter.load(request.framework)
@@ -55,7 +89,7 @@ def verdicts(
             yield _refused(request, str(error), failed=True)
             continue
         have = None if again or seeds > 1 else certify.find(certify.subject(request, found))
-        if have:
+        if have and have.verdict == "equal":
             yield _certified(request, have)
             continue
         try:
@@ -121,7 +155,7 @@ def markdown(answers: Sequence[Mapping[str, Any]]) -> str:
                     str(check["quantities"]),
                     f"{check['tolerance']:.0e}",
                     f"{check['loosest']:.0e}",
-                    f"{check['excess']:.2g}",
+                    "∞" if check["excess"] is None else f"{check['excess']:.2g}",
                 ]
             )
             head = [""] * 4
@@ -159,15 +193,9 @@ def _found(verdict: Verdict, made: Certificate | None, version: str) -> dict[str
 
 
 def _certified(request: Request, have: Certificate) -> dict[str, Any]:
-    """The answer that stands in a certificate."""
-    equal = have.verdict == "equal"
-    answer = Verdict(request, have.verdict, have.finding).document(have.id if equal else None)
-    return {
-        **answer,
-        "framework_version": have.framework_version,
-        "checks": [check.model_dump() for check in have.checks],
-        "failed": False,
-    }
+    """The answer that stands in a certificate of "equal"."""
+    answer = Verdict(request, have.verdict, checks=have.checks).document(have.id)
+    return {**answer, "framework_version": have.framework_version, "failed": False}
 
 
 def _refused(request: Request, reason: str, *, failed: bool) -> dict[str, Any]:

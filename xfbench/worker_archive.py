@@ -6,12 +6,11 @@ which code measured. The archive's bytes depend on the files' contents alone.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from pathlib import Path
+from typing import IO
 
-from xfbench import adapter, digest, paths
+from xfbench import adapter, atomic, digest, paths
 
 _MAIN = """import pathlib, sys
 from xfbench.worker.__main__ import main
@@ -29,13 +28,14 @@ def worker_archive(framework: str) -> Path:
     contents = _contents(framework)
     target = paths.cache() / "workers" / f"{digest.of_files(contents)[7:23]}.pyz"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as z:
-            for name, content in sorted(contents.items()):
-                z.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-        Path(temporary).replace(target)
+        atomic.write(target, lambda file: _pack(contents, file))
     return target
+
+
+def _pack(contents: dict[str, bytes], file: IO[bytes]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(contents.items()):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
 
 
 def _contents(framework: str) -> dict[str, bytes]:

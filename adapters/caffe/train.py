@@ -29,8 +29,6 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     """A trainer for `network`; kernel "openblas" or "reference" is whichever BLAS was loaded."""
     if options.precision != "float32":
         raise Unsupported(f"Caffe's Python interface has float32 only, not {options.precision}")
-    if solver.lars:
-        raise Unsupported("LARS is not translated into Caffe")
     caffe.set_mode_cpu()
     caffe.set_random_seed(options.seed)
     return CaffeTrainer(network, solver, options)

@@ -28,8 +28,6 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
     Raises Unsupported for pooling whose windows hang over one side of the image only.
     """
-    if solver.lars:
-        raise Unsupported("LARS is not translated into MXNet")
     mx.random.seed(options.seed)
     return MXNetTrainer(network, solver, options)
 

@@ -15,6 +15,8 @@ from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
+LARS = True  # see `xfbench.worker.__main__`: other adapters refuse a solver that asks for it
+
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
     """A trainer for `network`; the one kernel is "numpy"."""

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -27,8 +27,6 @@ Moved = List[Tuple[Any, Any]]
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
     """A trainer for `network`; kernel "xla" compiles its functions, "onednn" and "eigen" do not."""
-    if solver.lars:
-        raise Unsupported("LARS is not translated into TensorFlow")
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)

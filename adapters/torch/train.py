@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -29,8 +29,6 @@ _PARAMETERS = {
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
     """A trainer for `network`; kernel "onednn" or "native" (oneDNN switched off)."""
-    if solver.lars:
-        raise Unsupported("LARS is not translated into PyTorch")
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel == "onednn"

@@ -7,6 +7,7 @@ import pytest
 
 from xfbench import adapter, environment, experiment, tracing
 from xfbench.adapters.reference import graph
+from xfbench.worker.check import nudged
 from xfbench.worker.input import synthetic_batch
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
@@ -83,21 +84,14 @@ def _draws(workload, trace):
     images, labels = synthetic_batch(described, 2, 0)
     initial = initial_parameters(described.network, 0)
     for draw in range(DRAWS):
-        random = np.random.RandomState(draw) if draw else None
-        weights = {name: _moved(value, random) for name, value in initial.items()}
+        random, most = np.random.RandomState(draw), 1 if draw else 0
+        weights = {name: nudged(value, random, most) for name, value in initial.items()}
         done = graph.forward(
-            described.network, weights, _moved(images, random), labels, training=True
+            described.network, weights, nudged(images, random, most), labels, training=True
         )
         gradients = graph.backward(described.network, weights, done).parameters
         values = {f"gradient/{name}": value for name, value in gradients.items()}
         yield {n: distance(value, truth[n]) for n, value in {"loss": [done.loss], **values}.items()}
-
-
-def _moved(array, random):
-    if random is None:
-        return array
-    steps = random.randint(-1, 2, array.shape).astype(np.float32)
-    return array * (np.float32(1) + steps * np.float32(2**-23))
 
 
 def distance(value, truth):

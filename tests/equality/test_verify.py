@@ -119,36 +119,23 @@ def test_the_command_prints_verdicts_and_gives_certificates_that_it_finds_again(
     assert "cases" not in again.stderr  # nothing was run
 
 
-def test_a_different_network_exits_with_1_and_says_where(tmp_path):
+def test_a_different_network_exits_with_1_and_says_where():
     plant = next(p for p in plants.plants() if p.name == "loss summed over the batch")
-    folder = tmp_path / plant.framework
-    folder.mkdir()
-    for file in adapter.load(plant.framework).folder.iterdir():
-        if file.is_file():
-            (folder / file.name).write_bytes(file.read_bytes())
-    (folder / plant.file).write_text(plant.source())
-    done = command(
-        *("verify", "--framework", plant.framework, "--workload", plant.workload),
-        XFBENCH_ADAPTERS=str(tmp_path),
-    )
-    assert done.returncode == 1
-    assert "different" in done.stdout
-    assert "goes wrong first at  loss" in done.stdout
+    with plants.standing(plant):
+        for _ in range(2):  # the second time there is a verdict in the cache
+            done = command("verify", "--framework", "mxnet", "--workload", "lenet")
+            assert done.returncode == 1
+            assert "different" in done.stdout
+            assert "goes wrong first at  loss" in done.stdout
 
 
-def test_a_certificate_holds_for_one_adapter_alone(tmp_path, monkeypatch):
+def test_a_certificate_holds_for_one_adapter_alone():
+    plant = next(p for p in plants.plants() if p.framework == "torch")
     found = environment.ensure(adapter.load("torch"))
     [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
     before = certify.subject(cell.request(1), found)
-    folder = tmp_path / "torch"
-    folder.mkdir()
-    for file in adapter.load("torch").folder.iterdir():
-        if file.is_file():
-            (folder / file.name).write_bytes(file.read_bytes())
-    with (folder / "train.py").open("a") as file:
-        file.write("\n")
-    monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path))
-    after = certify.subject(cell.request(1), found)
+    with plants.standing(plant):
+        after = certify.subject(cell.request(1), found)
     assert certify.find(after) is None
     assert {k for k, v in after.model_dump().items() if v != before.model_dump()[k]} == {
         "adapter_digest"

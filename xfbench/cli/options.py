@@ -12,6 +12,10 @@ from xfbench.errors import UsageError
 
 T = TypeVar("T")
 
+# What is measured and proven where nothing is named: the experiment `quick`.
+FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
+WORKLOADS = "lenet,convnet"
+
 Results = Annotated[
     Path | None,
     typer.Option(

@@ -7,15 +7,22 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import DryRun, Json, Pythons, Results, positive, pythons, words
-
-_FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
-_WORKLOADS = "lenet,convnet"
+from xfbench.cli.options import (
+    FRAMEWORKS,
+    WORKLOADS,
+    DryRun,
+    Json,
+    Pythons,
+    Results,
+    positive,
+    pythons,
+    words,
+)
 
 
 def run(
     framework: Annotated[
-        str | None, typer.Option(help=f"Frameworks (default: {_FRAMEWORKS}).", show_default=False)
+        str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
     ] = None,
     workload: Annotated[
         str | None, typer.Option(help="Networks: see `xfbench workload list`.")
@@ -102,7 +109,7 @@ def run(
     }
     given = {name: value for name, value in {**lists, **single}.items() if value is not None}
     if given:
-        defaults = {"framework": _FRAMEWORKS.split(","), "workload": _WORKLOADS.split(",")}
+        defaults = {"framework": FRAMEWORKS.split(","), "workload": WORKLOADS.split(",")}
         matrices = [experiment.matrix(**{**defaults, **given, "seed": seed})]
     else:
         matrices = list(experiment.load("quick").matrix)

@@ -8,18 +8,16 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import DryRun, Json, Pythons, pythons, words
-
-_FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
+from xfbench.cli.options import FRAMEWORKS, WORKLOADS, DryRun, Json, Pythons, pythons, words
 
 
 def verify(
     framework: Annotated[
-        str | None, typer.Option(help=f"Frameworks (default: {_FRAMEWORKS}).", show_default=False)
+        str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
     ] = None,
     workload: Annotated[
         str, typer.Option(help="Networks, or all: see `xfbench workload list`.")
-    ] = "lenet,convnet",
+    ] = WORKLOADS,
     kernel: Annotated[
         str, typer.Option(help="Kernel libraries, or all of each framework.")
     ] = "default",
@@ -56,8 +54,7 @@ def verify(
     xfbench verify --framework mxnet --workload caffenet --kernel all
     xfbench verify --self-test
     """
-    from xfbench import errors, experiment, verdicts
-    from xfbench.workloads import workloads
+    from xfbench import errors, verdicts
 
     if format not in verdicts.FORMATS:
         raise errors.unknown("format", format, verdicts.FORMATS)
@@ -80,27 +77,14 @@ def verify(
             raise typer.Exit(1)
         return
     interpreters = pythons(python)
-    names = words(framework or _FRAMEWORKS, str, "--framework") or []
-    cells = [
-        cell
-        for name in names
-        for cell, _ in experiment.cells(
-            [
-                experiment.matrix(
-                    framework=[name],
-                    workload=list(workloads())
-                    if workload == "all"
-                    else words(workload, str, "--workload"),
-                    kernel=verdicts.kernels(name, words(kernel, str, "--kernel") or []),
-                    device=words(device, str, "--device"),
-                    precision=words(precision, str, "--precision"),
-                )
-            ],
-            interpreters,
-        )
-    ]
-    cells.sort(key=lambda cell: list(workloads()).index(cell.workload))
-    requests = [cell.request(1) for cell in cells]
+    requests = verdicts.requests(
+        words(framework or FRAMEWORKS, str, "--framework") or [],
+        words(workload, str, "--workload") or [],
+        words(kernel, str, "--kernel") or [],
+        interpreters,
+        device=words(device, str, "--device"),
+        precision=words(precision, str, "--precision"),
+    )
     if dry_run:
         for request in requests:
             print(verdicts.title(request))

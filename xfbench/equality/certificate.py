@@ -7,18 +7,16 @@ of its content, so that an edited one is recognised.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import __version__, digest
+from xfbench import __version__, atomic, digest
 from xfbench.errors import XfbenchError
 from xfbench.record import Machine, Record
 from xfbench.request import Request
+from xfbench.sealed import Sealed
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 
@@ -77,58 +75,36 @@ class Subject(_Part):
         return digest.of_json(self.model_dump(mode="json"))[7:39]
 
 
-class CheckResult(_Part):
-    """One kind of check: see `verify.Check`."""
+class Check(_Part):
+    """One kind of check: how many quantities, the loosest tolerance, the largest error.
+
+    `tolerance` is the median over quantities, relative; `loosest` the largest; `excess` the
+    largest error as a multiple of what it may be, None where that has no bound.
+    """
 
     kind: str
     quantities: int
     tolerance: float
     loosest: float
-    excess: float
+    excess: float | None
 
 
-class Certificate(_Part):
+class Certificate(Sealed):
     """What was found about a subject. Only one whose verdict is "equal" lets it be ranked."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
     schema_: Literal["xfbench.certificate/1"] = Field(default=SCHEMA, alias="schema")
-    id: str
-    created: str
     subject: Subject
     verdict: Literal["equal", "different"]
     finding: str | None = None
     safety_factor: float
     seed: int
-    checks: tuple[CheckResult, ...]
+    checks: tuple[Check, ...]
     framework_version: str
-    xfbench_version: str
-
-    @classmethod
-    def make(cls, **fields: Any) -> Self:
-        """A certificate of now, with its id computed."""
-        created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        draft = cls(id="", created=created, xfbench_version=__version__, **fields)
-        return draft.model_copy(update={"id": draft.computed_id()})
-
-    def computed_id(self) -> str:
-        """What `id` has to be."""
-        document = self.document()
-        del document["id"]
-        return digest.of_json(document)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON values, by the schema's names."""
-        return self.model_dump(mode="json", by_alias=True)
+    xfbench_version: str = __version__
 
     def write(self, target: Path) -> None:
         """Keep it in a file, whole or not at all."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(self.model_dump_json(by_alias=True, indent=1) + "\n")
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
+        atomic.write(target, self.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
 
 
 def read(path: Path) -> Certificate:

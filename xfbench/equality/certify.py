@@ -49,7 +49,7 @@ def make(verdict: Verdict, found: Environment, seed: int) -> Certificate | None:
         finding=finding(verdict),
         safety_factor=cases.SAFETY,
         seed=seed,
-        checks=tuple(vars(check) for check in verdict.checks),
+        checks=verdict.checks,
         framework_version=found.version,
     )
     made.write(_path(of))

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from xfbench.equality.cases import Case
 from xfbench.worker.input import synthetic_batch
 from xfbench.workloads import Pixels, Workload
 from xfbench.workloads import layers as xl
 from xfbench.workloads.initial import initial_parameters
 from xfbench.workloads.solver import Solver
 
-NAME = "dropout:float32:0"
 _UNITS = 4000
 _CLASSES = 4
 _TIMES = 2
@@ -36,18 +36,11 @@ def ratios(network: xl.Network) -> dict[float, str]:
 
 
 def document(ratio: float, seed: int) -> dict[str, Any]:
-    """The case, as a worker is told."""
+    """The case, as a worker is told: gradients alone, twice over, with random masks."""
     return {
-        "name": name(ratio),
-        "workload": _workload(ratio).to_json(),
-        "batch_size": 1,
-        "seed": seed,
-        "input": None,
-        "nudge": 0,
-        "nudge_units": 0,
+        **_case(ratio, seed).document("float32"),
         "options": {"precision": "float32", "dropout": "random", "seed": seed},
         "outputs": False,
-        "activations": [],
         "full": _TIMES,
         "steps": [],
         "largest_move": None,
@@ -56,7 +49,7 @@ def document(ratio: float, seed: int) -> dict[str, Any]:
 
 def name(ratio: float) -> str:
     """The case's name."""
-    return f"dropout/{ratio}:float32:0"
+    return _case(ratio, 0).key("float32")
 
 
 def defect(ratio: float, seed: int, found: Mapping[str, np.ndarray]) -> str | None:
@@ -97,6 +90,10 @@ def defect(ratio: float, seed: int, found: Mapping[str, np.ndarray]) -> str | No
     if not np.allclose(found["test_scores"], scores, rtol=0, atol=_RELATIVE * abs(scores).max()):
         return "dropout is not the identity in test mode"
     return None
+
+
+def _case(ratio: float, seed: int) -> Case:
+    return Case(f"dropout/{ratio}", _workload(ratio), "own", 1, seed, origin="")
 
 
 def _workload(ratio: float) -> Workload:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xfbench import job
+from xfbench import adapter, job
 from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.errors import XfbenchError
@@ -29,11 +29,31 @@ class CheckError(XfbenchError):
 
 @dataclass(frozen=True)
 class Results:
-    """Per case name its arrays by quantity; the cases not done, with reasons; what was observed."""
+    """Per case name its arrays by quantity; the cases not done, with reasons."""
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
-    observed: dict[str, Any]
+
+
+def reference_request(
+    workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
+) -> Request:
+    """What the oracle is asked for: the `reference` adapter, in xfbench's own interpreter."""
+    described = adapter.load("reference")
+    return Request(
+        framework=described.name,
+        environment="own",
+        workload=workload,
+        precision="float64",
+        kernel=described.default_kernel,
+        threads=threads,
+        global_batch_size=batch_size,
+        batch_size_per_rank=batch_size,
+        data=data,
+        steps=1,
+        seed=seed,
+        launch=1,
+    )
 
 
 def check(
@@ -47,7 +67,7 @@ def check(
 ) -> Results:
     """Run the cases in one worker. Raises CheckError if it gives no results."""
     if not documents:
-        return Results({}, {}, {})
+        return Results({}, {})
     with tempfile.TemporaryDirectory(prefix="xfbench-check-") as scratch:
         folder = Path(scratch)
         if inputs is not None:
@@ -70,4 +90,4 @@ def check(
                 arrays[name][quantity] = file[key]
     unsupported = reply["unsupported"]
     done = {name: found for name, found in arrays.items() if name not in unsupported}
-    return Results(done, unsupported, reply["observed"])
+    return Results(done, unsupported)

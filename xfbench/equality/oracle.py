@@ -10,22 +10,19 @@ digest of the case, of the adapter and of the kind of machine.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import filelock
 import numpy as np
 
-from xfbench import adapter, digest, environment, machine, paths
+from xfbench import adapter, atomic, digest, environment, machine, paths
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
-from xfbench.request import Request
 
 Arrays = dict[str, np.ndarray]
 
@@ -96,7 +93,7 @@ class Oracle:
             found = self._run([(c, "float32", n) for c, n in wanted], activations)
             for (case, draw), arrays in zip(wanted, found, strict=True):
                 distances = _distances(self._read(self._truth(case)), arrays)
-                _write(self._draw(case, draw), partial(_dump, distances))
+                atomic.write(self._draw(case, draw), json.dumps(distances).encode())
             return [
                 Expected(
                     case,
@@ -119,7 +116,7 @@ class Oracle:
             for expected in found:
                 with np.load(self._kept(expected.case), allow_pickle=False) as kept:
                     arrays.update({f"{expected.case.weights}/{k}": v for k, v in kept.items()})
-            _write(target, partial(_save, arrays))
+            atomic.write(target, partial(_save, arrays))
         return target
 
     def _settle(self, cases: list[Case], activations: Path | None) -> None:
@@ -139,18 +136,18 @@ class Oracle:
                 hidden = _hidden(truth, distances)
                 if case.name not in best or hidden < best[case.name][0]:
                     best[case.name] = hidden, truth, distances
-                if _grows(truth, distances):
+                if shrink != _SHRINKS[-1] and _grows(truth, distances):
                     unsettled.append(case)
-                if case not in unsettled or shrink == _SHRINKS[-1]:
+                else:
                     self._keep(case, *best[case.name][1:])
             cases = unsettled
 
     def _keep(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
         kept = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
         values = {k: v for k, v in truth.items() if not _is_activation(k)}
-        _write(self._kept(case), partial(_save, kept))
-        _write(self._draw(case, 0), partial(_dump, distances))
-        _write(self._truth(case), partial(_save, values))
+        atomic.write(self._kept(case), partial(_save, kept))
+        atomic.write(self._draw(case, 0), json.dumps(distances).encode())
+        atomic.write(self._truth(case), partial(_save, values))
 
     def _run(
         self, wanted: Sequence[tuple[Case, str, int]], activations: Path | None
@@ -175,27 +172,12 @@ class Oracle:
         documents = [case.document(precision, draw) for case, precision, draw in batch]
         return jobs.check(
             documents,
-            self._request(case),
+            jobs.reference_request(case.workload.name, case.batch_size, threads=1),
             case.workload,
             self.described,
             self.environment,
             activations,
         ).arrays
-
-    def _request(self, case: Case) -> Request:
-        return Request(
-            framework=self.described.name,
-            environment="own",
-            workload=case.workload.name,
-            precision="float64",
-            kernel=self.described.default_kernel,
-            threads=1,
-            global_batch_size=case.batch_size,
-            batch_size_per_rank=case.batch_size,
-            data="synthetic",
-            steps=max(STEPS),
-            launch=1,
-        )
 
     def _key(self, case: Case) -> str:
         document = replace(case, rate=None, largest_move=LARGEST_MOVE).document("float64")
@@ -249,17 +231,5 @@ def _of_step(step: int, truth: Arrays, distances: dict[str, float]) -> list[floa
     return [distances[name] / (float(np.linalg.norm(truth[name])) or 1.0) for name in names]
 
 
-def _dump(value: dict[str, float], file: IO[bytes]) -> None:
-    file.write(json.dumps(value).encode())
-
-
 def _save(arrays: Arrays, file: IO[bytes]) -> None:
     np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def _write(target: Path, content: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
-    with os.fdopen(handle, "wb") as file:
-        content(file)
-    Path(temporary).replace(target)

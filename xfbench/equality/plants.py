@@ -69,7 +69,7 @@ def self_test(
     verifier = Verifier(say, time_limit)
     planted = []
     for plant in wanted:
-        with _planted(plant):
+        with standing(plant):
             try:
                 verdict = _verdict(verifier, plant, 0)
                 caught, place = verdict.verdict == "different", verdict.place
@@ -109,7 +109,7 @@ def _verdict(verifier: Verifier, plant: Plant, seed: int) -> Verdict:
 
 
 @contextmanager
-def _planted(plant: Plant) -> Iterator[None]:
+def standing(plant: Plant) -> Iterator[None]:
     """While inside, the framework's adapter is a copy with the discrepancy in it."""
     before = os.environ.get(_ADAPTERS)
     with tempfile.TemporaryDirectory(prefix="xfbench-plant-") as root:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from xfbench import adapter, runner
 from xfbench.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
+from xfbench.equality.certificate import Check
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
@@ -23,21 +24,6 @@ from xfbench.workloads import workloads
 # An error so large, before any update, that no draw of rounding could explain it.
 _BEYOND_DOUBT = 1000.0
 _TRAINED = ("step", "losses", "trained_test_loss")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One kind of check: how many quantities, the loosest tolerance, the largest error.
-
-    `tolerance` is the median over quantities, relative; `loosest` the largest; `excess` the
-    largest error as a multiple of what it may be.
-    """
-
-    kind: str
-    quantities: int
-    tolerance: float
-    loosest: float
-    excess: float
 
 
 @dataclass(frozen=True)
@@ -51,7 +37,6 @@ class Verdict:
     place: locate.Place | None = None
     checks: tuple[Check, ...] = ()
     wrong: tuple[Deviation, ...] = field(default=(), repr=False)
-    observed: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def document(self, certificate: str | None) -> dict[str, Any]:
         """As `verify --json` prints it."""
@@ -79,7 +64,7 @@ class Verdict:
             "first_layer": self.place.layer if self.place else None,
             "likely_cause": self.place.cause if self.place else None,
             "certificate": certificate,
-            "checks": [vars(check) for check in self.checks],
+            "checks": [check.model_dump() for check in self.checks],
         }
 
 
@@ -95,7 +80,6 @@ class Verifier:
 
     def verify(self, request: Request, found: Environment, seed: int = 0) -> Verdict:
         """The verdict on one cell. Raises CheckError where the framework gives no results."""
-        described = adapter.load(request.framework)
         refused = runner.refusal(request)
         if refused:
             return Verdict(request, "unsupported", refused)
@@ -106,7 +90,8 @@ class Verifier:
         if request.precision == "float32":
             blocks = self.oracle.expected(cases.of_blocks(workload, seed), activations)
             wanted += [(expected, "float32") for expected in blocks]
-            if "float64" in described.precisions and _may(request, described, "float64"):
+            double = request.model_copy(update={"precision": "float64"})
+            if runner.refusal(double) is None:
                 wanted += [(expected, "float64") for expected in wholes]
         ratios = dropout.ratios(workload.network)
         self.say(f"{request.framework} {request.kernel}: {workload.name}, {len(wanted)} cases")
@@ -150,7 +135,6 @@ class Verifier:
             place,
             _checks(deviations),
             tuple(wrong),
-            results.observed,
         )
 
     def _run(
@@ -206,10 +190,6 @@ class Verifier:
         return bad
 
 
-def _may(request: Request, described: adapter.Adapter, precision: str) -> bool:
-    return runner.refusal(request.model_copy(update={"precision": precision})) is None
-
-
 def _doubtful(deviations: Iterable[Deviation]) -> bool:
     """Whether something is outside, all of it in float32 and by little: it may be rounding."""
     wrong = [deviation for deviation in deviations if not deviation.holds]
@@ -231,11 +211,11 @@ def _check(kind: str, group: Sequence[Deviation]) -> Check:
     # Where the truth is nothing but rounding, a relative tolerance says nothing.
     tolerances = sorted(d.tolerance for d in group if d.size > d.allowed) or [0.0]
     return Check(
-        kind,
-        len(group),
-        tolerances[len(tolerances) // 2],
-        tolerances[-1],
-        _finite(max(d.excess for d in group)) or 0.0,
+        kind=kind,
+        quantities=len(group),
+        tolerance=tolerances[len(tolerances) // 2],
+        loosest=tolerances[-1],
+        excess=_finite(max(d.excess for d in group)),
     )
 
 

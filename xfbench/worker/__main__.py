@@ -58,7 +58,7 @@ def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
 
 def _do(job: dict[str, Any]) -> dict[str, Any]:
     from xfbench.worker import check, loop, observe, trace
-    from xfbench.worker.protocol import Options
+    from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
     if job["action"] == "inspect":
@@ -79,6 +79,8 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
     )
     workload = workload_from_json(job["workload"])
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
+    if workload.solver.lars and not getattr(adapter, "LARS", False):
+        raise Unsupported(f"the {request['framework']} adapter does not translate LARS")
     if job["action"] == "trace":
         output = Path(job["output"])
         return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))

@@ -31,7 +31,7 @@ def check(
     inputs: Path | None,
     output: Path,
 ) -> dict[str, Any]:
-    """Run `cases` into `output` (.npz, keys "<case>:<quantity>"); what was observed, what not done.
+    """Run `cases` into `output` (.npz, keys "<case>:<quantity>"); what could not be done.
 
     Sketches: output/<layer> and output/data (training mode, where the trainer gives them),
     gradient/<parameter> (of the first batch, without decay), step<k>/<parameter> (how far it
@@ -41,19 +41,17 @@ def check(
     A case that the framework cannot do is in `unsupported` with the reason.
     """
     found: Arrays = {}
-    observed: dict[str, Any] = {}
     unsupported: dict[str, str] = {}
     stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
     for case in cases:
         run = _Case(case, replace(options, **case["options"]), build, stored)
         try:
             found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
-            observed = run.trainer.observed()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output.open("wb") as file:
         np.savez(file, **found)  # type: ignore[arg-type]
-    return {"observed": observed, "unsupported": unsupported}
+    return {"unsupported": unsupported}
 
 
 class _Case:
@@ -71,8 +69,8 @@ class _Case:
         self.initial = initial_parameters(self.workload.network, case["seed"])
         if case["nudge"]:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
-            self.initial = {k: _nudged(value, random, most) for k, value in self.initial.items()}
-            images = _nudged(images, random, most)
+            self.initial = {k: nudged(value, random, most) for k, value in self.initial.items()}
+            images = nudged(images, random, most)
         self.arrays = images, labels
 
     def results(self) -> Arrays:
@@ -184,7 +182,7 @@ def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float
     return float(f"{rate:.1e}")
 
 
-def _nudged(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
+def nudged(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
     """float32 values, each moved up or down by at most so many units in the last place."""
     moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))

@@ -1,0 +1,38 @@
+"""Documents that are named by their content: whoever edits one, breaks its name."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from xfbench import digest
+
+
+class Sealed(BaseModel):
+    """A document whose `id` is the digest of everything else in it, by the schema's names."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
+    )
+
+    id: str
+    created: str
+
+    @classmethod
+    def make(cls, **fields: Any) -> Self:
+        """One of now, with its id computed. Raises pydantic's ValidationError."""
+        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        draft = cls(id="sha256:" + "0" * 64, **{"created": created, **fields})
+        return draft.model_copy(update={"id": draft.computed_id()})
+
+    def computed_id(self) -> str:
+        """What `id` has to be."""
+        document = self.document()
+        del document["id"]
+        return digest.of_json(document)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values, by the schema's names."""
+        return self.model_dump(mode="json", by_alias=True)
