@@ -17,16 +17,16 @@ from xfbench.equality import jobs
 from xfbench.equality.cases import SAFETY
 from xfbench.workloads import workloads
 
-_SHARPEST = 1e-5  # relative: float32 is not more exact
+_SHARPEST = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
 
 
 class Expected(BaseModel):
-    """The loss in float64; in float32; and as Caffe has it, which floors a probability."""
+    """The loss in float64; in the launch's precision; and with Caffe's floored probability."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     loss: float
-    float32: float
+    rounded: float
     floored: float
 
     def relative_error(self, loss: float) -> float:
@@ -36,17 +36,19 @@ class Expected(BaseModel):
     @property
     def tolerance(self) -> float:
         """How far a sound launch may be, relative."""
-        return max(SAFETY * abs(self.float32 - self.loss) / abs(self.loss), _SHARPEST)
+        return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _SHARPEST)
 
 
-def expected(workload: str, data: str, batch_size: int, seed: int) -> Expected | None:
+def expected(
+    workload: str, data: str, batch_size: int, seed: int, precision: str
+) -> Expected | None:
     """What the loss must be; None where the reference cannot say (it was not able to run)."""
     described = adapter.load("reference")
     request = jobs.reference_request(
         workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
-    )
+    ).model_copy(update={"precision": "float32" if precision == "float64" else precision})
     code = worker_archive.worker_digest("reference")
-    key = [code, workloads()[workload].to_json(), data, batch_size, seed]
+    key = [code, workloads()[workload].to_json(), data, batch_size, seed, request.precision]
     target = paths.cache() / "canary" / f"{digest.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(f"{target}.lock"):

@@ -21,7 +21,7 @@ from xfbench.workloads import workloads
 
 DATA = ("digits", "synthetic")
 DEVICES = ("cpu", "cuda")
-PRECISIONS = ("float32", "float64")
+PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
 MAX_CELLS = 100_000
 

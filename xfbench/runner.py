@@ -203,7 +203,11 @@ def _record(request: Request, reply: dict[str, Any], fields: dict[str, Any]) -> 
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
     wanted = canary.expected(
-        request.workload, request.data, request.batch_size_per_rank, request.seed
+        request.workload,
+        request.data,
+        request.batch_size_per_rank,
+        request.seed,
+        request.precision,
     )
     if wanted:
         far = None if loss is None else wanted.relative_error(loss)

@@ -13,10 +13,13 @@ from typing import Dict, Iterable, Mapping
 import numpy as np
 
 from xfbench.adapters.reference import operators, windows
+from xfbench.adapters.reference.precision import PRECISIONS, Precision
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 Arrays = Dict[str, np.ndarray]
+_PRODUCTS = (xl.Convolution, xl.InnerProduct)
+_EXACT = PRECISIONS["float64"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Forward:
 
     outputs: "data" and every layer's output by name, a loss layer's unweighted, shape ();
     loss: the total, each head with its weight; averages: the running means and variances
-    as they are after a training step, by parameter name (empty in test mode); labels and
-    masks: as they were given.
+    as they are after a training step, by parameter name (empty in test mode); labels,
+    masks and precision: as they were given.
     """
 
     outputs: Arrays
@@ -34,6 +37,7 @@ class Forward:
     averages: Arrays
     labels: np.ndarray
     masks: Mapping[str, np.ndarray]
+    precision: Precision
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,14 @@ def forward(
     *,
     training: bool,
     masks: Mapping[str, np.ndarray] | None = None,
+    precision: Precision = _EXACT,
 ) -> Forward:
     """Every output for `images` (N, C, H, W), in the parameters' precision, and `labels` (N,).
 
     In training, batch norm uses the batch's own statistics, and each dropout layer is
     multiplied by its mask: zeros and 1/(1 - ratio), of its output's shape. One without a
-    mask, and every one in test mode, is the identity. Nothing that is given is changed.
+    mask, and every one in test mode, is the identity. `precision` says what is rounded on
+    the way; as it is, nothing. Nothing that is given is changed.
     Raises ValueError where a layer's geometry has no meaning.
     """
     masks = masks if masks is not None and training else {}
@@ -65,8 +71,8 @@ def forward(
     averages: Arrays = {}
     loss = 0.0
     for layer in network.layers:
-        inputs = [outputs[name] for name in layer.inputs]
-        own = _own(network, layer, parameters)
+        inputs = _inputs(layer, outputs, precision)
+        own = _own(network, layer, parameters, precision)
         if isinstance(layer, xl.SoftmaxLoss):
             output = operators.softmax_loss(inputs[0], labels)
             loss += layer.weight * float(output)
@@ -84,8 +90,9 @@ def forward(
             output = inputs[0] * masks[layer.name] if layer.name in masks else inputs[0]
         else:
             output = _output(layer, inputs, own)
-        outputs[layer.name] = output
-    return Forward(outputs, loss, averages, labels, masks)
+        is_loss = isinstance(layer, xl.SoftmaxLoss)
+        outputs[layer.name] = output if is_loss else precision.value(output)
+    return Forward(outputs, loss, averages, labels, masks, precision)
 
 
 def backward(
@@ -100,7 +107,7 @@ def backward(
     are let go as soon as they have been used, and that of the images is not computed. A
     value that several layers read gets the sum of what they send back.
     """
-    wanted = set(outputs)
+    wanted, precision = set(outputs), done.precision
     flowing = {
         layer.name: np.full_like(done.outputs[layer.name], layer.weight) for layer in network.losses
     }
@@ -110,14 +117,20 @@ def backward(
         dy = flowing.pop(layer.name, None)
         if dy is None:  # nothing that reaches a loss reads this layer
             dy = np.zeros_like(done.outputs[layer.name])
+        if not isinstance(layer, xl.SoftmaxLoss):
+            dy = precision.value(dy)
         if layer.name in wanted:
             of_outputs[layer.name] = dy
-        inputs = [done.outputs[name] for name in layer.inputs]
+        if isinstance(layer, _PRODUCTS):
+            dy = precision.operand(dy)
+        inputs = _inputs(layer, done.outputs, precision)
         for kind, gradient in _parameter_gradients(layer, inputs[0], dy).items():
             of_parameters[f"{layer.name}/{kind}"] = gradient
+            if isinstance(layer, _PRODUCTS):
+                of_parameters[f"{layer.name}/{kind}"] = precision.value(gradient)
         if set(layer.inputs) == {"data"} and "data" not in wanted:
             continue
-        own = _own(network, layer, parameters)
+        own = _own(network, layer, parameters, precision)
         for name, gradient in zip(layer.inputs, _input_gradients(layer, inputs, own, dy, done)):
             flowing[name] = flowing[name] + gradient if name in flowing else gradient
     if "data" in wanted:
@@ -156,10 +169,26 @@ def _trust(solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.n
     return solver.lars * size / (slope + solver.weight_decay * how.decay_mult * size)
 
 
-def _own(network: xl.Network, layer: xl.Layer, parameters: Mapping[str, np.ndarray]) -> Arrays:
-    """The layer's parameters by kind ("weight", "bias" and so on)."""
+def _own(
+    network: xl.Network,
+    layer: xl.Layer,
+    parameters: Mapping[str, np.ndarray],
+    precision: Precision,
+) -> Arrays:
+    """The layer's parameters by kind ("weight", "bias" and so on), as it reads them."""
     kinds = layer.parameters(network.input_shapes(layer))
-    return {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
+    own = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
+    if isinstance(layer, _PRODUCTS):
+        own = {kind: precision.operand(value) for kind, value in own.items()}
+    return own
+
+
+def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.ndarray]:
+    """What the layer reads."""
+    inputs = [outputs[name] for name in layer.inputs]
+    if isinstance(layer, _PRODUCTS):
+        inputs = [precision.operand(value) for value in inputs]
+    return inputs
 
 
 def _output(layer: xl.Layer, inputs: list[np.ndarray], own: Arrays) -> np.ndarray:

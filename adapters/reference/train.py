@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xfbench.adapters.reference import graph
+from xfbench.adapters.reference.precision import PRECISIONS
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -28,7 +29,8 @@ class ReferenceTrainer:
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
         self.network, self.solver, self.options = network, solver, options
-        self.dtype = np.dtype(options.precision)
+        self.precision = PRECISIONS[options.precision]
+        self.dtype = np.dtype(self.precision.dtype)
         self.random = np.random.RandomState(options.seed)
         self.values = {
             name: np.zeros(parameter.shape, self.dtype)
@@ -93,7 +95,14 @@ class ReferenceTrainer:
 
     def _forward(self, batch: tuple[np.ndarray, np.ndarray], *, training: bool) -> graph.Forward:
         masks = self._masks(len(batch[1])) if training else None
-        return graph.forward(self.network, self.values, *batch, training=training, masks=masks)
+        return graph.forward(
+            self.network,
+            self.values,
+            *batch,
+            training=training,
+            masks=masks,
+            precision=self.precision,
+        )
 
     def _masks(self, batch_size: int) -> dict[str, np.ndarray]:
         """Fresh masks for one step; none where dropout is the identity."""

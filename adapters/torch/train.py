@@ -2,6 +2,7 @@
 
 Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
 buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
+bfloat16 is its autocast: parameters stay in float32.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel == "onednn"
+    # By default cuDNN computes in TF32 what is asked for in float32.
+    torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
     return TorchTrainer(network, solver, options)
 
 
@@ -126,7 +130,7 @@ class TorchTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
-        self.dtype = getattr(torch, options.precision)
+        self.dtype = torch.float64 if options.precision == "float64" else torch.float32
         self.graph = _Graph(network, options.dropout == "random").to(self.device, self.dtype)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
         self.tensors: dict[str, torch.Tensor] = {}
@@ -181,7 +185,7 @@ class TorchTrainer:
     def outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self.graph.train()
         seen: dict[str, Any] = {}
-        self.graph(*batch, seen)
+        self._forward(batch, seen)
         return {name: _host(value) for name, value in seen.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
@@ -209,14 +213,23 @@ class TorchTrainer:
         if not self.graph.training:
             self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, _ = self.graph(*batch)
+        loss, _ = self._forward(batch)
         loss.backward()
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
         self.graph.eval()
-        loss, scores = self.graph(*batch)
+        return self._forward(batch)
+
+    def _forward(
+        self, batch: tuple[torch.Tensor, torch.Tensor], seen: dict[str, Any] | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        if self.options.precision != "bfloat16":
+            loss, scores = self.graph(*batch, seen)
+            return loss, scores
+        with torch.autocast(self.device.type, torch.bfloat16):
+            loss, scores = self.graph(*batch, seen)
         return loss, scores
 
     def _set_rate(self, rate: float) -> None:
@@ -235,5 +248,8 @@ class TorchTrainer:
 
 
 def _host(tensor: Any) -> np.ndarray:
-    array: np.ndarray = tensor.detach().cpu().numpy().copy()
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # which NumPy has not
+        tensor = tensor.float()
+    array: np.ndarray = tensor.numpy().copy()
     return array

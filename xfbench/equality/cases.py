@@ -23,6 +23,8 @@ STEPS = (1, 3, 10)
 SAFETY = 10
 DRAWS = 3  # of rounding, for every case; later ones are of SAFETY times as much
 WEIGHTS = ("own", "scaled")
+# One unit in the last place of each precision, in those of float32.
+_ULPS = {"float64": 1, "float32": 1, "tf32": 2**13, "float16": 2**13, "bfloat16": 2**16}
 # In the first update no tensor moves by more, relative to its norm; else a few updates would
 # leave the region in which rounding stays small, and nothing could be said.
 LARGEST_MOVE = 0.02
@@ -59,7 +61,7 @@ class Case:
         """What the worker is told; its name there is `key`.
 
         `nudge` moves images and weights, each number by another draw: by a unit in the last
-        place at most, and from the draw numbered DRAWS on by SAFETY units.
+        place of the precision at most, and from the draw numbered DRAWS on by SAFETY units.
         """
         workload = self.workload
         if self.rate is not None:
@@ -71,7 +73,7 @@ class Case:
             "seed": self.seed,
             "input": f"{self.weights}/{self.reads}" if self.reads else None,
             "nudge": nudge,
-            "nudge_units": SAFETY if nudge >= DRAWS else 1,
+            "nudge_units": _ULPS[precision] * (SAFETY if nudge >= DRAWS else 1),
             "options": {"precision": precision, "dropout": "identity", "seed": self.seed},
             "outputs": True,
             "activations": list(self.activations),

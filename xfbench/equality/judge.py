@@ -14,9 +14,9 @@ import numpy as np
 from xfbench.equality.cases import SAFETY, Case
 from xfbench.equality.oracle import Expected
 
-# Rounding of the result itself, in units of the precision: draws may by chance hit the truth.
+# Rounding of the result itself, in units of float32: draws may by chance hit the truth.
 _UNITS = 32.0
-_EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+_EPSILON, _EPSILON_OF_DOUBLE = 2.0**-23, 2.0**-52
 # Layers that are there so that others can be seen: whether they move far enough is no matter.
 _ADDED = ("probe/", "stem")
 _SHARP = 1e-8  # relative, in float64: far above its rounding, far below any other network
@@ -102,10 +102,9 @@ def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray])
 def allowance(precision: str, rounding: float, size: float) -> float:
     """The largest distance from the truth that rounding explains.
 
-    `rounding` is what float32 was seen to do, `size` the truth's norm; in float64 rounding
-    does the same with 2^-29 of the size.
+    `rounding` is what the precision was seen to do, `size` the truth's norm. Of float64 it is
+    what float32 was seen to do, and float64 does the same with 2^-29 of the size.
     """
-    epsilon = _EPSILON[precision]
-    scale = epsilon / _EPSILON["float32"]
-    floor = _UNITS * epsilon if precision == "float32" else _SHARP
-    return SAFETY * rounding * scale + floor * size
+    if precision == "float64":
+        return SAFETY * rounding * (_EPSILON_OF_DOUBLE / _EPSILON) + _SHARP * size
+    return SAFETY * rounding + _UNITS * _EPSILON * size

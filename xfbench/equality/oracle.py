@@ -1,10 +1,11 @@
 """What every number of a case should be, and what rounding alone may do to it.
 
-The truth is the `reference` adapter in float64. What float32 rounding does is measured: the
-same adapter in float32, once as it is and then with images and weights moved by at most one
-unit in the last place, each such draw as likely as any other; further draws move them by
-SAFETY units, since what tips over within the tolerance may tip. All are kept in the cache by
-digest of the case, of the adapter and of the kind of machine.
+The truth is the `reference` adapter in float64. What rounding does is measured: the same
+adapter in the precision that is judged, once as it is and then with images and weights moved
+by at most one unit in the last place, each such draw as likely as any other; further draws
+move them by SAFETY units, since what tips over within the tolerance may tip. float64 is
+judged by what float32 does, in its own units. All are kept in the cache by digest of the
+case, of the adapter and of the kind of machine.
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ MOST_DRAWS = 40  # for what the first do not explain: units that tip over tip in
 
 @dataclass(frozen=True)
 class Expected:
-    """A case's truth: sketches by quantity; and per draw the distances of float32 from them."""
+    """A case's truth, sketches by quantity; and per draw how far `precision` is from them.
+
+    What is to be judged in float64 has draws of float32.
+    """
 
     case: Case
     truth: Arrays
     draws: tuple[dict[str, float], ...]
+    precision: str = "float32"
 
     def rounding(self, quantity: str) -> float:
         """What rounding does: the largest distance in any draw, absolute."""
@@ -74,9 +79,14 @@ class Oracle:
         return folder
 
     def expected(
-        self, cases: Sequence[Case], activations: Path | None = None, draws: int = DRAWS
+        self,
+        cases: Sequence[Case],
+        activations: Path | None = None,
+        draws: int = DRAWS,
+        precision: str = "float32",
     ) -> list[Expected]:
         """Truth and draws of each case, in order; the cases come back with their rates set."""
+        rounded = "float32" if precision == "float64" else precision
         with filelock.FileLock(self.folder / "lock"):
             self._settle([c for c in cases if not self._truth(c).is_file()], activations)
             truths = [self._read(self._truth(case)) for case in cases]
@@ -88,20 +98,21 @@ class Oracle:
                 (case, draw)
                 for case in rated
                 for draw in range(draws)
-                if not self._draw(case, draw).is_file()
+                if not self._draw(case, draw, rounded).is_file()
             ]
-            found = self._run([(c, "float32", n) for c, n in wanted], activations)
+            found = self._run([(c, rounded, n) for c, n in wanted], activations)
             for (case, draw), arrays in zip(wanted, found, strict=True):
                 distances = _distances(self._read(self._truth(case)), arrays)
-                atomic.write(self._draw(case, draw), json.dumps(distances).encode())
+                atomic.write(self._draw(case, draw, rounded), json.dumps(distances).encode())
             return [
                 Expected(
                     case,
                     truth,
                     tuple(
-                        json.loads(self._draw(case, n).read_text(encoding="utf-8"))
+                        json.loads(self._draw(case, n, rounded).read_text(encoding="utf-8"))
                         for n in range(draws)
                     ),
+                    rounded,
                 )
                 for case, truth in zip(rated, truths, strict=True)
             ]
@@ -146,7 +157,7 @@ class Oracle:
         kept = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
         values = {k: v for k, v in truth.items() if not _is_activation(k)}
         atomic.write(self._kept(case), partial(_save, kept))
-        atomic.write(self._draw(case, 0), json.dumps(distances).encode())
+        atomic.write(self._draw(case, 0, "float32"), json.dumps(distances).encode())
         atomic.write(self._truth(case), partial(_save, values))
 
     def _run(
@@ -190,8 +201,8 @@ class Oracle:
     def _kept(self, case: Case) -> Path:
         return self.folder / f"{self._key(case)}-kept.npz"
 
-    def _draw(self, case: Case, draw: int) -> Path:
-        return self.folder / f"{self._key(case)}-draw{draw}.json"
+    def _draw(self, case: Case, draw: int, precision: str) -> Path:
+        return self.folder / f"{self._key(case)}-{precision}-draw{draw}.json"
 
     @staticmethod
     def _read(path: Path) -> Arrays:

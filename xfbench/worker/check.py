@@ -137,7 +137,7 @@ class _Case:
 def canary(
     workload: Workload, request: dict[str, Any], options: Options, build: Callable[..., Trainer]
 ) -> dict[str, Any]:
-    """What a launch's canary must be: in float64, in float32, and floored as Caffe does.
+    """What a launch's canary must be: in float64, as `options` rounds, and floored as Caffe does.
 
     In test mode no image has to do with another, so that a few are evaluated at a time.
     """
@@ -159,7 +159,9 @@ def canary(
     floored = loss
     if loss > _SUSPICIOUS_LOSS:
         floored = mean("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
-    return {"canary": {"loss": loss, "float32": mean("float32", _PIECE), "floored": floored}}
+    return {
+        "canary": {"loss": loss, "rounded": mean(options.precision, _PIECE), "floored": floored}
+    }
 
 
 def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:

@@ -1,0 +1,60 @@
+"""What is rounded, and to what: the precisions that frameworks offer, in terms of float32.
+
+TF32 rounds what convolutions and inner products read, and adds up in float32. Training in
+bfloat16 or float16 keeps parameters and sums in float32, and rounds what those products
+read and every value and gradient that one layer hands to another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Arrays are of `dtype`. Significands, in bits with the leading one; None is all of them.
+
+    `operands`: of what a product reads; `values`: of what passes between layers. `half`
+    says that the exponent is float16's too, with its overflow and its subnormal numbers.
+    """
+
+    dtype: str
+    operands: int | None = None
+    values: int | None = None
+    half: bool = False
+
+    def operand(self, x: np.ndarray) -> np.ndarray:
+        return self._rounded(x, self.operands)
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return self._rounded(x, self.values)
+
+    def _rounded(self, x: np.ndarray, bits: int | None) -> np.ndarray:
+        if bits is None:
+            return x
+        if self.half:
+            with np.errstate(over="ignore"):
+                return x.astype(np.float16).astype(x.dtype)
+        return nearest(x, bits)
+
+
+def nearest(x: np.ndarray, bits: int) -> np.ndarray:
+    """float32 values with so many bits of significand: the nearest, of two the even one."""
+    dropped = 24 - bits
+    pattern = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    odd = (pattern >> np.uint32(dropped)) & np.uint32(1)
+    pattern = pattern + odd + np.uint32((1 << (dropped - 1)) - 1)
+    kept = np.uint32(0xFFFFFFFF >> dropped << dropped)
+    rounded: np.ndarray = (pattern & kept).view(np.float32)
+    return np.where(np.isfinite(x), rounded, x)
+
+
+PRECISIONS = {
+    "float64": Precision("float64"),
+    "float32": Precision("float32"),
+    "tf32": Precision("float32", operands=11),
+    "bfloat16": Precision("float32", operands=8, values=8),
+    "float16": Precision("float32", operands=11, values=11, half=True),
+}
