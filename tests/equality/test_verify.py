@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from xfbench import adapter, environment, experiment
-from xfbench.equality import certify, plants
+from xfbench import adapter, environment, experiment, runner
+from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
 from xfbench.workloads import workloads
 
@@ -52,6 +52,23 @@ def test_the_right_network_is_equal(verify, framework, workload):
     } <= kinds
     if "float64" in adapter.load(framework).precisions:
         assert "whole network, float64, scaled weights" in kinds
+
+
+def test_bfloat16_is_equal_within_what_an_oracle_rounded_so_allows(verify):
+    verdict = verify("torch", "lenet", precision=["bfloat16"])
+    assert (verdict.verdict, told(verdict)) == ("equal", [])
+    checks = {check.kind: check for check in verdict.checks}
+    rounded = checks["blocks, bfloat16, scaled weights"]
+    assert 0.01 < rounded.tolerance < 0.5  # what 8 bits do is seen, and does not hide all
+    assert rounded.excess > 0.001  # it was not float32 that ran
+    assert checks["whole network, float64, own weights"].tolerance == pytest.approx(1e-8, rel=0.1)
+
+
+def test_tf32_is_asked_of_a_gpu():
+    [(cell, _)] = experiment.cells(
+        [experiment.matrix(framework=["torch"], workload=["lenet"], precision=["tf32"])]
+    )
+    assert "NVIDIA" in runner.refusal(cell.request(1))
 
 
 @pytest.mark.long
@@ -140,3 +157,19 @@ def test_a_certificate_holds_for_one_adapter_alone():
     assert {k for k, v in after.model_dump().items() if v != before.model_dump()[k]} == {
         "adapter_digest"
     }
+
+
+def test_a_kernel_that_was_not_the_one_asked_for_proves_nothing(verify):
+    other = plants.Plant(
+        name="oneDNN off",
+        framework="torch",
+        workload="lenet",
+        layer="",
+        find='torch.backends.mkldnn.enabled = options.kernel == "onednn"',
+        replace="torch.backends.mkldnn.enabled = False",
+    )
+    with (
+        plants.standing(other),
+        pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
+    ):
+        verify("torch", "lenet")

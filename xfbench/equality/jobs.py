@@ -88,6 +88,11 @@ def check(
             for key in file.files:
                 name, _, quantity = key.rpartition(":")
                 arrays[name][quantity] = file[key]
-    unsupported = reply["unsupported"]
+    unsupported, observed = reply["unsupported"], reply["observed"]
+    if observed and observed["kernel"] != request.kernel:
+        evidence = "; ".join(observed["kernel_evidence"])
+        raise CheckError(
+            f"{request.label()}: kernel {observed['kernel']} ran, not {request.kernel}: {evidence}"
+        )
     done = {name: found for name, found in arrays.items() if name not in unsupported}
     return Results(done, unsupported)

@@ -6,8 +6,9 @@ batch size, number of threads and input.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -109,15 +110,7 @@ class Verifier:
         if results.unsupported:
             return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
         arrays = results.arrays
-        deviations = [
-            deviation
-            for expected, precision in wanted
-            for deviation in judge.compare(
-                expected, precision, arrays[expected.case.key(precision)]
-            )
-        ]
-        if _doubtful(deviations):
-            deviations = self._with_more_draws(deviations, wanted, arrays, activations)
+        deviations = judged(self.oracle, wanted, arrays, activations)
         wrong = [deviation for deviation in deviations if not deviation.holds]
         worst = max(deviations, key=lambda deviation: deviation.excess)
         place, reason = None, None
@@ -153,28 +146,6 @@ class Verifier:
             documents, request, workload, described, found, activations, self.time_limit
         )
 
-    def _with_more_draws(
-        self,
-        deviations: Sequence[Deviation],
-        wanted: Sequence[tuple[Expected, str]],
-        arrays: dict[str, jobs.Arrays],
-        activations: Path,
-    ) -> list[Deviation]:
-        """Judge again what is outside, with more draws of what rounding does, as far as needed."""
-        result: list[Deviation] = []
-        by_case = defaultdict(list)
-        for deviation in deviations:
-            by_case[deviation.case.key(deviation.precision)].append(deviation)
-        for expected, precision in wanted:
-            key, draws = expected.case.key(precision), cases.DRAWS
-            current = by_case[key]
-            while any(not d.holds for d in current) and draws < MOST_DRAWS:
-                draws = min(2 * draws, MOST_DRAWS)
-                more = self.oracle.expected([expected.case], activations, draws, precision)
-                current = judge.compare(more[0], precision, arrays[key])
-            result += current
-        return result
-
     def _alone(
         self, request: Request, found: Environment, names: Sequence[str], weights: str, seed: int
     ) -> set[str]:
@@ -192,6 +163,33 @@ class Verifier:
             if arrays and any(not deviation.holds for deviation in compared):
                 bad.add(name)
         return bad
+
+
+def judged(
+    oracle: Oracle,
+    wanted: Sequence[tuple[Expected, str]],
+    arrays: Mapping[str, jobs.Arrays],
+    activations: Path | None = None,
+) -> list[Deviation]:
+    """Every quantity of the cases, each at its precision, compared with what was found.
+
+    What is outside by no more than rounding may explain is judged again with more draws of
+    what rounding does, as far as needed.
+    """
+    by_case = {
+        expected.case.key(precision): judge.compare(
+            expected, precision, arrays[expected.case.key(precision)]
+        )
+        for expected, precision in wanted
+    }
+    if _doubtful(itertools.chain.from_iterable(by_case.values())):
+        for expected, precision in wanted:
+            key, draws = expected.case.key(precision), cases.DRAWS
+            while any(not d.holds for d in by_case[key]) and draws < MOST_DRAWS:
+                draws = min(2 * draws, MOST_DRAWS)
+                more = oracle.expected([expected.case], activations, draws, precision)
+                by_case[key] = judge.compare(more[0], precision, arrays[key])
+    return list(itertools.chain.from_iterable(by_case.values()))
 
 
 def _doubtful(deviations: Iterable[Deviation]) -> bool:

@@ -38,20 +38,23 @@ def check(
     has moved after k updates), test_scores. Numbers: losses (of each update), test_loss and
     trained_test_loss, rate (the learning rate that was used). On request, whole:
     activation/<layer>, and full<n>/<parameter>, gradients computed `full` times over.
-    A case that the framework cannot do is in `unsupported` with the reason.
+    A case that the framework cannot do is in `unsupported` with the reason; `observed` is what
+    the last trainer says of the kernel that ran.
     """
     found: Arrays = {}
     unsupported: dict[str, str] = {}
+    observed: dict[str, Any] = {}
     stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
     for case in cases:
         run = _Case(case, replace(options, **case["options"]), build, stored)
         try:
             found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
+            observed = run.trainer.observed()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output.open("wb") as file:
         np.savez(file, **found)  # type: ignore[arg-type]
-    return {"unsupported": unsupported}
+    return {"unsupported": unsupported, "observed": observed}
 
 
 class _Case:

@@ -1,0 +1,86 @@
+"""What the reference rounds in each precision."""
+
+import numpy as np
+import pytest
+
+from xfbench.adapters.reference import graph
+from xfbench.adapters.reference.precision import PRECISIONS, nearest
+from xfbench.worker.input import synthetic_batch
+from xfbench.workloads import workloads
+from xfbench.workloads.initial import initial_parameters
+
+LENET = workloads()["lenet"]
+RANDOM = np.random.RandomState(0)
+VALUES = np.concatenate(
+    [RANDOM.standard_normal(10**4) * 10.0 ** RANDOM.randint(-3, 4, 10**4), [0.0, -0.0, 1.0, -2.5]]
+).astype(np.float32)
+
+
+def significand_bits(x):
+    """The most bits that any value needs, its leading one counted."""
+    fractions, _ = np.frexp(np.asarray(x, np.float64))
+    return next(bits for bits in range(1, 54) if np.all(fractions * 2.0**bits % 1 == 0))
+
+
+def test_eleven_bits_are_what_float16_rounds_to():
+    normal = VALUES[np.abs(VALUES) > 1e-4]  # float16 has fewer bits below 6.1e-5
+    assert np.array_equal(nearest(normal, 11), normal.astype(np.float16).astype(np.float32))
+    half = PRECISIONS["float16"]
+    assert half.value(np.float32([1e6, 1e-9])).tolist() == [np.inf, 0.0]
+
+
+@pytest.mark.parametrize("bits", [8, 11])
+def test_the_nearest_is_nearest_and_of_two_the_even_one(bits):
+    rounded = nearest(VALUES, bits)
+    assert significand_bits(rounded) == bits
+    spacing = 2.0 ** (np.floor(np.log2(np.abs(VALUES[:-4]))) - bits + 1)
+    assert np.all(np.abs(rounded[:-4] - VALUES[:-4]) <= spacing / 2)
+    ulp = np.float32(2.0 ** (1 - bits))
+    assert nearest(1 + ulp * np.float32([0.5, 1.5]), bits).tolist() == [1, 1 + 2 * ulp]
+    assert np.array_equal(nearest(np.float32([np.inf, np.nan]), bits), [np.inf, np.nan], True)
+
+
+def trained(precision):
+    """LeNet's forward and backward pass, batch 4."""
+    parameters = initial_parameters(LENET.network, 0)
+    images, labels = synthetic_batch(LENET, 4, 0)
+    done = graph.forward(
+        LENET.network, parameters, images, labels, training=True, precision=PRECISIONS[precision]
+    )
+    return done, graph.backward(LENET.network, parameters, done, LENET.network.shapes)
+
+
+def test_bfloat16_is_what_passes_between_layers_and_the_gradients_of_products():
+    done, gradients = trained("bfloat16")
+    for name, value in done.outputs.items():
+        if name not in ("data", "loss"):
+            assert significand_bits(value) <= 8, name
+    for name, value in {**gradients.parameters, **gradients.outputs}.items():
+        assert significand_bits(value) <= 8 or name in ("loss", "data"), name
+
+
+def test_tf32_rounds_what_products_read_and_nothing_else():
+    done, gradients = trained("tf32")
+    assert significand_bits(done.outputs["conv1"]) > 11
+    assert significand_bits(gradients.parameters["conv1/weight"]) > 11
+    images, weight, bias = (
+        nearest(value, 11)
+        for value in (
+            done.outputs["data"],
+            initial_parameters(LENET.network, 0)["conv1/weight"],
+            initial_parameters(LENET.network, 0)["conv1/bias"],
+        )
+    )
+    exact, _ = trained("float32")
+    assert not np.array_equal(done.outputs["conv1"], exact.outputs["conv1"])
+    rows = np.einsum("nchw,ochw->no", images[:, :, :5, :5], weight) + bias
+    assert np.allclose(done.outputs["conv1"][:, :, 0, 0], rows, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("coarse", "fine"), [("bfloat16", "tf32"), ("tf32", "float32")])
+def test_a_coarser_precision_is_farther_from_the_truth(coarse, fine):
+    truth, _ = trained("float64")
+    far, near = (
+        np.linalg.norm(trained(p)[0].outputs["ip2"] - truth.outputs["ip2"]) for p in (coarse, fine)
+    )
+    assert far > 2 * near

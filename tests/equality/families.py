@@ -1,0 +1,110 @@
+"""Small networks that nobody chose: odd sizes, strides, pads and groups, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from xfbench.equality.blocks import NOISE
+from xfbench.workloads import Workload
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+FILLERS = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("gaussian", 0.1)}
+SOLVER = Solver(0.05, "fixed", momentum=0.9, weight_decay=1e-3)
+
+
+def generated(count: int) -> list[Workload]:
+    """The same networks every time, called net0 and so on, no two with the same types of layers."""
+    found: dict[tuple[type, ...], Workload] = {}
+
+    @settings(
+        derandomize=True,
+        database=None,
+        max_examples=20 * count,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(networks())
+    def collect(network: xl.Network) -> None:
+        kinds = tuple(type(layer) for layer in network.layers)
+        if len(found) < count and kinds not in found:
+            pixels = replace(NOISE, mean=NOISE.mean * network.input_shape[0])
+            named = replace(network, name=f"net{len(found)}")
+            found[kinds] = Workload(named, SOLVER, pixels, 4, "synthetic", "generated")
+
+    collect()
+    return list(found.values())
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> xl.Network:
+    """A convolution, one to five layers of any type, an inner product and a loss."""
+    shape = (draw(st.integers(1, 6)), draw(st.integers(5, 14)), draw(st.integers(5, 14)))
+    first = draw(_convolution("l0", "data", shape))  # what reads the images has no gradient
+    layers: list[xl.Layer] = [first]
+    last, current = "l0", first.output_shape([shape])
+    for _ in range(draw(st.integers(1, 5))):
+        added = draw(_added(last, current, len(layers)))
+        layers += added
+        last = layers[-1].name
+        current = xl.Network("", shape, 2, tuple(layers)).shapes[last]  # type: ignore[assignment]
+    classes = draw(st.integers(2, 9))
+    layers += [xl.InnerProduct("ip", (last,), classes, **FILLERS), xl.SoftmaxLoss("loss", ("ip",))]
+    return xl.Network("", shape, classes, tuple(layers))
+
+
+@st.composite
+def _added(draw: st.DrawFn, last: str, shape: tuple[int, int, int], number: int) -> list[xl.Layer]:
+    name, smallest = f"l{number}", min(shape[1:])
+    kinds = ["convolution", "convolution", "relu", "lrn", "max", "average", "batch norm"]
+    if smallest > 1:
+        kinds += ["concat", "sum"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "relu":
+        return [xl.ReLU(name, (last,))]
+    if kind == "batch norm":
+        return [xl.BatchNorm(name, (last,), eps=draw(st.sampled_from([1e-5, 1e-3])))]
+    if kind == "lrn":
+        size, k = draw(st.sampled_from([3, 5])), draw(st.sampled_from([1.0, 2.0]))
+        if draw(st.booleans()):
+            return [xl.LRN(name, (last,), "within", 3, alpha=0.1)]
+        return [xl.LRN(name, (last,), "across", size, alpha=0.1, k=k)]
+    if kind in ("max", "average"):
+        kernel = draw(st.integers(1, min(4, smallest)))
+        stride, pad = draw(st.integers(1, kernel)), draw(st.integers(0, kernel // 2))
+        return [xl.Pooling(name, (last,), kind, kernel, stride, pad)]
+    if kind == "convolution":
+        return [draw(_convolution(name, last, shape))]
+    channels = draw(st.integers(1, 5))
+    kernels = [1, 3]
+    branches: list[xl.Layer] = [
+        xl.Convolution(
+            f"{name}{side}", (last,), channels + extra, kernel, 1, kernel // 2, **FILLERS
+        )
+        for side, extra, kernel in zip("ab", (0, kind == "concat"), kernels, strict=True)
+    ]
+    join = xl.Concat if kind == "concat" else xl.Eltwise
+    return [*branches, join(name, tuple(branch.name for branch in branches))]
+
+
+@st.composite
+def _convolution(
+    draw: st.DrawFn, name: str, last: str, shape: tuple[int, int, int]
+) -> xl.Convolution:
+    kernel = draw(st.integers(1, min(5, *shape[1:])))
+    groups = draw(st.sampled_from([g for g in (1, 2, 3) if shape[0] % g == 0]))
+    return xl.Convolution(
+        name,
+        (last,),
+        groups * draw(st.integers(1, 4)),
+        kernel,
+        draw(st.integers(1, 3)),
+        draw(st.integers(0, kernel - 1)),
+        groups,
+        bias=draw(st.booleans()),
+        **FILLERS,
+    )

@@ -1,0 +1,78 @@
+"""Generated networks in every framework and kernel: what no chosen network would have shown."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.equality.families import generated
+from xfbench import adapter, environment, experiment
+from xfbench.equality import cases, jobs, verify
+from xfbench.equality.oracle import Oracle
+
+KERNELS = [
+    (framework, kernel)
+    for framework in ("caffe", "mxnet", "tensorflow", "torch")
+    for kernel in adapter.load(framework).kernels
+]
+
+
+def expected_of(oracle, count):
+    """What is expected of the first `count` networks, at weights that make every layer matter."""
+    found = []
+    for workload in generated(count):
+        [_, case] = cases.whole(workload, seed=0)
+        found.append(replace(case, name=workload.name, whole=False, activations=()))
+    return oracle.expected(found)
+
+
+def differing(framework, kernel, oracle, expected):
+    """The networks that differ in this framework, as lines, the one with fewest layers first."""
+    matrix = experiment.matrix(framework=[framework], workload=["lenet"], kernel=[kernel])
+    [(cell, _)] = experiment.cells([matrix])
+    described, one = adapter.load(framework), expected[0].case.workload
+    wanted = [
+        (each, precision)
+        for precision in ("float32", "float64")
+        if precision in described.precisions
+        for each in expected
+    ]
+    documents = [each.case.document(precision) for each, precision in wanted]
+    found = environment.ensure(described)
+    results = jobs.check(documents, cell.request(1), one, described, found)
+    assert results.unsupported == {}
+    wrong = {}
+    for each, precision in wanted:
+        deviations = verify.judged(oracle, [(each, precision)], results.arrays)
+        outside = [d for d in deviations if not d.holds]
+        if outside:
+            first = max(outside, key=lambda d: d.excess)
+            what = f"{first.quantity} is off by {first.relative_error:.1e}"
+            wrong[each.case.workload.network] = f"{precision}: {what} ({first.tolerance:.1e})"
+    return [
+        f"{text}: {network.input_shape} {network.layers}"
+        for network, text in sorted(wrong.items(), key=lambda item: len(item[0].layers))
+    ]
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return Oracle()
+
+
+@pytest.mark.parametrize(("framework", "kernel"), KERNELS)
+def test_generated_networks_are_equal(framework, kernel, oracle):
+    assert differing(framework, kernel, oracle, expected_of(oracle, 30)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("framework", "kernel"), KERNELS)
+def test_many_generated_networks_are_equal(framework, kernel, oracle):
+    assert differing(framework, kernel, oracle, expected_of(oracle, 300)) == []
+
+
+def test_a_family_is_the_same_every_time_and_has_every_type_of_layer():
+    family = generated(30)
+    assert [w.network for w in family] == [w.network for w in generated(30)]
+    assert len({w.network.layers for w in family}) == 30
+    kinds = {type(layer).__name__ for w in family for layer in w.network.layers}
+    assert kinds >= {"Convolution", "Pooling", "LRN", "BatchNorm", "Concat", "Eltwise", "ReLU"}
