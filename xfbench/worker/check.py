@@ -39,7 +39,7 @@ def check(
     trained_test_loss, rate (the learning rate that was used). On request, whole:
     activation/<layer>, and full<n>/<parameter>, gradients computed `full` times over.
     A case that the framework cannot do is in `unsupported` with the reason; `observed` is what
-    the last trainer says of the kernel that ran.
+    the first trainer in the launch's own precision says of the kernel that ran.
     """
     found: Arrays = {}
     unsupported: dict[str, str] = {}
@@ -49,7 +49,8 @@ def check(
         run = _Case(case, replace(options, **case["options"]), build, stored)
         try:
             found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
-            observed = run.trainer.observed()
+            if not observed and run.options.precision == options.precision:
+                observed = run.trainer.observed()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output.open("wb") as file:
