@@ -9,29 +9,12 @@ import pytest
 from xfbench import tables
 from xfbench.leaderboard import NO_CERTIFICATE
 from xfbench.leaderboard import tables as all_tables
-from xfbench.statistics import Interval, geometric_interval, launch_throughput
+from xfbench.statistics import Interval
 
 
 def leaderboards(records):
     """With no certificate at hand; ranks are the matter of equality/test_certificate.py."""
     return all_tables(records, {})
-
-
-def test_a_launch_counts_once_by_its_median_step(record):
-    assert launch_throughput(record(steps=(0.1, 0.2, 9.0))) == pytest.approx(4 / 0.2)
-
-
-def test_the_interval_is_students_t_on_the_logarithm():
-    found = geometric_interval([90.0, 100.0, 110.0])
-    # By hand: logs' mean 4.60182, standard error 0.05799, t(0.975, 2) 4.30265.
-    assert found.value == pytest.approx(99.666, rel=1e-4)
-    assert (found.low, found.high) == pytest.approx((77.65, 127.9), rel=1e-3)
-    assert found.label == "indicative"
-
-
-def test_one_launch_has_no_interval_and_is_called_smoke():
-    found = geometric_interval([100.0])
-    assert (found.low, found.high, found.label) == (None, None, "smoke")
 
 
 def test_like_stands_with_like(record):

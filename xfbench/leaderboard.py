@@ -15,7 +15,7 @@ from typing import Any
 
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.record import Machine, Record
-from xfbench.statistics import Interval, geometric_interval, launch_throughput
+from xfbench.statistics import Interval, geometric_interval, launches, ranks
 
 Certificates = Mapping[str, Certificate | str]
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
@@ -23,8 +23,12 @@ NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 @dataclass(frozen=True)
 class Row:
-    """One cell on one kind of machine. `reason` says why it is not ranked; None if it is."""
+    """One cell on one kind of machine. `reason` says why it is not ranked; None if it is.
 
+    `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
+    """
+
+    rank: tuple[int, int] | None
     framework: str
     framework_version: str | None
     kernel: str
@@ -121,6 +125,8 @@ def _table(
     rows = [_row(records, speeds[cell], certificates) for cell, records in cells.items()]
     rows = _against_best(_without_superseded(rows))
     rows.sort(key=_order)
+    ranked = [row for row in rows if row.reason is None]
+    places = ranks([launches(cells[row.cell]) for row in ranked])
     workload, data, device, precision, scaling, batch, machine = head
     return Table(
         workload,
@@ -130,14 +136,14 @@ def _table(
         scaling or None,
         batch,
         machine,
-        tuple(row for row in rows if row.reason is None),
+        tuple(replace(row, rank=place) for row, place in zip(ranked, places, strict=True)),
         tuple(row for row in rows if row.reason is not None),
     )
 
 
 def _speed(records: list[Record]) -> Interval | None:
-    good = [launch_throughput(record) for record in records if record.status == "ok"]
-    return geometric_interval(good) if good else None
+    good = launches(records)
+    return geometric_interval([*good.values()]) if good else None
 
 
 def _row(
@@ -163,6 +169,7 @@ def _row(
     else:
         reason = next(filter(None, (_unproven(r, certificates) for r in records)), None)
     return Row(
+        rank=None,
         framework=request.framework,
         framework_version=last.observed.framework_version if last.observed else None,
         kernel=last.observed.kernel if last.observed else request.kernel,

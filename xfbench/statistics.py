@@ -1,21 +1,31 @@
 """From records to figures. The unit of replication is the launch, never the step.
 
 Steps of one launch are not independent, so a launch counts once, by its median step
-after warm-up; over launches the interval is Student's t on the logarithm. Nothing here
-is stored: figures are computed from records whenever somebody looks.
+after warm-up; over launches the interval is Student's t on the logarithm. Launches of
+different cells that ran in the same block, one after another, are compared pair by pair, so
+that what the machine did meanwhile falls out. Nothing here is stored: figures are computed
+from records whenever somebody looks.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 from scipy import stats
 
 from xfbench.record import Record
 
+# One value per launch, by the block it ran in: (launch number, how often that came before).
+Launches = Mapping[tuple[int, int], float]
+
+CONFIDENCE = 0.95
+POWER = 0.8  # with which the smallest visible difference would have been seen
 CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
 
@@ -45,7 +55,7 @@ def launch_throughput(record: Record) -> float:
     return record.request.global_batch_size / median
 
 
-def geometric_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Geometric mean of positive values with a t-interval on their logarithms.
 
     Raises ValueError if there is no value or one is not positive.
@@ -59,3 +69,96 @@ def geometric_interval(values: Sequence[float], confidence: float = 0.95) -> Int
     error = statistics.stdev(logs) / math.sqrt(len(logs))
     half = float(stats.t.ppf((1 + confidence) / 2, len(logs) - 1)) * error
     return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many times A is B: the ratio with its interval, of so many launches of each.
+
+    `p` is the two-sided probability of such a ratio or a farther one if both were the same, and
+    `smallest_visible_difference` the relative one that these launches would have shown
+    with probability POWER; both None where there are too few. `paired` says that launches
+    of the same blocks were compared.
+    """
+
+    ratio: Interval
+    p: float | None
+    smallest_visible_difference: float | None
+    paired: bool
+
+    @property
+    def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
+        """Of A against B, taken alone; among many comparisons see `distinguishable`."""
+        if self.p is None or self.p >= 1 - CONFIDENCE:
+            return "not_distinguishable"
+        return "faster" if self.ratio.value > 1 else "slower"
+
+
+def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
+    """Throughput of each launch that is ok, by its block; a launch done again is another block."""
+    found: dict[tuple[int, int], float] = {}
+    for record in records:
+        if record.status != "ok" or record.request is None:
+            continue
+        number = record.request.launch
+        times = sum(1 for launch, _ in found if launch == number)
+        found[number, times] = launch_throughput(record)
+    return found
+
+
+def compare(a: Launches, b: Launches) -> Comparison:
+    """A over B: by pairs where both ran in the same blocks, else by Welch's test, of logarithms.
+
+    Raises ValueError where one has no launch.
+    """
+    if not a or not b:
+        raise ValueError("both need a launch")
+    common = sorted(set(a) & set(b))
+    paired = len(common) >= 2 and len(common) >= min(len(a), len(b))
+    if paired:
+        differences = np.log([a[block] / b[block] for block in common])
+        centre, freedom = float(differences.mean()), len(common) - 1.0
+        error = float(differences.std(ddof=1)) / math.sqrt(len(common))
+        count = len(common)
+    else:
+        of_a, of_b = np.log(list(a.values())), np.log(list(b.values()))
+        centre, count = float(of_a.mean() - of_b.mean()), min(len(a), len(b))
+        if count < 2:
+            return Comparison(Interval(math.exp(centre), None, None, count), None, None, False)
+        of_means = [float(logs.var(ddof=1)) / len(logs) for logs in (of_a, of_b)]
+        error = math.sqrt(sum(of_means))
+        weights = [v**2 / (len(logs) - 1) for v, logs in zip(of_means, (of_a, of_b), strict=True)]
+        freedom = error**4 / sum(weights) if error else float(count - 1)
+    certain, seen = (float(stats.t.ppf(q, freedom)) for q in ((1 + CONFIDENCE) / 2, POWER))
+    low, high = (math.exp(centre + side * certain * error) for side in (-1, 1))
+    p = float(2 * stats.t.sf(abs(centre) / error, freedom)) if error else float(centre == 0)
+    visible = math.expm1((certain + seen) * error)
+    return Comparison(Interval(math.exp(centre), low, high, count), p, visible, paired)
+
+
+def distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
+    """Which of many comparisons show a difference, so that all hold together (Holm 1979)."""
+    order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
+    order = [n for n in order if probabilities[n] is not None]
+    shown = [False] * len(probabilities)
+    for rank, n in enumerate(order):
+        p = probabilities[n]
+        if p is None or p >= (1 - CONFIDENCE) / (len(order) - rank):
+            break
+        shown[n] = True
+    return shown
+
+
+def ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
+    """Each cell's first and last possible rank: those that cannot be told apart share theirs."""
+    pairs = list(itertools.combinations(range(len(cells)), 2))
+    compared = [compare(cells[a], cells[b]) for a, b in pairs]
+    better = [0] * len(cells)
+    worse = [0] * len(cells)
+    shown = distinguishable([one.p for one in compared])
+    for (a, b), one, differs in zip(pairs, compared, shown, strict=True):
+        if differs:
+            fast, slow = (a, b) if one.ratio.value > 1 else (b, a)
+            better[slow] += 1
+            worse[fast] += 1
+    return [(1 + above, len(cells) - below) for above, below in zip(better, worse, strict=True)]

@@ -14,7 +14,17 @@ from tabulate import tabulate
 from xfbench.leaderboard import Row, Table
 from xfbench.statistics import Interval
 
-_HEADERS = ["framework", "version", "kernel", "threads", "images/s", "of best", "launches", "equal"]
+_HEADERS = [
+    "rank",
+    "framework",
+    "version",
+    "kernel",
+    "threads",
+    "images/s",
+    "of best",
+    "launches",
+    "equal",
+]
 
 
 def text(tables: Sequence[Table]) -> str:
@@ -104,6 +114,13 @@ def _document(tables: Sequence[Table], style: str, heading: str) -> str:
     return "\n".join(parts)
 
 
+def _rank(rank: tuple[int, int] | None) -> str:
+    if rank is None:
+        return "–"
+    first, last = rank
+    return str(first) if first == last else f"{first}–{last}"
+
+
 def _unranked(lines: list[list[str]], headers: list[str], style: str) -> str:
     """A reason that all rows share is said once, under the table."""
     reasons = {line[-1] for line in lines}
@@ -117,6 +134,7 @@ def _unranked(lines: list[list[str]], headers: list[str], style: str) -> str:
 def _cells(row: Row, accuracy: bool) -> list[str]:
     interval = row.images_per_second
     cells = [
+        _rank(row.rank),
         row.framework,
         row.framework_version or "–",
         row.kernel,
@@ -137,6 +155,7 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     }
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
     found = document.pop("images_per_second") or {}
+    document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)
     return {

@@ -9,6 +9,7 @@ from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.leaderboard import NO_CERTIFICATE, tables
 from xfbench.machine import describe
 from xfbench.record import Software
+from xfbench.tables import text
 
 SOFTWARE = Software(
     xfbench_version="0",
@@ -62,6 +63,23 @@ def test_a_covered_record_is_ranked(covered):
     assert only_row(found, {made.id: made}).reason is None
     [table] = tables([found], {made.id: made})
     assert len(table.rows) == 1 and table.unranked == ()
+
+
+def test_what_cannot_be_told_apart_shares_its_rank_and_what_can_does_not(record):
+    fields = {"software": SOFTWARE, "machine": describe()}
+    found, certificates = [], {}
+    for threads, seconds in ((1, 0.1), (2, 0.1), (4, 0.5)):
+        asked = {"threads": threads, "fields": fields}
+        made = certified(record(**asked))
+        certificates[made.id] = made
+        for launch in range(1, 6):
+            noisy = seconds * (1 + 0.01 * ((launch * (threads + 2)) % 5))
+            asked["fields"] = {**fields, "certificate": made.id}
+            found.append(record(**asked, steps=(noisy,), launch=launch))
+    [table] = tables(found, certificates)
+    assert [row.rank for row in table.rows] == [(1, 2), (1, 2), (3, 3)]
+    shown = [line.split()[0] for line in text([table]).splitlines() if " reference " in line]
+    assert shown == ["1–2", "1–2", "3"]
 
 
 def test_a_record_without_a_certificate_has_no_rank(record):
