@@ -167,7 +167,7 @@ def _row(
         if speed:
             reason = f"{len(bad)} of {len(records)} launches {reason}"
     else:
-        reason = next(filter(None, (_unproven(r, certificates) for r in records)), None)
+        reason = next(filter(None, (unproven(r, certificates) for r in records)), None)
     return Row(
         rank=None,
         framework=request.framework,
@@ -188,7 +188,7 @@ def _row(
     )
 
 
-def _unproven(record: Record, certificates: Certificates) -> str | None:
+def unproven(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
     if record.certificate is None:
         return NO_CERTIFICATE

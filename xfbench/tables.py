@@ -11,6 +11,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from xfbench.comparison import Compared
 from xfbench.leaderboard import Row, Table
 from xfbench.statistics import Interval
 
@@ -61,6 +62,20 @@ def as_csv(tables: Sequence[Table]) -> str:
         writer.writeheader()
         writer.writerows(lines)
     return out.getvalue()
+
+
+def comparisons(found: Sequence[Compared]) -> str:
+    """Verdicts with their evidence, for a terminal."""
+    lines = []
+    for one in found:
+        ratio, seen = one.figures.ratio, one.figures.smallest_visible_difference
+        interval = "–" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+        verdict = (one.verdict or f"no verdict: {one.reason}").replace("_", " ")
+        visible = "–" if seen is None else f"{seen:.1%}"
+        launches = f"{ratio.launches}{' pairs' if one.figures.paired else ''}"
+        lines.append([one.a, one.b, f"{ratio.value:.3f}", interval, launches, visible, verdict])
+    headers = ["A", "B", "A/B", "95 %", "launches", "could be seen", "A is"]
+    return tabulate(lines, headers, "simple", disable_numparse=True)
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {

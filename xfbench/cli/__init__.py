@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from xfbench import __version__
-from xfbench.cli import env, framework, leaderboard, machine, run, trace, verify, workload
+from xfbench.cli import compare, env, framework, leaderboard, machine, run, trace, verify, workload
 from xfbench.errors import XfbenchError
 
 _INTERRUPTED = 130
@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("leaderboard")(leaderboard.leaderboard)
+app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
 app.command("trace")(trace.trace)
 app.add_typer(workload.app)

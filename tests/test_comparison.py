@@ -1,0 +1,132 @@
+"""`compare`: what stands against what, and verdicts that say no more than the launches know."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.equality.test_certificate import SOFTWARE, certified
+from xfbench import comparison, errors
+from xfbench.comparison import Side
+from xfbench.machine import describe
+from xfbench.store import Store
+
+
+@pytest.fixture
+def folder(record, tmp_path):
+    """A function that fills a results folder: launches of 0.1 s steps, `slower` times as long."""
+
+    def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
+        store = Store(tmp_path / name)
+        store.prepare()
+        fields = {"software": software, "machine": describe()}
+        if proven:
+            made = certified(record(fields=fields, **request))
+            made.write(store.certificate_path(made.id))
+            fields["certificate"] = made.id
+        noise = random.Random(f"{name} {request}")
+        for n in range(launches):  # a drift that all share, and chance
+            steps = (0.1 * slower * (1 + 0.001 * n) * (1 + noise.uniform(-0.01, 0.01)),)
+            store.add(record(steps=steps, launch=n + 1, fields=fields, **request))
+        return tmp_path / name
+
+    return fill
+
+
+def test_what_neither_side_names_is_the_same_on_both(folder):
+    for workload in ("lenet", "convnet"):
+        for threads, slower in ((1, 2.0), (2, 1.0)):
+            results = folder(workload=workload, threads=threads, slower=slower)
+    found = comparison.compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert {one.a for one in found} == {
+        f"{name} · reference · numpy · 2 threads" for name in ("lenet", "convnet")
+    }
+    assert [one.a.split(" · ")[0] for one in found] == [one.b.split(" · ")[0] for one in found]
+    for one in found:
+        assert one.verdict == "faster" and one.figures.paired
+        assert one.figures.ratio.value == pytest.approx(2.0, rel=0.01)
+        assert one.figures.ratio.low < 2.0 < one.figures.ratio.high
+
+
+def test_frameworks_are_compared_only_where_both_are_proven(folder):
+    results = folder(framework="torch", kernel="onednn", proven=True)
+    results = folder(framework="mxnet", kernel="native", slower=1.5)
+    sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
+    [one] = comparison.compare(*sides)
+    assert one.verdict is None and "no equality certificate" in one.reason
+    results = folder("proven", framework="torch", kernel="onednn", proven=True)
+    results = folder("proven", framework="mxnet", kernel="native", slower=1.5, proven=True)
+    sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
+    [one] = comparison.compare(*sides)
+    assert (one.verdict, one.reason) == ("faster", None)
+    assert one.a == "lenet · torch · onednn" and one.b == "lenet · mxnet · native"
+
+
+def test_two_folders_and_two_revisions(folder):
+    before = folder("before")
+    after = folder("after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"}))
+    [one] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    assert one.verdict == "slower"
+    assert one.a.endswith("after") and one.b.endswith("before")
+    folder("after", software=SOFTWARE.model_copy(update={"git_commit": "cafe"}))
+    [one] = comparison.compare(
+        Side.parse("revision=fad", after), Side.parse("revision=cafe", after)
+    )
+    assert one.verdict == "slower" and one.a.endswith("fad")
+    failed = comparison.fails("slower:5%")
+    assert failed(one) and not comparison.fails("slower:15%")(one)
+    assert not comparison.fails("faster")(one)
+
+
+def test_a_cell_against_itself_is_not_distinguishable(folder):
+    results = folder(launches=22)
+    found, trials, alarms = comparison.against_itself(Side.parse("workload=lenet", results))
+    assert [one.verdict for one in found] == ["not_distinguishable"]
+    assert (trials, alarms) == (2, 0)
+    assert found[0].figures.ratio.launches == 11
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing=3", "unknown field 'nothing'"),
+        ("framework=torch", "no good launch of framework=torch"),
+        ("elsewhere", "elsewhere holds no results"),
+    ],
+)
+def test_a_wrong_side_says_what_is_wrong(folder, text, message):
+    results = folder()
+    with pytest.raises(errors.UsageError, match=message):
+        comparison.compare(Side.parse(text, results), Side.parse("threads=1", results))
+
+
+@pytest.mark.parametrize("limit", ["slow", "slower:x", "slower:-1%"])
+def test_a_wrong_limit_says_what_it_should_be(limit):
+    with pytest.raises(errors.UsageError, match="slower:5%"):
+        comparison.fails(limit)
+
+
+def test_the_command_prints_verdicts_and_fails_on_a_regression(folder):
+    before, after = folder("before"), folder("after", slower=1.1)
+
+    def command(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "xfbench", "compare", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    shown = command(after, before)
+    assert shown.returncode == 0 and "slower" in shown.stdout and "6 pairs" in shown.stdout
+    failed = command(after, before, "--fail-on", "slower:5%", "--json")
+    assert failed.returncode == 1
+    [one] = json.loads(failed.stdout)["comparisons"]
+    assert set(one) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
+    assert command(after, before, "--fail-on", "slower:20%").returncode == 0
+    assert command(after).returncode == 2
+    itself = command("--self", "workload=lenet", "--results", before, "--json")
+    assert json.loads(itself.stdout)["a_a"]["trials"] == 0

@@ -1,0 +1,67 @@
+"""`xfbench compare`: is this faster than that, and what difference could have been seen?"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from xfbench.cli.options import Json, Results
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="A filter or a results folder.")],
+    b: Annotated[str | None, typer.Argument(help="What A is compared with.")] = None,
+    itself: Annotated[
+        bool,
+        typer.Option("--self", help="A against itself: launches in turn taken for A and B."),
+    ] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(help="Exit with 1 if A is, say, slower:5% than B.", show_default=False),
+    ] = None,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Compare launches that are there already: A's throughput over B's, and a verdict.
+
+    A side is fields and their values (framework, kernel, workload, threads, precision,
+    machine, revision, results, …) or a results folder. What neither names is the same on both.
+    Launches of one `run` are compared block by block; verdicts hold together (Holm), 95 %.
+
+    \b
+    xfbench compare framework=torch framework=mxnet
+    xfbench compare framework=mxnet,kernel=onednn framework=mxnet,kernel=native
+    xfbench compare after before --fail-on slower:5%
+    xfbench compare --self framework=torch
+    """
+    from xfbench import comparison, errors, paths, tables
+
+    failed = comparison.fails(fail_on) if fail_on else None
+    folder = paths.results(results)
+    side = comparison.Side.parse(a, folder)
+    trials = alarms = 0
+    if itself:
+        if b is not None:
+            raise errors.UsageError("--self compares A with itself: name no B")
+        found, trials, alarms = comparison.against_itself(side)
+    elif b is None:
+        raise errors.UsageError("compare needs two sides, or --self: see xfbench compare --help")
+    else:
+        found = comparison.compare(side, comparison.Side.parse(b, folder))
+    if not found:
+        raise errors.UsageError(
+            "nothing of A is like anything of B: " + ("too few launches" if itself else _HINT)
+        )
+    document = {"comparisons": [one.document() for one in found]}
+    if itself:
+        document["a_a"] = {"trials": trials, "false_verdicts": alarms}  # type: ignore[assignment]
+    print(json.dumps(document) if as_json else tables.comparisons(found))
+    if itself and not as_json and trials:
+        print(f"{alarms} of {trials} verdicts over five pairs of launches false; 5 % are expected")
+    if failed and any(map(failed, found)):
+        raise typer.Exit(1)
+
+
+_HINT = "name what may differ on one side (threads=2, kernel=native)"

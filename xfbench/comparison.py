@@ -1,0 +1,269 @@
+"""Comparisons of records: which cells stand against which, and what the launches say of them.
+
+A side is a filter over records, a results folder, or both. Whatever neither filter names is
+held equal, so that a difference is one of what was named.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from xfbench import errors, statistics
+from xfbench.equality import certificate
+from xfbench.leaderboard import Certificates, machine_class, unproven
+from xfbench.record import Record
+from xfbench.request import Cell
+from xfbench.statistics import Comparison, Launches
+from xfbench.store import Store
+
+_OF_REQUEST = tuple(Cell.model_fields)
+FIELDS = (*_OF_REQUEST, "machine", "revision", "results")
+# What follows from another field: to name this one lets those differ.
+_FOLLOW = {
+    "framework": ("kernel", "environment"),
+    "ranks": ("nodes", "strategy", "launcher", "global_batch_size", "batch_size_per_rank"),
+    "nodes": ("ranks", "strategy", "launcher", "global_batch_size", "batch_size_per_rank"),
+    "global_batch_size": ("batch_size_per_rank",),
+    "batch_size_per_rank": ("global_batch_size",),
+    "results": ("machine",),
+}
+# Not part of what is compared: how long one looked, and with which random numbers.
+_NEVER_HELD = ("steps", "epochs", "warmup", "seed", "site")
+_NOT_NAMED = ("environment", "workload", *_NEVER_HELD)
+_GROUP = 5  # pairs of launches for one A/A verdict
+
+Verdict = Literal["faster", "slower", "not_distinguishable"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a command line names: a results folder and the values that fields must have."""
+
+    folder: Path
+    wanted: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, folder: Path) -> Side:
+        """From "framework=torch,threads=2" or a folder's path; `folder` where none is named.
+
+        Raises UsageError on an unknown field, or where there are no results.
+        """
+        wanted: dict[str, str] = {}
+        if "=" not in text:
+            wanted["results"] = text
+        else:
+            for pair in text.split(","):
+                name, _, value = pair.partition("=")
+                if name.strip() not in FIELDS:
+                    raise errors.unknown("field", name.strip(), FIELDS)
+                wanted[name.strip()] = value.strip()
+        found = Path(wanted.get("results", folder))
+        if not (found / "records").is_dir():
+            raise errors.UsageError(f"{found} holds no results: make some with `xfbench run`")
+        return cls(found, wanted)
+
+    def takes(self, record: Record) -> bool:
+        """Whether the record is one of this side."""
+        return record.request is not None and all(
+            _matches(name, value, record)
+            for name, value in self.wanted.items()
+            if name != "results"
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A against B: names, the figures, and the verdict that holds beside all others'.
+
+    `reason` says why there is none: one of them is not proven to be the same network.
+    """
+
+    a: str
+    b: str
+    figures: Comparison
+    verdict: Verdict | None
+    reason: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As `compare --json` prints it."""
+        figures = self.figures
+        return {
+            "a": self.a,
+            "b": self.b,
+            "ratio": {
+                "value": figures.ratio.value,
+                "low": figures.ratio.low,
+                "high": figures.ratio.high,
+            },
+            "verdict": self.verdict,
+            "smallest_visible_difference": figures.smallest_visible_difference,
+            "launches": figures.ratio.launches,
+            "p": figures.p,
+            "paired": figures.paired,
+            "reason": self.reason,
+        }
+
+
+@dataclass
+class _Group:
+    """The launches of one cell on one kind of machine."""
+
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def launches(self) -> Launches:
+        return statistics.launches(self.records)
+
+
+def compare(a: Side, b: Side) -> list[Compared]:
+    """Every cell of A against every cell of B that is like it in all that neither side names."""
+    named = {*a.wanted, *b.wanted} if a.folder == b.folder else {*a.wanted, *b.wanted, "results"}
+    free = {*named, *(other for name in named for other in _FOLLOW.get(name, ())), *_NEVER_HELD}
+    held = [name for name in (*_OF_REQUEST, "machine") if name not in free]
+    of_a, of_b = _groups(a), _groups(b)
+    certificates = {**certificate.of_folder(a.folder), **certificate.of_folder(b.folder)}
+    pairs = [
+        (mine, theirs)
+        for mine in of_a
+        for theirs in of_b
+        if _values(mine, held) == _values(theirs, held)
+        and {r.id for r in mine.records} != {r.id for r in theirs.records}
+    ]
+    figures = [statistics.compare(mine.launches, theirs.launches) for mine, theirs in pairs]
+    reasons = [_incomparable(mine, theirs, certificates) for mine, theirs in pairs]
+    shown = statistics.distinguishable(
+        [None if why else one.p for one, why in zip(figures, reasons, strict=True)]
+    )
+    return [
+        Compared(
+            _name(mine, theirs, a, b),
+            _name(theirs, mine, b, a),
+            one,
+            None if why else one.verdict if differs else "not_distinguishable",
+            why,
+        )
+        for (mine, theirs), one, why, differs in zip(pairs, figures, reasons, shown, strict=True)
+    ]
+
+
+def against_itself(side: Side) -> tuple[list[Compared], int, int]:
+    """A/A: launches of each cell in turn taken for A and B.
+
+    All of them compared; and how many verdicts over groups of five pairs there are, and how
+    many of those are false.
+    """
+    found, verdicts = [], []
+    for group in _groups(side):
+        values = [*group.launches.values()]
+        # Every other pair the other way round, so that a drift favours neither.
+        pairs = [values[n : n + 2][:: 1 - n % 4] for n in range(0, len(values) - 1, 2)]
+        first, second = ({(n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1))
+        if not pairs:
+            continue
+        name = _name(group, group, side, side)
+        figures = statistics.compare(first, second)
+        found.append(Compared(name, f"{name} (again)", figures, figures.verdict))
+        for start in range(0, len(second) - _GROUP + 1, _GROUP):
+            part = range(start, start + _GROUP)
+            one = statistics.compare(
+                {(n, 0): first[n, 0] for n in part}, {(n, 0): second[n, 0] for n in part}
+            )
+            verdicts.append(one.verdict)
+    return found, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
+
+
+def fails(limit: str) -> Callable[[Compared], bool]:
+    """Whether a comparison is what "slower:5%" or "faster" names. Raises UsageError."""
+    verdict, _, share = limit.partition(":")
+    try:
+        least = float(share.removesuffix("%") or 0) / 100
+    except ValueError:
+        least = -1.0
+    if verdict not in ("slower", "faster") or least < 0:
+        raise errors.UsageError(f"--fail-on {limit}: the form is slower:5% or faster:5%")
+
+    def failed(one: Compared) -> bool:
+        far = one.figures.ratio.value - 1
+        return one.verdict == verdict and (far if verdict == "faster" else -far) >= least
+
+    return failed
+
+
+def _groups(side: Side) -> list[_Group]:
+    """The side's cells, each with its launches that are ok; revisions apart where one is named."""
+
+    def complain(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    found: dict[tuple[str, ...], _Group] = defaultdict(_Group)
+    for record in Store(side.folder).records(complain):
+        if record.status == "ok" and record.cell and side.takes(record):
+            found[record.cell, machine_class(record.machine)].records.append(record)
+    if not found:
+        named = ",".join(f"{k}={v}" for k, v in side.wanted.items() if k != "results")
+        raise errors.UsageError(f"{side.folder} has no good launch of {named or 'any cell'}")
+    return list(found.values())
+
+
+def _matches(name: str, value: str, record: Record) -> bool:
+    if name == "machine":
+        return value.lower() in machine_class(record.machine).lower()
+    if name == "revision":
+        commit = record.software.git_commit if record.software else None
+        return bool(commit and commit.startswith(value))
+    return str(getattr(record.request, name)) == value
+
+
+def _values(group: _Group, names: Iterable[str]) -> list[Any]:
+    record = group.records[-1]
+    return [
+        machine_class(record.machine) if name == "machine" else getattr(record.request, name)
+        for name in names
+    ]
+
+
+def _incomparable(a: _Group, b: _Group, certificates: Certificates) -> str | None:
+    """Why two cells are not known to train the same network; None where they are."""
+    one, other = a.records[-1], b.records[-1]
+    if one.software and other.software and _translation(one) == _translation(other):
+        return None
+    return next(filter(None, (unproven(r, certificates) for r in (*a.records, *b.records))), None)
+
+
+def _translation(record: Record) -> tuple[Any, ...]:
+    """What decides which network is trained: equal ones need no proof that they are the same."""
+    assert record.request and record.software and record.workload
+    request = record.request
+    return (
+        record.workload.digest,
+        record.software.adapter_digest,
+        record.software.environment_digest,
+        *(request.framework, request.kernel, request.device, request.precision),
+        *(request.ranks, request.strategy),
+    )
+
+
+def _name(group: _Group, other: _Group, own: Side, their: Side) -> str:
+    """The network, and all that tells this cell from the other."""
+    request = group.records[-1].request
+    assert request is not None
+    names = ("framework", "kernel", *(n for n in _OF_REQUEST if n not in _NOT_NAMED))
+    mine, theirs = _values(group, names), _values(other, names)
+    differing = [
+        f"{value} threads" if name == "threads" else str(value)
+        for name, value, that in zip(names, mine, theirs, strict=True)
+        if (name in ("framework", "kernel") or value != that) and value is not None
+    ]
+    parts = [request.workload, *dict.fromkeys(differing)]
+    if machine_class(group.records[-1].machine) != machine_class(other.records[-1].machine):
+        parts.append(machine_class(group.records[-1].machine))
+    if own.folder != their.folder:
+        parts.append(str(own.folder))
+    if "revision" in own.wanted:
+        parts.append(own.wanted["revision"])
+    return " · ".join(dict.fromkeys(parts))
