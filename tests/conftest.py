@@ -84,9 +84,8 @@ def own_adapter(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text("")
         if "EXPECTED_LOSS" in train:
-            train = train.replace(
-                "EXPECTED_LOSS", repr(canary.expected("lenet", "synthetic", 4, 0).loss)
-            )
+            expected = canary.expected("lenet", "synthetic", 4, 0, "float32")
+            train = train.replace("EXPECTED_LOSS", repr(expected.loss))
         (folder / "train.py").write_text(textwrap.dedent(train))
         lines = "".join(f"{key} = {value}\n" for key, value in extra.items())
         (folder / "adapter.toml").write_text(

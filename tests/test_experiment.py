@@ -4,6 +4,7 @@ import pytest
 
 from xfbench import experiment
 from xfbench.errors import UsageError
+from xfbench.request import Protocol
 
 
 def cells_of(**settings):
@@ -14,7 +15,7 @@ def cells_of(**settings):
 def test_lists_make_a_matrix():
     cells = cells_of(framework=["torch", "mxnet"], workload=["lenet", "convnet"], threads=[1, 2])
     assert len(cells) == 8
-    assert all(launches == 3 for _, launches in cells)
+    assert {protocol for _, protocol in cells} == {Protocol(least=5, most=20, precision=0.02)}
     assert len({cell for cell, _ in cells}) == 8
 
 
@@ -63,7 +64,8 @@ def test_every_built_in_experiment_loads_and_names_what_exists():
 
 def test_the_quick_experiment_is_four_frameworks_on_two_networks_three_times():
     cells = experiment.cells(experiment.load("quick").matrix)
-    assert sum(launches for _, launches in cells) == 24
+    assert len(cells) == 8
+    assert {protocol for _, protocol in cells} == {Protocol.fixed(3)}
 
 
 def test_a_file_with_an_unknown_key_is_refused_with_file_and_place(tmp_path):

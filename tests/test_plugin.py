@@ -44,7 +44,7 @@ def build(network, solver, options, group):
 @pytest.fixture
 def session(pytester, monkeypatch):
     """A function that runs pytest on the benchmarks, with no framework installed in the cache."""
-    canary.expected("lenet", "synthetic", 64, 0)  # computed once, not for each session
+    canary.expected("lenet", "synthetic", 64, 0, "float32")  # computed once, not for each session
     known = paths.cache() / "canary"
     (pytester.path / "cache").mkdir()
     (pytester.path / "cache" / "canary").symlink_to(known)
@@ -64,7 +64,7 @@ def trainer(own_adapter, pytester):
 
     def make(name="paced", more="", seconds=0.002, **extra):
         (pytester.path / "seconds").write_text(str(seconds))
-        loss = canary.expected("lenet", "synthetic", 64, 0).loss
+        loss = canary.expected("lenet", "synthetic", 64, 0, "float32").loss
         code = TRAINER.format(folder=str(pytester.path), loss=loss) + textwrap.dedent(more)
         own_adapter(name, code, **extra)
 

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from xfbench import adapter, environment, job, runner
+from xfbench.request import Protocol
 from xfbench.store import Store
 from xfbench.workloads import workloads
 
@@ -225,7 +226,8 @@ def test_an_interpreter_that_is_gone_makes_its_cells_unavailable_and_the_rest_go
     broken.chmod(0o755)
     session.prepare(["odd", "gone"], {"gone": broken}, print)
     requests = runner.plan(
-        [(cell(framework=name, kernel="plain"), 2) for name in ("odd", "gone")], seed=1
+        [(cell(framework=name, kernel="plain"), Protocol.fixed(2)) for name in ("odd", "gone")],
+        seed=1,
     )
     records = list(runner.run(requests, session))
     statuses = sorted((r.request.framework, r.status) for r in records)
@@ -233,7 +235,7 @@ def test_an_interpreter_that_is_gone_makes_its_cells_unavailable_and_the_rest_go
 
 
 def test_launches_of_different_cells_are_interleaved_in_a_seeded_order(cell):
-    cells = [(cell(threads=threads), 3) for threads in range(1, 6)]
+    cells = [(cell(threads=threads), Protocol.fixed(3)) for threads in range(1, 6)]
     requests = runner.plan(cells, seed=4)
     assert [request.launch for request in requests] == [1] * 5 + [2] * 5 + [3] * 5
     assert requests == runner.plan(cells, seed=4) != runner.plan(cells, seed=5)
@@ -248,11 +250,63 @@ def test_resuming_leaves_out_what_has_an_outcome_and_tries_again_what_failed(
     store = Store(tmp_path / "results")
     session = runner.Session(store)
     session.prepare(["odd"], {}, print)
-    requests = runner.plan([(cell(framework="odd", kernel="plain"), 3)])
+    requests = runner.plan([(cell(framework="odd", kernel="plain"), Protocol.fixed(3))])
     list(runner.run(requests[:1], session))
     flag.touch()
     assert [record.status for record in runner.run(requests[1:2], session)] == ["failed"]
-    assert runner.remaining(requests, store) == requests[1:]
+    assert [record.request for record in runner.done(requests, store)] == requests[:1]
+
+
+# Steps as long as a file says: one line per launch, taken in turn.
+PACED = """
+import os, time
+
+class Paced(Trainer):
+    def __init__(self):
+        with open({speeds!r}) as file: paces = file.read().split()
+        self.pace = float(paces[len(os.listdir({taken!r}))])
+        open(os.path.join({taken!r}, str(os.getpid())), "w").close()
+    def step(self, batch): time.sleep(self.pace)
+
+def build(network, solver, options, group):
+    return Paced()
+"""
+
+
+@pytest.fixture
+def paced(own_adapter, cell, tmp_path):
+    """A function: a session, a cell of a framework whose launches have these step times."""
+
+    def make(paces):
+        speeds, taken = tmp_path / "speeds", tmp_path / "taken"
+        speeds.write_text(" ".join(map(str, paces)))
+        taken.mkdir()
+        own_adapter("odd", TRAINER + PACED.format(speeds=str(speeds), taken=str(taken)))
+        session = runner.Session(Store(tmp_path / "results"))
+        session.prepare(["odd"], {}, print)
+        return session, cell(framework="odd", kernel="plain")
+
+    return make
+
+
+def test_launches_end_as_soon_as_the_interval_is_narrow_enough(paced):
+    session, one = paced([0.05] * 9)
+    protocol = Protocol(least=3, most=9, precision=0.5)
+    requests = runner.plan([(one, protocol)])
+    assert len(requests) == 9
+    records = list(runner.run(requests, session, {one: protocol}))
+    assert [record.request.launch for record in records] == [1, 2, 3]
+    assert all(record.protocol == protocol for record in records)
+    more = Protocol(least=4, most=9, precision=0.5)
+    again = runner.run(requests[3:], session, {one: more}, done=records)
+    assert [record.request.launch for record in again] == [4]
+
+
+def test_launches_go_on_while_they_differ_and_end_at_the_most(paced):
+    session, one = paced([0.02, 0.1, 0.02, 0.1, 0.02, 0.1])
+    protocol = Protocol(least=3, most=5, precision=0.02)
+    records = list(runner.run(runner.plan([(one, protocol)]), session, {one: protocol}))
+    assert [record.request.launch for record in records] == [1, 2, 3, 4, 5]
 
 
 def test_a_network_whose_first_loss_is_another_is_invalid(launch):

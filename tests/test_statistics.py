@@ -9,6 +9,7 @@ from xfbench.statistics import (
     compare,
     distinguishable,
     geometric_interval,
+    is_precise,
     launch_throughput,
     ranks,
 )
@@ -46,6 +47,18 @@ def test_the_interval_over_launches_covers_the_truth_95_times_of_100(launches):
 
 def test_an_interval_over_pooled_steps_does_not():
     assert coverage(lambda steps: geometric_interval([*steps.ravel()]), 5) < 0.6
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.03, 0.06])
+def test_stopping_once_the_interval_is_narrow_keeps_its_coverage(spread):
+    """The stop rule looks at the data again and again; what that costs is a percent or two."""
+    random, hits = np.random.default_rng(7), 0
+    for _ in range(SIMULATIONS):
+        values = list(np.exp(random.normal(0, spread, 20)))
+        count = next((n for n in range(5, 20) if is_precise(values[:n], 0.02)), 20)
+        found = geometric_interval(values[:count])
+        hits += found.low <= 1 <= found.high
+    assert hits / SIMULATIONS >= 0.92
 
 
 def pair(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=True):

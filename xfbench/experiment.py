@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import adapter, environment, errors, machine, paths
-from xfbench.request import Cell
+from xfbench.request import Cell, Protocol
 from xfbench.workloads import workloads
 
 DATA = ("digits", "synthetic")
@@ -42,7 +42,8 @@ class Matrix(BaseModel):
     steps: int | None = None
     epochs: int | None = None
     warmup: int = 3
-    launches: int = 3
+    launches: int | None = None
+    until_precision: float = Field(default=0.02, gt=0)
     seed: int = 0
 
 
@@ -85,12 +86,12 @@ def matrix(**settings: Any) -> Matrix:
 
 def cells(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
-) -> list[tuple[Cell, int]]:
-    """Every cell of the matrices, and its count of launches. Raises UsageError on a wrong name."""
+) -> list[tuple[Cell, Protocol]]:
+    """Every cell of the matrices, and how many launches it gets. Raises UsageError."""
     return [pair for one in matrices for pair in _cells(one, pythons or {})]
 
 
-def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, int]]:
+def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
     known = workloads()
     for kind, values, allowed in (
         ("framework", m.framework, adapter.names()),
@@ -105,7 +106,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, int]]:
         for value in values:
             if value not in allowed:
                 raise errors.unknown(kind, value, allowed)
-    if m.launches < 1:
+    if m.launches is not None and m.launches < 1:
         raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
     threads = m.threads or [machine.usable_cores()]
     sizes: Sequence[int | None] = m.batch_size or [None]
@@ -113,7 +114,9 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, int]]:
     count = prod(len(one) for one in lists)
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
-    found: dict[Cell, int] = {}
+    precise = Protocol(precision=m.until_precision)
+    protocol = Protocol.fixed(m.launches) if m.launches else precise
+    found: dict[Cell, Protocol] = {}
     for name, framework, device, precision, kernel, thread_count, size in itertools.product(*lists):
         described = adapter.load(framework)
         workload = known[name]
@@ -138,7 +141,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, int]]:
             )
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
-        found[cell] = m.launches
+        found[cell] = protocol
     return list(found.items())
 
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from xfbench import leaderboard, machine, runner, tables
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
-from xfbench.request import Request
+from xfbench.request import Cell, Protocol, Request
 from xfbench.store import Store
 
 
@@ -26,12 +26,15 @@ def follow(
     requests: Sequence[Request],
     session: runner.Session,
     pythons: Mapping[str, Path],
+    protocols: Mapping[Cell, Protocol],
+    done: Sequence[Record] = (),
     *,
     verify: bool,
 ) -> list[Record]:
     """Prepare the environments, do the launches, show how far it is; their records.
 
-    With `verify`, each kind of cell gets its certificate first, made where it is missing.
+    `done` are launches of the same cells that count and need not be done again. With
+    `verify`, each kind of cell gets its certificate first, made where it is missing.
     An interrupt is passed on after what was done has been counted.
     """
     console = Console(stderr=True, highlight=False)
@@ -46,7 +49,7 @@ def follow(
     console.print(f"{'  '.join(versions)}    {ready}")
     if verify:
         _certify(requests, session, console)
-    return _launch(requests, session, console)
+    return _launch(requests, session, protocols, done, console)
 
 
 def conclude(records: Sequence[Record], store: Store) -> None:
@@ -77,20 +80,26 @@ def _certify(requests: Sequence[Request], session: runner.Session, console: Cons
     console.print(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
 
 
-def _launch(requests: Sequence[Request], session: runner.Session, console: Console) -> list[Record]:
+def _launch(
+    requests: Sequence[Request],
+    session: runner.Session,
+    protocols: Mapping[Cell, Protocol],
+    done: Sequence[Record],
+    console: Console,
+) -> list[Record]:
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("launches · {task.description}"),
     )
     records: list[Record] = []
-    clock = _Remaining(requests)
+    clock = _Remaining(requests, any(p.precision for p in protocols.values()))
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task(requests[0].label() if requests else "", total=len(requests))
         try:
-            for record in runner.run(requests, session):
+            for record in runner.run(requests, session, protocols, done):
                 records.append(record)
                 left = clock.done(record)
                 upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
@@ -110,8 +119,9 @@ def _launch(requests: Sequence[Request], session: runner.Session, console: Conso
 class _Remaining:
     """How long the launches still to do will take, from those that were done."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
         self.requests = requests
+        self.words = "at most " if at_most else ""
         self.count = 0
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.last = time.monotonic()
@@ -132,7 +142,7 @@ class _Remaining:
             for later in self.requests[self.count :]
         )
         return (
-            f"{int(left // 60)}:{int(left % 60):02d} left"
+            f"{self.words}{int(left // 60)}:{int(left % 60):02d} left"
             if self.count < len(self.requests)
             else ""
         )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench.request import Request
+from xfbench.request import Protocol, Request
 from xfbench.sealed import Sealed
 
 SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
@@ -160,6 +160,7 @@ class Record(Sealed):
     status: Status
     reason: str | None = None
     request: Request | None
+    protocol: Protocol | None = None
     workload: WorkloadFacts | None
     observed: Observed | None = None
     certificate: str | None = None

@@ -57,10 +57,32 @@ class Cell(BaseModel):
         return Request(**self.model_dump(), launch=launch)
 
 
+class Protocol(BaseModel):
+    """How many launches a cell gets: between `least` and `most`.
+
+    With a `precision` they end as soon as the half-width of throughput's 95 % interval,
+    relative to it, is no more; without one, `most` it is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    least: int = Field(default=5, ge=1)
+    most: int = Field(default=20, ge=1)
+    precision: float | None = Field(default=0.02, gt=0)
+
+    @classmethod
+    def fixed(cls, launches: int) -> Protocol:
+        return cls(least=launches, most=launches, precision=None)
+
+
 class Request(Cell):
     """A cell plus a launch number, counted from 1."""
 
     launch: int = Positive
+
+    def cell(self) -> Cell:
+        """What is launched, without the launch's number."""
+        return Cell(**self.model_dump(exclude={"launch"}))
 
     def cell_fields(self) -> dict[str, Any]:
         """The request as JSON values without its launch number."""

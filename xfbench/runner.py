@@ -8,7 +8,8 @@ time; whatever a worker does, the next launch starts on a machine without its re
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from xfbench import (
     job,
     machine,
     revision,
+    statistics,
     validity,
     worker_archive,
 )
@@ -38,7 +40,7 @@ from xfbench.record import (
     Record,
     Software,
 )
-from xfbench.request import Cell, Request
+from xfbench.request import Cell, Protocol, Request
 from xfbench.store import Store
 from xfbench.workloads import workloads
 
@@ -75,41 +77,65 @@ class Session:
                 say(f"{name}: unavailable: {error}")
 
 
-def plan(cells: Iterable[tuple[Cell, int]], seed: int = 0) -> list[Request]:
-    """Every launch of every (cell, launches): blocks of one launch each, each block shuffled."""
+def plan(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
+    """Every launch that may be needed: blocks of one launch of each cell, each block shuffled."""
     wanted = list(cells)
     order = random.Random(seed)
     requests: list[Request] = []
-    for launch in range(1, max((count for _, count in wanted), default=0) + 1):
-        block = [cell.request(launch) for cell, count in wanted if launch <= count]
+    for launch in range(1, max((protocol.most for _, protocol in wanted), default=0) + 1):
+        block = [cell.request(launch) for cell, protocol in wanted if launch <= protocol.most]
         order.shuffle(block)
         requests += block
     return requests
 
 
-def run(requests: Iterable[Request], session: Session) -> Iterator[Record]:
-    """Launch each request and yield its record, stored; an impossible cell is not tried again."""
+def run(
+    requests: Iterable[Request],
+    session: Session,
+    protocols: Mapping[Cell, Protocol] | None = None,
+    done: Iterable[Record] = (),
+) -> Iterator[Record]:
+    """Launch each request and yield its record, stored.
+
+    An impossible cell is not tried again, and one that has the precision its protocol asks for
+    gets no further launch; the launches `done` before count.
+    """
     session.store.prepare()
-    impossible: set[str] = set()
+    finished: set[Cell] = set()
+    speeds: dict[Cell, list[float]] = defaultdict(list)
+    for record in done:
+        if record.request and record.status == "ok":
+            speeds[record.request.cell()].append(statistics.launch_throughput(record))
     for request in requests:
-        cell = digest.of_json(request.cell_fields())
-        if cell in impossible:
+        cell = request.cell()
+        protocol = protocols.get(cell) if protocols else None
+        if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
             continue
-        record, folder = _launch(request, session)
+        record, folder = _launch(request, session, protocol)
         session.store.add(record, folder)
         if record.status in ("unsupported", "unavailable"):
-            impossible.add(cell)
+            finished.add(cell)
+        elif record.status == "ok":
+            speeds[cell].append(statistics.launch_throughput(record))
         yield record
 
 
-def remaining(requests: Iterable[Request], store: Store) -> list[Request]:
-    """The requests that have no record with an outcome yet; what failed is tried again."""
-    done = {
-        record.request
+def _is_enough(speeds: Sequence[float], protocol: Protocol) -> bool:
+    if protocol.precision is None or len(speeds) < protocol.least:
+        return False
+    return statistics.is_precise(speeds, protocol.precision)
+
+
+def done(requests: Iterable[Request], store: Store) -> list[Record]:
+    """The records of these requests that have an outcome; what failed is to be tried again."""
+    asked = set(requests)
+    return [
+        record
         for record in store.records()
-        if record.source == "measured" and record.status in ("ok", "invalid")
-    }
-    return [request for request in requests if request not in done]
+        if record.source == "measured"
+        and record.status in ("ok", "invalid")
+        and record.request in asked
+    ]
 
 
 def certified_fields(request: Request) -> Certified:
@@ -148,11 +174,14 @@ def refusal(request: Request) -> str | None:
     return None
 
 
-def _launch(request: Request, session: Session) -> tuple[Record, Path | None]:
+def _launch(
+    request: Request, session: Session, protocol: Protocol | None
+) -> tuple[Record, Path | None]:
     described = adapter.load(request.framework)
     workload = workloads()[request.workload]
     known = facts.facts(workload)
-    fields: dict[str, Any] = {"request": request, "workload": known, "machine": machine.describe()}
+    fields: dict[str, Any] = {"request": request, "protocol": protocol, "workload": known}
+    fields["machine"] = machine.describe()
     reason = refusal(request)
     if reason:
         return Record.make(status="unsupported", reason=reason, **fields), None

@@ -71,6 +71,12 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
 
 
+def is_precise(values: Sequence[float], precision: float) -> bool:
+    """Whether the half-width of the interval, relative to the value, is no more than that."""
+    found = geometric_interval(values) if values else None
+    return bool(found and found.high and found.high / found.value - 1 <= precision)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """How many times A is B: the ratio with its interval, of so many launches of each.

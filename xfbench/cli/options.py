@@ -49,6 +49,14 @@ def positive(item: str) -> int:
     return int(item)
 
 
+def share(item: str) -> float:
+    """A share of one: "2%" or "0.02"."""
+    value = float(item.removesuffix("%")) / (100 if item.endswith("%") else 1)
+    if not 0 < value < 1:
+        raise ValueError(f"{item!r} is not between 0 and 100 %")
+    return value
+
+
 def pythons(pairs: list[str] | None) -> dict[str, Path]:
     """From `torch=/usr/bin/python3` and the like. Raises UsageError, also on a missing file."""
     from xfbench import adapter, errors

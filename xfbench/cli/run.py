@@ -16,6 +16,7 @@ from xfbench.cli.options import (
     Results,
     positive,
     pythons,
+    share,
     words,
 )
 
@@ -60,7 +61,14 @@ def run(
     ] = None,
     launches: Annotated[
         int | None,
-        typer.Option(min=1, help="Fresh processes per cell (default: 3).", show_default=False),
+        typer.Option(min=1, help="So many fresh processes per cell.", show_default=False),
+    ] = None,
+    until_precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Launch until the interval is this narrow: 5 to 20 times (default: 2%).",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of weights, data and the order of launches.")
@@ -86,8 +94,9 @@ def run(
     xfbench run
     xfbench run --framework torch,mxnet --workload alexnet --batch-size 16 --threads 1,2
     xfbench run --framework torch --workload lenet --epochs 5 --launches 5
+    xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
     """
-    from xfbench import experiment, paths, progress, runner
+    from xfbench import errors, experiment, paths, progress, runner
     from xfbench.store import Store
 
     interpreters = pythons(python)
@@ -100,23 +109,29 @@ def run(
         "threads": words(threads, positive, "--threads"),
         "batch_size": words(batch_size, positive, "--batch-size"),
     }
-    single = {
+    single: dict[str, object] = {
         "data": data,
         "steps": steps,
         "epochs": epochs,
         "warmup": warmup,
         "launches": launches,
     }
+    if launches and until_precision:
+        raise errors.UsageError("--launches and --until-precision: only one of them")
+    widths = words(until_precision, share, "--until-precision")
+    if widths:
+        single["until_precision"] = widths[0]
     given = {name: value for name, value in {**lists, **single}.items() if value is not None}
     if given:
         defaults = {"framework": FRAMEWORKS.split(","), "workload": WORKLOADS.split(",")}
         matrices = [experiment.matrix(**{**defaults, **given, "seed": seed})]
     else:
         matrices = list(experiment.load("quick").matrix)
-    requests = runner.plan(experiment.cells(matrices, interpreters), seed)
+    cells = experiment.cells(matrices, interpreters)
+    requests = runner.plan(cells, seed)
     store = Store(paths.results(results))
-    if resume:
-        requests = runner.remaining(requests, store)
+    done = runner.done(requests, store) if resume else []
+    requests = [request for request in requests if request not in {r.request for r in done}]
     if dry_run:
         if as_json:
             print(
@@ -128,7 +143,9 @@ def run(
                 print(f"{request.label()} · {batch} · launch {request.launch}")
         return
     session = runner.Session(store, time_limit=time_limit)
-    records = progress.follow(requests, session, interpreters, verify=not no_verify)
+    records = progress.follow(
+        requests, session, interpreters, dict(cells), done, verify=not no_verify
+    )
     summary: dict[str, int] = {}
     for record in records:
         summary[record.status] = summary.get(record.status, 0) + 1
