@@ -127,7 +127,8 @@ def test_a_framework_that_cannot_be_had_is_unavailable_and_the_others_run(xfbenc
 
 def test_a_cell_a_framework_cannot_do_is_unsupported_and_no_failure(xfbench):
     shown = xfbench(
-        *"run --framework reference --workload alexnet --data digits --launches 2 --no-verify --json".split()
+        *"run --framework reference --workload alexnet --data digits --launches 2".split(),
+        *"--no-verify --json".split(),
     )
     document = json.loads(shown.stdout)
     assert shown.returncode == 0, shown.stderr
