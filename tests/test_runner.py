@@ -40,10 +40,10 @@ def build(network, solver, options, group):
 def launch(own_adapter, cell, tmp_path):
     """A function that does one launch with this `train.py`: its record and run folder."""
 
-    def do(train, time_limit=60.0, **request):
+    def do(train, time_limit=60.0, strict=False, **request):
         own_adapter("odd", train)
         store = Store(tmp_path / "results")
-        session = runner.Session(store, time_limit=time_limit)
+        session = runner.Session(store, time_limit=time_limit, strict=strict)
         session.prepare(["odd"], {}, print)
         asked = cell(framework="odd", kernel="plain", **request).request(1)
         [record] = runner.run([asked], session)
@@ -314,6 +314,21 @@ def test_a_network_whose_first_loss_is_another_is_invalid(launch):
     assert record.status == "invalid"
     assert "test-mode loss at the initial weights" in record.reason
     assert record.canary.relative_error == pytest.approx(0.01)
+
+
+def test_what_disturbed_a_launch_is_on_its_record_and_counts_against_it_under_strict(launch):
+    # The trainer's own helper, which is no child of the driver's, is the disturbance.
+    burn = """
+import subprocess, sys
+BURN = "import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\n"
+BURN += "end = time.monotonic() + 4\\nwhile time.monotonic() < end: pass"
+subprocess.run([sys.executable, "-c", BURN])
+"""
+    slow = TRAINER.replace("sum(range(20000))", "__import__('time').sleep(0.4)")
+    record, _ = launch(burn + slow, strict=True)
+    assert record.status == "invalid"
+    assert "disturbed" in record.reason and "of a core" in record.reason
+    assert record.conditions.other_cpus > 0.1
 
 
 def test_a_solver_that_asks_for_lars_is_refused_where_it_is_not_translated(

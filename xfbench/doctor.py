@@ -10,10 +10,15 @@ from pathlib import Path
 import psutil
 
 from xfbench import machine
+from xfbench.errors import XfbenchError
 
 _LOAD_PER_CORE = 0.3
 _BUSY_PERCENT = 20.0
 _SAMPLE_SECONDS = 0.5
+
+
+class NoisyError(XfbenchError):
+    """The machine is not fit to measure on; the message says why, and how to mend it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,14 @@ def examine() -> list[Finding]:
         _swap(),
         _disk(),
     ]
+
+
+def insist() -> None:
+    """Raises NoisyError where something would keep a measurement from being good."""
+    bad = [finding for finding in examine() if finding.state != "ok"]
+    if bad:
+        lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in bad]
+        raise NoisyError("this machine is not fit to measure on (--strict): " + "; ".join(lines))
 
 
 def _load() -> Finding:

@@ -1,7 +1,8 @@
-"""What this host is, and what goes on in it beside a launch: facts, without judgement.
+"""What this host is: facts, without judgement.
 
-`doctor.py` judges them. Nothing here names the machine or its user: the host name is
-kept as a hash, so that records of one host can be told to be of one host.
+`doctor.py` judges them, and `conditions.py` sees what goes on beside a launch. Nothing here
+names the machine or its user: the host name is kept as a hash, so that records of one host
+can be told to be of one host.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import archspec.cpu
 import psutil
 
 from xfbench import command
-from xfbench.record import Conditions, Machine
+from xfbench.record import Machine
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -72,34 +72,6 @@ def libraries() -> list[str]:
     names = {line.split()[0] for line in listing.splitlines() if "=>" in line}
     parts = ("blas", "mkl", "dnnl", "gomp", "iomp", "libmpi", "cudart", "cudnn")
     return sorted(name for name in names if any(part in name for part in parts))
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One look at the machine's load, steal time (seconds since boot) and swap in use (bytes)."""
-
-    load: float
-    steal: float
-    swap: int
-
-
-def read() -> Reading:
-    """The machine as it is now."""
-    return Reading(
-        os.getloadavg()[0],
-        getattr(psutil.cpu_times(), "steal", 0.0),
-        psutil.swap_memory().used,
-    )
-
-
-def conditions(before: Reading, after: Reading) -> Conditions:
-    """What went on between two readings."""
-    return Conditions(
-        load_before=before.load,
-        load_after=after.load,
-        steal_seconds=max(0.0, after.steal - before.steal),
-        swap_bytes=max(0, after.swap - before.swap),
-    )
 
 
 def _cpu_model() -> str:

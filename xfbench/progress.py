@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from xfbench import leaderboard, machine, runner, tables
+from xfbench import conditions, leaderboard, machine, runner, tables
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
 from xfbench.request import Cell, Protocol, Request
@@ -157,6 +157,9 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
         median = statistics.median(record.measurement.step_seconds or (float("nan"),))
         figure = f" · {request.global_batch_size / median:.4g} images/s"
     reason = f": {record.reason}" if record.reason else ""
+    if record.conditions and record.status == "ok":
+        noise = conditions.disturbances(record.conditions, machine.usable_cores())
+        reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
     after = f" · {left}" if left else ""
     what = f"{count} {request.label()} · launch {request.launch}"
     return f"{what}{figure} · {record.status}{reason}{after}"

@@ -126,13 +126,28 @@ class Machine(_Part):
     cgroup_memory_bytes: int | None
 
 
+class Competitor(_Part):
+    """Another process that worked while the launch ran, and how many cores' time it had."""
+
+    name: str
+    cpus: float
+
+
 class Conditions(_Part):
-    """What else went on while the launch ran."""
+    """What else went on while the launch ran, which took `seconds` from start to end.
+
+    `other_cpus`: how many cores' time all other processes had together; `competing`: those
+    of them that had a tenth of one or more and were still there at the end.
+    """
 
     load_before: float
     load_after: float
     steal_seconds: float
     swap_bytes: int
+    throttled_seconds: float | None = None
+    other_cpus: float | None = None
+    competing: tuple[Competitor, ...] = ()
+    seconds: float | None = None
 
 
 class Software(_Part):

@@ -20,6 +20,7 @@ from xfbench import (
     __version__,
     adapter,
     canary,
+    conditions,
     digest,
     environment,
     facts,
@@ -54,7 +55,8 @@ class Session:
     """What the launches of one `run` share: where results go, and the environments found so far.
 
     `unavailable` says per framework why it cannot be had; `certificates` which certificate
-    covers a kind of cell (`certified_fields`); `time_limit` is in seconds.
+    covers a kind of cell (`certified_fields`); `time_limit` is in seconds. If `strict`, a
+    launch that other work disturbed is invalid.
     """
 
     store: Store
@@ -62,6 +64,7 @@ class Session:
     certificates: dict[Certified, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
+    strict: bool = False
 
     def prepare(
         self, frameworks: Iterable[str], pythons: Mapping[str, Path], say: environment.Say
@@ -190,7 +193,7 @@ def _launch(
         return Record.make(status="unavailable", reason=reason, **fields), None
     found = session.environments[request.framework]
     folder = session.store.new_run()
-    before = machine.read()
+    before = conditions.read()
     reply = job.work(
         job.document("train", request, workload),
         request,
@@ -199,8 +202,9 @@ def _launch(
         folder,
         session.time_limit,
     )
+    seen = conditions.between(before, conditions.read())
     fields |= {
-        "conditions": machine.conditions(before, machine.read()),
+        "conditions": seen,
         "software": _software(described, found),
     }
     fields["cell"] = digest.of_json(
@@ -212,10 +216,12 @@ def _launch(
         }
     )
     fields["certificate"] = session.certificates.get(certified_fields(request))
-    return _record(request, reply, fields), folder
+    return _record(request, reply, fields, session.strict), folder
 
 
-def _record(request: Request, reply: dict[str, Any], fields: dict[str, Any]) -> Record:
+def _record(
+    request: Request, reply: dict[str, Any], fields: dict[str, Any], strict: bool
+) -> Record:
     status, reason = reply["status"], reply.get("reason")
     if status != "ok":
         return Record.make(status=status, reason=reason or "no reason given", **fields)
@@ -241,7 +247,12 @@ def _record(request: Request, reply: dict[str, Any], fields: dict[str, Any]) -> 
     if wanted:
         far = None if loss is None else wanted.relative_error(loss)
         fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
+    seen = fields["conditions"]
     reason = validity.defect(request, measurement, observed, loss, wanted)
+    reason = reason or conditions.defect(seen)
+    if strict and not reason:
+        noise = conditions.disturbances(seen, machine.usable_cores())
+        reason = f"disturbed: {'; '.join(noise)}" if noise else None
     return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
 
 

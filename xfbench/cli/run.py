@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from xfbench.cli.options import (
     share,
     words,
 )
+
+if TYPE_CHECKING:
+    from xfbench.request import Request
 
 
 def run(
@@ -82,6 +86,10 @@ def run(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Prove nothing first: new cells are not ranked.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse a noisy machine; what is disturbed does not count."),
+    ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -96,7 +104,7 @@ def run(
     xfbench run --framework torch --workload lenet --epochs 5 --launches 5
     xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
     """
-    from xfbench import errors, experiment, paths, progress, runner
+    from xfbench import doctor, errors, experiment, paths, progress, runner
     from xfbench.store import Store
 
     interpreters = pythons(python)
@@ -133,16 +141,11 @@ def run(
     done = runner.done(requests, store) if resume else []
     requests = [request for request in requests if request not in {r.request for r in done}]
     if dry_run:
-        if as_json:
-            print(
-                json.dumps({"requests": [request.model_dump(mode="json") for request in requests]})
-            )
-        else:
-            for request in requests:
-                batch = f"batch {request.global_batch_size}"
-                print(f"{request.label()} · {batch} · launch {request.launch}")
+        _show(requests, as_json)
         return
-    session = runner.Session(store, time_limit=time_limit)
+    if strict:
+        doctor.insist()
+    session = runner.Session(store, time_limit=time_limit, strict=strict)
     records = progress.follow(
         requests, session, interpreters, dict(cells), done, verify=not no_verify
     )
@@ -155,3 +158,13 @@ def run(
         progress.conclude(records, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
+
+
+def _show(requests: Sequence[Request], as_json: bool) -> None:
+    """The launches that may be needed, and none is done."""
+    if as_json:
+        print(json.dumps({"requests": [request.model_dump(mode="json") for request in requests]}))
+        return
+    for request in requests:
+        batch = f"batch {request.global_batch_size}"
+        print(f"{request.label()} · {batch} · launch {request.launch}")
