@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from xfbench import canary, machine, paths
+from xfbench import adapter, canary, environment, machine, paths
 from xfbench.benchmarks import architectures
 from xfbench.benchmarks.replay import Replay
+from xfbench.equality import certificate, certify
+from xfbench.equality.verify import Verdict
+from xfbench.leaderboard import tables
 from xfbench.store import Store
+from xfbench.workloads import workloads
 
 pytest_plugins = ["pytester"]
 
@@ -110,6 +114,7 @@ def test_the_rounds_are_the_steps_of_the_record(session, pytester):
     assert benchmark["extra_info"] == {
         "record": record.id,
         "status": "ok",
+        "certificate": None,
         "framework": "reference",
         "version": record.observed.framework_version,
         "kernel": "numpy",
@@ -120,6 +125,21 @@ def test_the_rounds_are_the_steps_of_the_record(session, pytester):
         "batch_size": request.global_batch_size,
         "images_per_second": pytest.approx(request.global_batch_size / median, rel=1e-12),
     }
+
+
+def test_a_certificate_that_is_there_already_covers_a_benchmark(session, pytester, cell):
+    size = workloads()["lenet"].batch_size
+    asked = cell(threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size)
+    found = environment.ensure(adapter.load("reference"))
+    made = certify.make(Verdict(asked.request(1), "equal"), found, seed=0)
+    session(
+        *("--benchmark-only", "--xfbench-framework=reference", "--xfbench-workload=lenet"),
+        *("--xfbench-steps=2", "--xfbench-results=kept"),
+    ).assert_outcomes(passed=1)
+    [record] = records(pytester, "kept")
+    assert record.certificate == made.id
+    [table] = tables([record], certificate.of_folder(pytester.path / "kept"))
+    assert [row.rank for row in table.rows] == [(1, 1)]
 
 
 def test_without_frameworks_the_reference_is_measured_on_both_networks(session):

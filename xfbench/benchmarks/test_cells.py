@@ -30,6 +30,7 @@ def test_training(
 ) -> None:
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
     from xfbench import runner
+    from xfbench.equality import certify
     from xfbench.statistics import launch_throughput
     from xfbench.store import Store
 
@@ -37,7 +38,9 @@ def test_training(
     if not benchmark.enabled:
         cell = cell.model_copy(update={"steps": 1, "warmup": 0})
         session = replace(session, store=Store(tmp_path / "results"))
-    [record] = runner.run([cell.request(launch=1)], session)
+    request = cell.request(launch=1)
+    certify.attach(request, session)
+    [record] = runner.run([request], session)
     if record.status in ("unsupported", "unavailable"):
         pytest.skip(f"{record.status}: {record.reason}")
     if record.status != "ok" or record.measurement is None or record.observed is None:
@@ -47,6 +50,7 @@ def test_training(
     benchmark.extra_info.update(
         record=record.id,
         status=record.status,
+        certificate=record.certificate,
         framework=cell.framework,
         version=record.observed.framework_version,
         kernel=record.observed.kernel,

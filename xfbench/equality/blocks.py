@@ -46,7 +46,10 @@ def blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
 
 
 def single(network: xl.Network, name: str) -> Block:
-    """One layer alone, behind stems that let its own gradient be seen; it reads noise."""
+    """One layer alone, behind stems that let its own gradient be seen; it reads noise.
+
+    A convolution that reads it stays behind it: gradients may come from one in another layout.
+    """
     layer = next(layer for layer in network.layers if layer.name == name)
     shapes = network.input_shapes(layer)
     height_width = shapes[0][1:]
@@ -61,17 +64,26 @@ def single(network: xl.Network, name: str) -> Block:
         else:
             stems.append(xl.InnerProduct(stem, ("data",), prod(shape), weight_filler=filler))
     moved = replace(layer, inputs=tuple(stem.name for stem in stems))
-    if isinstance(moved, Weighted):
-        shape = moved.parameters(shapes)["weight"].shape
-        moved = replace(moved, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
+    layers = [*stems, _unit(moved, shapes)]
+    reader = next((la for la in network.layers if name in la.inputs), None)
+    if isinstance(reader, xl.Convolution):
+        layers.append(_unit(reader, network.input_shapes(reader)))
     own = xl.Network(
         f"{network.name} {name}",
         (channels, *(height_width or (1, 1))),  # type: ignore[arg-type]
         min(PROBE_CLASSES, network.classes),
-        (*stems, moved),
+        tuple(layers),
     )
-    sizes = mean_squares(own, NOISE)
-    return Block(_probed(own, name, sizes[name]), "", (name,))
+    last = layers[-1].name
+    return Block(_probed(own, last, mean_squares(own, NOISE)[last]), "", (name,))
+
+
+def _unit(layer: xl.Layer, shapes: list[xl.Shape]) -> xl.Layer:
+    """With weights at which values keep their size."""
+    if not isinstance(layer, Weighted):
+        return layer
+    shape = layer.parameters(shapes)["weight"].shape
+    return replace(layer, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
 
 
 def _groups(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
