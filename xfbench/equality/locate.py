@@ -76,7 +76,8 @@ def _update(workload: Workload, steps: Sequence[Deviation]) -> Place:
         cause = "the running averages are kept in another way"
         if kinds == {"variance"}:
             cause = "the running variance is another one (ours is unbiased)"
-        return Place(averages[0].layer, cause)
+        names = [layer.name for layer in workload.network.layers]
+        return Place(min((d.layer for d in averages), key=names.index), cause)
     first = [d for d in learned if d.step == early]
     layers = list(dict.fromkeys(d.layer for d in first))
     biases = all(d.name.endswith(("/bias", "/beta")) for d in first)
