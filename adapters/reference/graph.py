@@ -225,7 +225,7 @@ def _parameter_gradients(layer: xl.Layer, x: np.ndarray, dy: np.ndarray) -> Arra
         return {}
     found = {"weight": weight}
     if layer.bias:
-        found["bias"] = operators.channel_sums(dy)
+        found["bias"] = operators.shift_gradient(dy)
     return found
 
 

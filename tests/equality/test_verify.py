@@ -71,10 +71,9 @@ def test_tf32_is_asked_of_a_gpu():
     assert "NVIDIA" in runner.refusal(cell.request(1))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_imagenet_network_is_equal(verify, framework):
-    verdict = verify(framework, "caffenet")
+    verdict = verify(framework, "googlenet")
     assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
 
 
