@@ -2,8 +2,9 @@
 
 At its published weights a layer may hardly act: ConvNet's LRN, fed by weights of 1e-4, is
 the identity to seven digits, and no check would see it gone. Here the weights' deviations
-are chosen so that values keep their size through the network, and are large where an LRN
-reads them. Estimates of the size suffice, so this is arithmetic on layers, not a run.
+are chosen so that values keep their size through the network, but are large where an LRN
+reads them, and so small before a batch norm that its eps is half of what it divides by.
+Estimates of the size suffice, so this is arithmetic on layers, not a run.
 """
 
 from __future__ import annotations
@@ -60,12 +61,17 @@ def _of_pixels(pixels: Pixels) -> float:
 
 
 def _wanted(network: xl.Network, name: str) -> float:
-    """One, but so much where an LRN reads the values that its neighbours' squares count."""
+    """One, but where an LRN reads the values so much that its neighbours' squares count.
+
+    And so little before a batch norm that its eps does.
+    """
     factor = 1.0
     while True:
         reader = next((layer for layer in network.layers if name in layer.inputs), None)
         if isinstance(reader, xl.LRN):
             return LRN_SHARE / reader.alpha / factor
+        if isinstance(reader, xl.BatchNorm):
+            return reader.eps / factor
         if not isinstance(reader, xl.ReLU | xl.Pooling):
             return 1.0
         factor *= _size(network, reader, {name: 1.0})
@@ -90,7 +96,7 @@ def _size(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> f
     if isinstance(layer, xl.LRN):
         return float(size * (layer.k + layer.alpha * size) ** (-2 * layer.beta))
     if isinstance(layer, xl.BatchNorm):
-        return layer.gamma_filler.value**2 + layer.beta_filler.value**2
+        return layer.gamma_filler.value**2 * size / (size + layer.eps) + layer.beta_filler.value**2
     if isinstance(layer, xl.Eltwise):
         return sum(sizes[name] for name in layer.inputs)
     if isinstance(layer, xl.Concat):
