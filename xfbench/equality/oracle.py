@@ -87,7 +87,7 @@ class Oracle:
     ) -> list[Expected]:
         """Truth and draws of each case, in order; the cases come back with their rates set."""
         rounded = "float32" if precision == "float64" else precision
-        with filelock.FileLock(self.folder / "lock"):
+        with filelock.FileLock(self._lock(cases)):
             self._settle([c for c in cases if not self._truth(c).is_file()], activations)
             truths = [self._read(self._truth(case)) for case in cases]
             rated = [
@@ -189,6 +189,11 @@ class Oracle:
             self.environment,
             activations,
         ).arrays
+
+    def _lock(self, cases: Sequence[Case]) -> Path:
+        """One for each network: what another process computes of it need not be computed twice."""
+        networks = {case.origin for case in cases}
+        return self.folder / f"{digest.of_json(sorted(networks))[7:19]}.lock"
 
     def _key(self, case: Case) -> str:
         document = replace(case, rate=None, largest_move=LARGEST_MOVE).document("float64")
