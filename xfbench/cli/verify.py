@@ -22,7 +22,7 @@ def verify(
         str, typer.Option(help="Kernel libraries, or all of each framework.")
     ] = "default",
     device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="float32, float64.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, float64, tf32, bfloat16.")] = "float32",
     seeds: Annotated[
         int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
     ] = 1,
