@@ -37,9 +37,7 @@ def run(
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(
-            help="float32, float64, tf32, bfloat16 (default: float32).", show_default=False
-        ),
+        typer.Option(help="float32 (default), float64, tf32, bfloat16.", show_default=False),
     ] = None,
     kernel: Annotated[
         str | None, typer.Option(help="Kernel libraries: see `xfbench framework list`.")

@@ -23,9 +23,9 @@ class Options:
 
     `kernel` is one of the adapter's own names (its `adapter.toml`); `precision` "float32",
     "float64", or one that rounds: "tf32", "bfloat16", "float16" (what is rounded is written
-    in the reference's `precision.py`; parameters stay in float32); `device` "cpu" or "cuda"; `dropout` "random" (the
-    framework's own, for timing) or "identity" (for comparisons, which must be exact);
-    `seed` what the framework's own random numbers start from.
+    in the reference's `precision.py`; parameters stay in float32); `device` "cpu" or "cuda";
+    `dropout` "random" (the framework's own, for timing) or "identity" (for comparisons, which
+    must be exact); `seed` what the framework's own random numbers start from.
     """
 
     kernel: str
