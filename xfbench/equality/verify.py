@@ -116,10 +116,10 @@ class Verifier:
         place, reason = None, None
         if wrong:
             # Where float64 shows it, nothing that may be rounding is to lead astray.
-            exact = [deviation for deviation in wrong if deviation.precision == "float64"]
+            certain = [deviation for deviation in wrong if deviation.precision == "float64"]
             place = locate.locate(
                 workload,
-                exact or wrong,
+                certain or wrong,
                 lambda names, w: self._alone(request, found, names, w, seed),
             )
         for ratio, layer in ratios.items():
