@@ -1,6 +1,7 @@
 """`compare`: what stands against what, and verdicts that say no more than the launches know."""
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -62,6 +63,25 @@ def test_frameworks_are_compared_only_where_both_are_proven(folder):
     [one] = comparison.compare(*sides)
     assert (one.verdict, one.reason) == ("faster", None)
     assert one.a == "lenet · torch · onednn" and one.b == "lenet · mxnet · native"
+
+
+def test_verdicts_of_one_call_hold_together(record, tmp_path):
+    """Each alone would be faster (p 0.03); that one of three is so says little."""
+    store = Store(tmp_path)
+    store.prepare()
+    fields = {"software": SOFTWARE, "machine": describe()}
+    noise = (-1.46, -0.88, -0.29, 0.29, 0.88, 1.46)
+    for workload in ("lenet", "convnet", "convnet-quick"):
+        for n, z in enumerate(noise):
+            asked = {"workload": workload, "launch": n + 1, "fields": fields}
+            store.add(record(steps=(0.1,), threads=2, **asked))
+            store.add(record(steps=(0.1 * math.exp(0.0133 + 0.01 * z),), threads=1, **asked))
+    two, one = Side.parse("threads=2", tmp_path), Side.parse("threads=1", tmp_path)
+    found = comparison.compare(two, one)
+    assert [c.figures.verdict for c in found] == ["faster"] * 3
+    assert [c.verdict for c in found] == ["not_distinguishable"] * 3
+    alone = comparison.compare(Side.parse("threads=2,workload=lenet", tmp_path), one)
+    assert [c.verdict for c in alone] == ["faster"]
 
 
 def test_two_folders_and_two_revisions(folder):

@@ -124,6 +124,7 @@ def compare(a: Side, b: Side) -> list[Compared]:
     """Every cell of A against every cell of B that is like it in all that neither side names."""
     named = {*a.wanted, *b.wanted} if a.folder == b.folder else {*a.wanted, *b.wanted, "results"}
     free = {*named, *(other for name in named for other in _FOLLOW.get(name, ())), *_NEVER_HELD}
+    free -= {"workload"}  # images per second of two networks are two things
     held = [name for name in (*_OF_REQUEST, "machine") if name not in free]
     of_a, of_b = _groups(a), _groups(b)
     certificates = {**certificate.of_folder(a.folder), **certificate.of_folder(b.folder)}
