@@ -1,5 +1,7 @@
 """What tests share: records to work on, and adapters that stand in a folder of the test's own."""
 
+import subprocess
+import sys
 import textwrap
 
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
@@ -81,7 +83,7 @@ def own_adapter(tmp_path, monkeypatch):
 
     def make(name, train, **extra):
         folder = tmp_path / "adapters" / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "__init__.py").write_text("")
         if "EXPECTED_LOSS" in train:
             expected = canary.expected("lenet", "synthetic", 4, 0, "float32")
@@ -96,3 +98,24 @@ def own_adapter(tmp_path, monkeypatch):
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
     return make
+
+
+BURN = """
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b"burner", 0, 0, 0)
+end = time.monotonic() + 60
+while time.monotonic() < end: pass
+"""
+
+
+@pytest.fixture
+def burner():
+    """A process that keeps a core busy and is no child of this one."""
+    script = "import os; p = os.fork(); (p and (print(p, flush=True), os._exit(0)))"
+    script += f"; os.close(1); os.setsid()\n{BURN}"
+    started = subprocess.run(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    )
+    pid = int(started.stdout.split()[0])
+    yield pid
+    subprocess.run(["kill", "-9", str(pid)], check=True)

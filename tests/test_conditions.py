@@ -21,25 +21,6 @@ QUIET = Conditions(
     competing=(),
     seconds=10.0,
 )
-BURN = """
-import ctypes, time
-ctypes.CDLL(None).prctl(15, b"burner", 0, 0, 0)
-end = time.monotonic() + 60
-while time.monotonic() < end: pass
-"""
-
-
-@pytest.fixture
-def burner():
-    """A process that keeps a core busy and is no child of this one."""
-    script = "import os; p = os.fork(); (p and (print(p, flush=True), os._exit(0)))"
-    script += f"; os.close(1); os.setsid()\n{BURN}"
-    started = subprocess.run(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=60
-    )
-    pid = int(started.stdout.split()[0])
-    yield pid
-    subprocess.run(["kill", "-9", str(pid)], check=True)
 
 
 def watched(seconds):
@@ -88,12 +69,12 @@ def test_each_disturbance_is_told(update, line):
 
 
 def test_throttling_and_swapping_make_a_launch_invalid_and_a_neighbour_does_not():
-    assert conditions.defect(QUIET) is None
+    assert conditions.defect(QUIET, "cpu") is None
     throttled = QUIET.model_copy(update={"throttled_seconds": 3.0})
-    assert "3.0 s of 10.0 s" in conditions.defect(throttled)
-    assert "swap" in conditions.defect(QUIET.model_copy(update={"swap_bytes": 2**30}))
+    assert "3.0 s of 10.0 s" in conditions.defect(throttled, "cpu")
+    assert "swap" in conditions.defect(QUIET.model_copy(update={"swap_bytes": 2**30}), "cpu")
     neighbour = (Competitor(name="stress", cpus=1.0),)
-    assert conditions.defect(QUIET.model_copy(update={"competing": neighbour})) is None
+    assert conditions.defect(QUIET.model_copy(update={"competing": neighbour}), "cpu") is None
 
 
 def test_a_reading_of_a_limited_group_has_its_throttling(tmp_path, monkeypatch):
@@ -109,3 +90,10 @@ def test_a_reading_of_a_limited_group_has_its_throttling(tmp_path, monkeypatch):
 def test_strict_refuses_a_machine_where_something_burns_a_core(burner):
     with pytest.raises(doctor.NoisyError, match=r"processes: .*burner"):
         doctor.insist()
+
+
+def test_a_shared_gpu_counts_against_what_trained_on_it():
+    shared = QUIET.model_copy(update={"accelerator_processes": ("python3",)})
+    assert "python3" in conditions.defect(shared, "cuda")
+    assert conditions.defect(shared, "cpu") is None
+    assert conditions.defect(QUIET, "cuda") is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from xfbench import adapter, environment, job, runner
+from xfbench import adapter, environment, job, machine, runner, statistics
 from xfbench.request import Protocol
 from xfbench.store import Store
 from xfbench.workloads import workloads
@@ -19,7 +19,7 @@ import numpy as np
 
 class Trainer:
     def load(self, images, labels): return images
-    def step(self, batch): sum(range(20000))
+    def step(self, batch): sum(range(200000))
     def wait(self): return 1.0
     def loss(self, batch): return EXPECTED_LOSS
     def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
@@ -309,6 +309,136 @@ def test_launches_go_on_while_they_differ_and_end_at_the_most(paced):
     assert [record.request.launch for record in records] == [1, 2, 3, 4, 5]
 
 
+# A machine whose time passes only in steps: each takes the next of the paces, over and over.
+SIMULATED = """
+import itertools
+from xfbench.worker import loop
+
+class Simulated(Trainer):
+    paces = itertools.cycle({paces})
+    now = waited = 0.0
+    def step(self, batch): Simulated.now += next(self.paces)
+    def wait(self):
+        Simulated.waited += 1
+        return 1.0
+
+loop.perf_counter = lambda: Simulated.now + 1e-9 * next(COUNT)
+COUNT = itertools.count()
+
+def build(network, solver, options, group):
+    return Simulated()
+"""
+
+
+@pytest.fixture
+def simulated(launch):
+    """A function that does one launch whose steps take the given seconds: its record."""
+
+    def do(paces, **request):
+        record, _ = launch(TRAINER + SIMULATED.format(paces=list(paces)), **request)
+        return record
+
+    return do
+
+
+def test_steps_are_timed_one_by_one_where_nothing_is_queued(simulated):
+    record = simulated([9, 8, 1, 2, 3], steps=3, warmup=1)
+    measured = record.measurement
+    assert record.status == "ok", record.reason
+    assert measured.first_step_seconds == pytest.approx(9)
+    assert measured.warmup_seconds == pytest.approx((8,))
+    assert measured.step_seconds == pytest.approx((1, 2, 3))
+    assert (measured.window, measured.images, len(measured.losses)) == (1, 12, 5)
+    assert measured.wall_seconds == pytest.approx(23)
+
+
+def test_a_window_is_timed_as_one_and_gives_the_mean_step(simulated):
+    record = simulated(
+        [9, *[8, 8, 8, 8], *[1, 2, 3, 4], *[5, 5, 5, 9]], steps=8, warmup=3, window=4
+    )
+    measured = record.measurement
+    assert record.status == "ok", record.reason
+    assert measured.warmup_seconds == pytest.approx((8,))
+    assert measured.step_seconds == pytest.approx((2.5, 6))
+    assert (measured.window, measured.images, len(measured.losses)) == (4, 32, 4)
+    assert record.request.window == 4
+
+
+def test_epochs_end_windows_too(simulated):
+    """An epoch is 22 batches of 64: after the first step 21, in windows of 5, 5, 5, 5 and 1."""
+    sizes = {"global_batch_size": 64, "batch_size_per_rank": 64, "data": "digits", "steps": None}
+    record = simulated([1], epochs=2, warmup=0, window=5, **sizes)
+    measured = record.measurement
+    # The canary of the digits is another; what was measured stands on the record all the same.
+    assert record.status == "invalid" and "initial weights" in record.reason
+    assert len(measured.step_seconds) == 5 + 5
+    assert measured.images == (2 * 22 - 1) * 64
+    assert [epoch.seconds for epoch in record.learning] == pytest.approx([22, 22])
+
+
+def test_the_warm_up_goes_on_until_the_steps_are_steady(simulated):
+    record = simulated([5] * 13 + [1] * 1000, steps=20, warmup=2)
+    measured = record.measurement
+    assert len(measured.step_seconds) == 20
+    assert measured.step_seconds == pytest.approx((1,) * 20)
+    assert len(measured.warmup_seconds) == 2 + 10
+    assert statistics.is_steady(record)
+
+
+def test_a_launch_that_never_becomes_steady_ends_and_does_not_count(simulated):
+    record = simulated([1.05**n for n in range(200)], steps=20, warmup=2)
+    assert record.status == "ok"
+    assert len(record.measurement.step_seconds) == 20
+    assert len(record.measurement.losses) == 1 + 2 + 3 * 20
+    assert not statistics.is_steady(record)
+    assert statistics.launches([record]) == {}
+
+
+@pytest.mark.parametrize(
+    ("observed", "words"),
+    [
+        ('"pools": {"openmp": 4}', "openmp has 4"),
+        ('"pools": {"openmp": 1, "blas": 2}', "blas has 2"),
+    ],
+)
+def test_a_pool_of_another_size_than_was_asked_for_is_invalid(launch, observed, words):
+    record, _ = launch(TRAINER.replace('"layout"', f'{observed}, "layout"'))
+    assert record.status == "invalid"
+    assert "1 threads were asked for" in record.reason and words in record.reason
+
+
+BUSY = """
+import threading, time
+class Busy(Trainer):
+    def step(self, batch):  # hashing lets go of the interpreter's lock
+        import hashlib
+        work = lambda: hashlib.sha256(bytes(50_000_000)).digest()
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+
+def build(network, solver, options, group):
+    return Busy()
+"""
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="two threads need two cores to be seen")
+def test_more_cpus_kept_busy_than_threads_were_asked_for_is_invalid(launch):
+    record, _ = launch(TRAINER + BUSY)
+    assert record.status == "invalid"
+    assert "1 threads were asked for" in record.reason and "kept busy" in record.reason
+    record, _ = launch(TRAINER + BUSY, threads=2)
+    assert record.status == "ok", record.reason
+    assert record.observed.cpus > 1.3
+
+
+def test_more_than_the_machine_can_do_is_invalid(simulated):
+    record = simulated([1e-9])
+    assert record.limit.matrix_product > 0
+    assert record.status == "invalid"
+    assert "of what the cores can do at most" in record.reason
+
+
 def test_a_network_whose_first_loss_is_another_is_invalid(launch):
     record, _ = launch(TRAINER.replace("EXPECTED_LOSS", "1.01 * EXPECTED_LOSS"))
     assert record.status == "invalid"
@@ -324,11 +454,19 @@ BURN = "import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\n"
 BURN += "end = time.monotonic() + 4\\nwhile time.monotonic() < end: pass"
 subprocess.run([sys.executable, "-c", BURN])
 """
-    slow = TRAINER.replace("sum(range(20000))", "__import__('time').sleep(0.4)")
+    slow = TRAINER.replace("sum(range(200000))", "__import__('time').sleep(0.4)")
     record, _ = launch(burn + slow, strict=True)
     assert record.status == "invalid"
     assert "disturbed" in record.reason and "of a core" in record.reason
     assert record.conditions.other_cpus > 0.1
+
+
+def test_a_burner_beside_a_launch_is_named_on_its_record(launch, burner):
+    slow = TRAINER.replace("sum(range(200000))", "__import__('time').sleep(0.4)")
+    record, _ = launch(slow)
+    assert "burner" in [one.name for one in record.conditions.competing]
+    strict, _ = launch(slow, strict=True)
+    assert strict.status == "invalid" and "burner used" in strict.reason
 
 
 def test_a_solver_that_asks_for_lars_is_refused_where_it_is_not_translated(

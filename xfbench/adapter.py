@@ -23,22 +23,28 @@ class EnvironmentSource(_Table):
     """Where the framework's interpreter comes from.
 
     managed: a virtual environment built from `requirements.lock`; debian: packages of a
-    Debian release unpacked into a private prefix; own: xfbench's own interpreter.
+    Debian release unpacked into a private prefix; own: xfbench's own interpreter. `wheels` is
+    a second lock, of wheels whose files a debian prefix gets below `wheels/`.
     """
 
     kind: Literal["managed", "debian", "own"]
     python: str = ""
     suite: str = ""
     interpreter: str = ""
+    wheels: str = ""
     fallback: tuple[str, ...] = ()
     variables: dict[str, str] = Field(default_factory=dict)
 
 
 class Kernel(_Table):
-    """One of the framework's ways to compute, and the variables that select it."""
+    """One of the framework's ways to compute, and the variables that select it.
+
+    Where `devices` or `precisions` are given, it has these alone.
+    """
 
     title: str
     variables: dict[str, str] = Field(default_factory=dict)
+    devices: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
 
 
@@ -67,6 +73,14 @@ class Adapter(_Table):
     kernels: dict[str, Kernel]
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()
+
+    def kernels_on(self, device: str) -> list[str]:
+        """The kernels that `device` has; first the one that is meant where nobody names one."""
+        return [
+            name
+            for name in dict.fromkeys((self.default_kernel, *self.kernels))
+            if not self.kernels[name].devices or device in self.kernels[name].devices
+        ]
 
     @property
     def digest(self) -> str:

@@ -33,7 +33,7 @@ _FOLLOW = {
     "results": ("machine",),
 }
 # Not part of what is compared: how long one looked, and with which random numbers.
-_NEVER_HELD = ("steps", "epochs", "warmup", "seed", "site")
+_NEVER_HELD = ("steps", "epochs", "warmup", "window", "seed", "site")
 _NOT_NAMED = ("environment", "workload", *_NEVER_HELD)
 _GROUP = 5  # pairs of launches for one A/A verdict
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from xfbench import machine
 from xfbench.record import Competitor, Conditions
 
 _CPU_STAT = Path("/sys/fs/cgroup/cpu.stat")
@@ -42,6 +43,7 @@ class Reading:
     throttled: float
     swap: int
     processes: Mapping[Key, tuple[str, float]]
+    on_accelerators: tuple[str, ...] = ()
 
 
 def read() -> Reading:
@@ -58,6 +60,7 @@ def read() -> Reading:
         throttled=_throttled_seconds(),
         swap=psutil.swap_memory().used,
         processes=_processes(),
+        on_accelerators=tuple(machine.accelerator_processes()),
     )
 
 
@@ -81,6 +84,9 @@ def between(before: Reading, after: Reading) -> Conditions:
                 key=lambda one: -one.cpus,
             )
         ),
+        accelerator_processes=tuple(
+            dict.fromkeys((*before.on_accelerators, *after.on_accelerators))
+        ),
         seconds=seconds,
     )
 
@@ -101,8 +107,13 @@ def disturbances(seen: Conditions, cores: int) -> list[str]:
     return found
 
 
-def defect(seen: Conditions) -> str | None:
+def defect(seen: Conditions, device: str) -> str | None:
     """Why the launch does not count, whoever was the cause; None where it does."""
+    if device == "cuda" and seen.accelerator_processes:
+        return (
+            f"the GPU was shared with {', '.join(seen.accelerator_processes)}: "
+            "wait until it has ended, or ask for a GPU of your own"
+        )
     if seen.seconds and (seen.throttled_seconds or 0) > _MOST_THROTTLED * seen.seconds:
         return (
             f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s of "

@@ -43,6 +43,7 @@ def examine() -> list[Finding]:
         _cgroup(),
         _swap(),
         _disk(),
+        *_accelerators(),
     ]
 
 
@@ -152,3 +153,14 @@ def _disk() -> Finding:
     if free < 1e9:
         return Finding("disk", "bad", f"{free / 1e6:.0f} MB free here", "name --results elsewhere")
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB free here")
+
+
+def _accelerators() -> list[Finding]:
+    """Whether an accelerator is anybody else's too; nothing where there is none."""
+    if not machine.accelerators():
+        return []
+    sharing = machine.accelerator_processes()
+    if sharing:
+        mend = "wait until they have ended, or ask for a device of your own"
+        return [Finding("gpu", "warn", f"{', '.join(sharing)} computes on it", mend)]
+    return [Finding("gpu", "ok", f"{', '.join(machine.accelerators())}: no process computes on it")]

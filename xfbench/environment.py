@@ -156,9 +156,15 @@ def _folder(adapter: Adapter) -> Path:
         "kind": adapter.environment.kind,
         "source": adapter.environment.model_dump(mode="json"),
         "lock": digest.of_bytes((adapter.folder / _LOCK).read_bytes()),
+        "wheels": _wheels_digest(adapter),
         "machine": platform.machine(),
     }
     return _root() / f"{adapter.name}-{digest.of_json(content)[7:19]}"
+
+
+def _wheels_digest(adapter: Adapter) -> str:
+    wheels = adapter.environment.wheels
+    return digest.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
 
 
 def _read(complete: Path) -> Environment:
@@ -172,6 +178,8 @@ def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
     source = adapter.environment
     if source.kind == "debian":
         debian.create(adapter.folder / _LOCK, source.suite, folder, say)
+        if source.wheels:
+            installer.unpack(adapter.folder / source.wheels, folder / "wheels", say)
         return _inspected(adapter, "debian", folder / source.interpreter, folder)
     installer.create(adapter, folder, adapter.folder / _LOCK, say)
     return _inspected(adapter, "managed", folder / "bin" / "python", folder)

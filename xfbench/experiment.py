@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ DATA = ("digits", "synthetic")
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
+# Steps between two waits, by device: one that queues them would idle during every wait.
+WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
 
 
@@ -42,6 +44,7 @@ class Matrix(BaseModel):
     steps: int | None = None
     epochs: int | None = None
     warmup: int = 3
+    window: int | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0)
     seed: int = 0
@@ -122,6 +125,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         workload = known[name]
         data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
         batch_size = size or workload.batch_size
+        window = m.window or gcd(WINDOWS[device], m.steps or 0)
         try:
             cell = Cell(
                 framework=framework,
@@ -129,20 +133,25 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 workload=name,
                 device=device,
                 precision=precision,
-                kernel=described.default_kernel if kernel == "default" else kernel,
+                kernel=_default_kernel(described, device) if kernel == "default" else kernel,
                 threads=thread_count,
                 global_batch_size=batch_size,
                 batch_size_per_rank=batch_size,
                 data=data,
-                steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS,
+                steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,
                 warmup=m.warmup,
+                window=window,
                 seed=m.seed,
             )
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
         found[cell] = protocol
     return list(found.items())
+
+
+def _default_kernel(described: adapter.Adapter, device: str) -> str:
+    return next(iter(described.kernels_on(device)), described.default_kernel)
 
 
 def _kernels(frameworks: Sequence[str]) -> list[str]:

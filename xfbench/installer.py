@@ -26,13 +26,23 @@ _PASSED_ON = {
 }
 
 
+def unpack(lock: Path, folder: Path, say: Callable[[str], None]) -> None:
+    """Put the files of the wheels that `lock` pins below `folder`. Raises CommandError."""
+    say(f"unpacking the wheels of {lock.name}")
+    options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
+    command.output(
+        [
+            *(find_uv_bin(), "pip", "install", *options, "--python", sys.executable),
+            *("--target", str(folder), "--requirements", str(lock)),
+        ],
+        environment=_variables(),
+        timeout=3600,
+    )
+
+
 def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]) -> None:
     """Build the environment in `folder`. Raises UnavailableError or CommandError, with reason."""
-    uv, variables = find_uv_bin(), {**os.environ, **_pip_settings()}
-    variables.pop("VIRTUAL_ENV", None)
-    # pip looks at every index; uv stops at the first that knows a name, unless told. The
-    # lock's hashes make it safe: only the very files that were locked are ever taken.
-    variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    uv, variables = find_uv_bin(), _variables()
     wanted = adapter.environment.python
     say(f"{adapter.name}: installing {adapter.title} (once)")
     try:
@@ -58,6 +68,14 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
         command.output(
             [*install, *adapter.environment.fallback], environment=variables, timeout=3600
         )
+
+
+def _variables() -> dict[str, str]:
+    variables = {**os.environ, **_pip_settings()}
+    variables.pop("VIRTUAL_ENV", None)
+    # pip looks at every index; uv stops at the first that knows a name, unless told. The
+    # lock's hashes make it safe: only the very files that were locked are ever taken.
+    return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 def _pip_settings() -> Mapping[str, str]:

@@ -13,11 +13,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.record import Machine, Record
-from xfbench.statistics import Interval, geometric_interval, launches, ranks
+from xfbench.roofline import share_of_peak
+from xfbench.statistics import (
+    Interval,
+    geometric_interval,
+    is_steady,
+    launches,
+    outliers,
+    ranks,
+)
 
 Certificates = Mapping[str, Certificate | str]
+TARGET_ACCURACY = 0.95
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 
@@ -26,6 +36,8 @@ class Row:
     """One cell on one kind of machine. `reason` says why it is not ranked; None if it is.
 
     `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
+    `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
+    others, and count; `unstable` never became steady, and do not.
     """
 
     rank: tuple[int, int] | None
@@ -33,12 +45,17 @@ class Row:
     framework_version: str | None
     kernel: str
     threads: int
+    threads_observed: int | None
     ranks: int
     nodes: int
     batch_size_per_rank: int
     global_batch_size: int
     images_per_second: Interval | None
+    share_of_peak: float | None
     relative_to_best: float | None
+    outliers: int
+    unstable: int
+    costs: Costs
     test_accuracy: float | None
     certificate: str | None
     cell: str | None
@@ -50,7 +67,6 @@ class Row:
         speed = self.images_per_second
         document = asdict(self)
         document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
-        document["share_of_peak"] = None
         if self.reason is None:
             del document["reason"]
         return document
@@ -94,10 +110,13 @@ def machine_class(machine: Machine | None) -> str:
     return " + ".join([*parts, *machine.accelerators])
 
 
-def tables(records: Iterable[Record], certificates: Certificates) -> list[Table]:
+def tables(
+    records: Iterable[Record], certificates: Certificates, target: float = TARGET_ACCURACY
+) -> list[Table]:
     """The leaderboards of these records, in order of workload name and heading.
 
     Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
+    Time to accuracy is until a test accuracy of `target`.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -115,14 +134,16 @@ def tables(records: Iterable[Record], certificates: Certificates) -> list[Table]
         )
         cell = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cell].append(record)
-    return [_table(head, cells, certificates) for head, cells in sorted(groups.items())]
+    return [_table(head, cells, certificates, target) for head, cells in sorted(groups.items())]
 
 
 def _table(
-    head: tuple[Any, ...], cells: dict[Any, list[Record]], certificates: Certificates
+    head: tuple[Any, ...],
+    cells: dict[Any, list[Record]],
+    certificates: Certificates,
+    target: float,
 ) -> Table:
-    speeds = {cell: _speed(records) for cell, records in cells.items()}
-    rows = [_row(records, speeds[cell], certificates) for cell, records in cells.items()]
+    rows = [_row(records, certificates, target) for records in cells.values()]
     rows = _against_best(_without_superseded(rows))
     rows.sort(key=_order)
     ranked = [row for row in rows if row.reason is None]
@@ -141,16 +162,9 @@ def _table(
     )
 
 
-def _speed(records: list[Record]) -> Interval | None:
-    good = launches(records)
-    return geometric_interval([*good.values()]) if good else None
-
-
-def _row(
-    records: list[Record],
-    speed: Interval | None,
-    certificates: Certificates,
-) -> Row:
+def _row(records: list[Record], certificates: Certificates, target: float) -> Row:
+    counted = [*launches(records).values()]
+    speed = geometric_interval(counted) if counted else None
     last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
     request = last.request
     assert request is not None
@@ -159,13 +173,16 @@ def _row(
         for record in records
         if record.status == "ok" and record.learning
     ]
-    known = [accuracy for accuracy in accuracies if accuracy is not None]
     bad = [record for record in records if record.status != "ok"]
+    unstable = [record for record in records if record.status == "ok" and not is_steady(record)]
+    shares = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
     if bad:
         reason = f"{bad[-1].status}: {bad[-1].reason}"
         if speed:
             reason = f"{len(bad)} of {len(records)} launches {reason}"
+    elif 2 * len(unstable) >= len(records):
+        reason = f"{len(unstable)} of {len(records)} launches never became steady"
     else:
         reason = next(filter(None, (unproven(r, certificates) for r in records)), None)
     return Row(
@@ -174,18 +191,28 @@ def _row(
         framework_version=last.observed.framework_version if last.observed else None,
         kernel=last.observed.kernel if last.observed else request.kernel,
         threads=request.threads,
+        threads_observed=last.observed.threads if last.observed else None,
         ranks=request.ranks,
         nodes=request.nodes,
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
         images_per_second=speed,
+        share_of_peak=_mean(shares),
         relative_to_best=None,
-        test_accuracy=stdlib_statistics.fmean(known) if known else None,
+        outliers=sum(outliers(counted)),
+        unstable=len(unstable),
+        costs=costs(records, target),
+        test_accuracy=_mean(accuracies),
         certificate=last.certificate,
         cell=last.cell,
         source=last.source,
         reason=reason,
     )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return stdlib_statistics.fmean(known) if known else None
 
 
 def unproven(record: Record, certificates: Certificates) -> str | None:

@@ -63,6 +63,19 @@ def accelerators() -> list[str]:
     return [line.strip() for line in listing.splitlines() if line.strip()]
 
 
+def accelerator_processes() -> list[str]:
+    """Names of processes that compute on an NVIDIA device now; none where there is no driver."""
+    if not accelerators():
+        return []
+    try:
+        listing = command.output(
+            ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"], timeout=30
+        )
+    except command.CommandError:
+        return []
+    return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
+
+
 def libraries() -> list[str]:
     """BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from xfbench import conditions, leaderboard, machine, runner, tables
+from xfbench import statistics as measured
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
 from xfbench.request import Cell, Protocol, Request
@@ -154,10 +155,11 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
     count = f"{clock.count}/{len(clock.requests)}"
     figure = ""
     if record.measurement:
-        median = statistics.median(record.measurement.step_seconds or (float("nan"),))
-        figure = f" · {request.global_batch_size / median:.4g} images/s"
+        figure = f" · {measured.launch_throughput(record):.4g} images/s"
     reason = f": {record.reason}" if record.reason else ""
-    if record.conditions and record.status == "ok":
+    if record.status == "ok" and not measured.is_steady(record):
+        reason = " · never became steady: not counted"
+    elif record.conditions and record.status == "ok":
         noise = conditions.disturbances(record.conditions, machine.usable_cores())
         reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
     after = f" · {left}" if left else ""

@@ -57,10 +57,16 @@ class WorkloadFacts(_Part):
 
 
 class Observed(_Part):
-    """What really ran, as seen in the worker: never what was asked for."""
+    """What really ran, as seen in the worker: never what was asked for.
+
+    `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the
+    framework's own thread pools, with their sizes.
+    """
 
     framework_version: str
     threads: int
+    cpus: float | None = None
+    pools: dict[str, int] = Field(default_factory=dict)
     affinity: tuple[int, ...]
     kernel: str
     kernel_evidence: tuple[str, ...]
@@ -77,12 +83,21 @@ class Canary(_Part):
 
 
 class Measurement(_Part):
-    """What the loop measured. `losses` has every update's, untimed ones too; null: not finite."""
+    """What the loop measured.
 
+    A device that queues its steps is waited for once in `window` of them, and only then the
+    clock is read and the loss known: each of `step_seconds` is the mean over a window, and
+    `losses` has one per window, of untimed ones too; null: not finite. `startup_seconds`: from the
+    process's start until the framework was loaded. `peak_rss_bytes`: each process's own
+    peak, added up. `energy_joules`: of the training device, during `wall_seconds`.
+    """
+
+    startup_seconds: float | None = None
     build_seconds: float
     first_step_seconds: float
     warmup_seconds: tuple[float, ...]
     step_seconds: tuple[float, ...]
+    window: int = Field(default=1, ge=1)
     wall_seconds: float
     images: int
     peak_rss_bytes: int
@@ -99,6 +114,21 @@ class Epoch(_Part):
     train_loss: float | None
     test_loss: float | None
     test_accuracy: float | None
+
+
+class Limit(_Part):
+    """What the cores of a launch can do at most, measured in the same session before it.
+
+    `matrix_product` in floating-point operations per second, in the launch's precision on as
+    many threads as it had; `memory_bandwidth` in bytes per second, read and written.
+    `source` says how it is known: "measured", or the publication.
+    """
+
+    threads: int
+    precision: str
+    matrix_product: float
+    memory_bandwidth: float
+    source: str
 
 
 class Communication(_Part):
@@ -137,7 +167,8 @@ class Conditions(_Part):
     """What else went on while the launch ran, which took `seconds` from start to end.
 
     `other_cpus`: how many cores' time all other processes had together; `competing`: those
-    of them that had a tenth of one or more and were still there at the end.
+    of them that had a tenth of one or more and were still there at the end. Others that
+    computed on an accelerator, before or after, are `accelerator_processes`.
     """
 
     load_before: float
@@ -147,6 +178,7 @@ class Conditions(_Part):
     throttled_seconds: float | None = None
     other_cpus: float | None = None
     competing: tuple[Competitor, ...] = ()
+    accelerator_processes: tuple[str, ...] = ()
     seconds: float | None = None
 
 
@@ -184,6 +216,7 @@ class Record(Sealed):
     learning: tuple[Epoch, ...] | None = None
     communication: Communication | None = None
     machine: Machine | None = None
+    limit: Limit | None = None
     conditions: Conditions | None = None
     software: Software | None = None
 

@@ -12,8 +12,9 @@ Positive = Field(ge=1)
 class Cell(BaseModel):
     """One point of an experiment, with nothing left open. Batch sizes are images per update.
 
-    Exactly one of `steps` (timed steps, after a first one and `warmup` more) and
-    `epochs` (of the data set, the first step and `warmup` more not timed) is set.
+    Exactly one of `steps` (timed steps, after a first one and `warmup` more at least) and
+    `epochs` (of the data set, the first step and `warmup` more not timed) is set. The device
+    is waited for after every `window` steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,7 @@ class Cell(BaseModel):
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     warmup: int = Field(default=0, ge=0)
+    window: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**32)
     launcher: str = "local"
     site: str | None = None
@@ -45,6 +47,8 @@ class Cell(BaseModel):
             raise ValueError("exactly one of steps and epochs is needed")
         if self.epochs is not None and self.data == "synthetic":
             raise ValueError("synthetic input has no epochs: give steps, or a data set")
+        if self.steps is not None and self.steps % self.window:
+            raise ValueError(f"steps ({self.steps}) is no multiple of the window ({self.window})")
         if self.global_batch_size != self.batch_size_per_rank * self.ranks:
             raise ValueError("global_batch_size is not batch_size_per_rank times ranks")
         return self

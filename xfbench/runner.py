@@ -27,6 +27,7 @@ from xfbench import (
     job,
     machine,
     revision,
+    roofline,
     statistics,
     validity,
     worker_archive,
@@ -107,8 +108,8 @@ def run(
     finished: set[Cell] = set()
     speeds: dict[Cell, list[float]] = defaultdict(list)
     for record in done:
-        if record.request and record.status == "ok":
-            speeds[record.request.cell()].append(statistics.launch_throughput(record))
+        if record.request:
+            speeds[record.request.cell()] += statistics.launches([record]).values()
     for request in requests:
         cell = request.cell()
         protocol = protocols.get(cell) if protocols else None
@@ -118,8 +119,7 @@ def run(
         session.store.add(record, folder)
         if record.status in ("unsupported", "unavailable"):
             finished.add(cell)
-        elif record.status == "ok":
-            speeds[cell].append(statistics.launch_throughput(record))
+        speeds[cell] += statistics.launches([record]).values()
         yield record
 
 
@@ -165,9 +165,13 @@ def refusal(request: Request) -> str | None:
     ):
         if wanted not in offered:
             return f"{described.title} has no {kind} {wanted}: it has {', '.join(offered)}"
-    precisions = described.kernels[request.kernel].precisions
-    if precisions and request.precision not in precisions:
-        return f"kernel {request.kernel} of {described.title} has no {request.precision}"
+    kernel = described.kernels[request.kernel]
+    for wanted, offered in (
+        (request.precision, kernel.precisions),
+        (request.device, kernel.devices),
+    ):
+        if offered and wanted not in offered:
+            return f"kernel {request.kernel} of {described.title} has no {wanted}"
     for exclusion in described.unsupported:
         fields = exclusion.model_dump(exclude={"reason"})
         if all(getattr(request, name) == value for name, value in fields.items() if value):
@@ -192,6 +196,8 @@ def _launch(
         reason = session.unavailable[request.framework]
         return Record.make(status="unavailable", reason=reason, **fields), None
     found = session.environments[request.framework]
+    # Before anything is read: what is measured there is not to be seen as another's work.
+    fields["limit"] = roofline.limit(request, machine.accelerators())
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
@@ -248,8 +254,10 @@ def _record(
         far = None if loss is None else wanted.relative_error(loss)
         fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
     seen = fields["conditions"]
-    reason = validity.defect(request, measurement, observed, loss, wanted)
-    reason = reason or conditions.defect(seen)
+    speed = statistics.throughput(request, measurement)
+    share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
+    reason = validity.defect(request, measurement, observed, loss, wanted, share)
+    reason = reason or conditions.defect(seen, request.device)
     if strict and not reason:
         noise = conditions.disturbances(seen, machine.usable_cores())
         reason = f"disturbed: {'; '.join(noise)}" if noise else None

@@ -1,10 +1,10 @@
 """From records to figures. The unit of replication is the launch, never the step.
 
-Steps of one launch are not independent, so a launch counts once, by its median step
-after warm-up; over launches the interval is Student's t on the logarithm. Launches of
-different cells that ran in the same block, one after another, are compared pair by pair, so
-that what the machine did meanwhile falls out. Nothing here is stored: figures are computed
-from records whenever somebody looks.
+Steps of one launch are not independent, so a launch counts once, by its median step after
+warm-up, and not at all if it never became steady; over launches the interval is Student's
+t on the logarithm. Launches of different cells that ran in the same block, one after
+another, are compared pair by pair, so that what the machine did meanwhile falls out. Nothing
+here is stored: figures are computed from records whenever somebody looks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from xfbench.record import Record
+from xfbench.record import Measurement, Record
+from xfbench.request import Request
+from xfbench.worker.steady import steady_from
 
 # One value per launch, by the block it ran in: (launch number, how often that came before).
 Launches = Mapping[tuple[int, int], float]
@@ -28,6 +30,7 @@ CONFIDENCE = 0.95
 POWER = 0.8  # with which the smallest visible difference would have been seen
 CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
+_OUTLYING = 3.5  # modified z-score
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,35 @@ class Interval:
         return "indicative" if self.launches >= INDICATIVE_LAUNCHES else "smoke"
 
 
+def throughput(request: Request, measurement: Measurement) -> float:
+    """Images per second of one launch: global batch over the median timed step; 0 without one."""
+    median = statistics.median(measurement.step_seconds or (0.0,))
+    return request.global_batch_size / median if median > 0 else 0.0
+
+
 def launch_throughput(record: Record) -> float:
-    """Images per second of one launch: global batch over the median timed step."""
+    """As `throughput`. Raises ValueError for a record without a measurement."""
     if record.measurement is None or record.request is None:
         raise ValueError(f"record {record.id} has no measurement")
-    median = statistics.median(record.measurement.step_seconds)
-    return record.request.global_batch_size / median
+    return throughput(record.request, record.measurement)
+
+
+def is_steady(record: Record) -> bool:
+    """Whether the launch's timed steps kept their level, as far as their number lets one see."""
+    return record.measurement is not None and not steady_from(record.measurement.step_seconds)
+
+
+def outliers(values: Sequence[float]) -> list[bool]:
+    """Which of the positive values lie far from the others; none of fewer than five.
+
+    By the modified z-score of their logarithms: 0.6745 · |x − median| / MAD above 3.5 (Iglewicz
+    and Hoaglin 1993). They are marked and kept.
+    """
+    if len(values) < CLAIM_LAUNCHES:
+        return [False] * len(values)
+    logs = np.log(values)
+    far = np.abs(logs - np.median(logs))
+    return [bool(one) for one in 0.6745 * far > _OUTLYING * np.median(far)]
 
 
 def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -101,10 +127,13 @@ class Comparison:
 
 
 def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
-    """Throughput of each launch that is ok, by its block; a launch done again is another block."""
+    """Throughput of each launch that counts, by its block; a launch done again is another block.
+
+    What counts is ok and steady.
+    """
     found: dict[tuple[int, int], float] = {}
     for record in records:
-        if record.status != "ok" or record.request is None:
+        if record.status != "ok" or record.request is None or not is_steady(record):
             continue
         number = record.request.launch
         times = sum(1 for launch, _ in found if launch == number)

@@ -15,46 +15,91 @@ from xfbench.comparison import Compared
 from xfbench.leaderboard import Row, Table
 from xfbench.statistics import Interval
 
-_HEADERS = [
-    "rank",
-    "framework",
-    "version",
-    "kernel",
-    "threads",
-    "images/s",
-    "of best",
-    "launches",
-    "equal",
+# What a table shows; a column that has nothing in any row is left out where `_WHERE_KNOWN`.
+Column = tuple[str, Callable[[Row], str]]
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _rank(row: Row) -> str:
+    if row.rank is None:
+        return "–"
+    first, last = row.rank
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _launches(row: Row) -> str:
+    if row.images_per_second is None:
+        return f"0 ({row.unstable} unstable)" if row.unstable else "0"
+    notes = [row.images_per_second.label]
+    notes += [f"{row.outliers} far off"] if row.outliers else []
+    notes += [f"{row.unstable} unstable"] if row.unstable else []
+    return f"{row.images_per_second.launches} ({', '.join(notes)})"
+
+
+_WHO: list[Column] = [
+    ("rank", _rank),
+    ("framework", lambda row: row.framework),
+    ("version", lambda row: row.framework_version or "–"),
+    ("kernel", lambda row: row.kernel),
+    ("threads", lambda row: str(row.threads)),
+    ("images/s", lambda row: speed(row.images_per_second)),
 ]
+COLUMNS: dict[str, list[Column]] = {
+    "throughput": [
+        *_WHO,
+        ("of best", lambda row: _or_dash(row.relative_to_best, ".2f")),
+        ("of peak", lambda row: _or_dash(row.share_of_peak, ".0%")),
+        ("launches", _launches),
+        ("equal", lambda row: "yes" if row.reason is None else "–"),
+        ("test acc.", lambda row: _or_dash(row.test_accuracy, ".1%")),
+    ],
+    "costs": [
+        *_WHO,
+        ("start-up", lambda row: _seconds(row.costs.startup_seconds)),
+        ("build", lambda row: _seconds(row.costs.build_seconds)),
+        ("first step", lambda row: _seconds(row.costs.first_step_seconds)),
+        ("all epochs", lambda row: _seconds(row.costs.solution_seconds)),
+        ("to accuracy", lambda row: _seconds(row.costs.accuracy_seconds)),
+        ("memory", lambda row: _bytes(row.costs.peak_rss_bytes)),
+        ("J/image", lambda row: _or_dash(row.costs.joules_per_image, ".3g")),
+    ],
+}
+_WHERE_KNOWN = ("of peak", "test acc.", "all epochs", "to accuracy", "J/image")
 
 
-def text(tables: Sequence[Table]) -> str:
+def text(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a terminal."""
-    return _document(tables, "simple", "{}")
+    return _document(tables, columns, "simple", "{}")
 
 
-def markdown(tables: Sequence[Table]) -> str:
+def markdown(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a README or a web page's source."""
-    return _document(tables, "github", "### {}")
+    return _document(tables, columns, "github", "### {}")
 
 
-def latex(tables: Sequence[Table]) -> str:
+def latex(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a paper; needs the package booktabs."""
-    return _document(tables, "latex_booktabs", "% {}")
+    return _document(tables, columns, "latex_booktabs", "% {}")
 
 
-def html(tables: Sequence[Table]) -> str:
+def html(tables: Sequence[Table], columns: str = "throughput") -> str:
     """Bare tables for a page of one's own; every cell is escaped."""
-    return _document(tables, "html", "<!-- {} -->")
+    return _document(tables, columns, "html", "<!-- {} -->")
 
 
-def as_json(tables: Sequence[Table]) -> str:
-    """One JSON document."""
+def as_json(tables: Sequence[Table], columns: str = "") -> str:
+    """One JSON document, which has all that there is."""
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
 
 
-def as_csv(tables: Sequence[Table]) -> str:
-    """One line per row, numbers in full; what a spreadsheet would run as a formula is disarmed."""
+def as_csv(tables: Sequence[Table], columns: str = "") -> str:
+    """One line per row, all columns, numbers in full.
+
+    What a spreadsheet would run as a formula is disarmed.
+    """
     out = io.StringIO()
     lines = [_flat(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     if lines:
@@ -78,7 +123,7 @@ def comparisons(found: Sequence[Compared]) -> str:
     return tabulate(lines, headers, "simple", disable_numparse=True)
 
 
-FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Table], str], str]] = {
     "text": text,
     "markdown": markdown,
     "latex": latex,
@@ -104,6 +149,14 @@ def speed(interval: Interval | None) -> str:
     return f"{_placed(interval.value, place)} ± {_placed(half, place)}"
 
 
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g} s"
+
+
+def _bytes(value: int | None) -> str:
+    return "–" if value is None else f"{value / 1e9:.2g} GB"
+
+
 def _grouped(value: float, digits: int) -> str:
     return _placed(value, digits - 1 - math.floor(math.log10(value)))
 
@@ -112,28 +165,26 @@ def _placed(value: float, place: int) -> str:
     return f"{round(value, place):,.{max(place, 0)}f}".replace(",", " ")
 
 
-def _document(tables: Sequence[Table], style: str, heading: str) -> str:
+def _document(tables: Sequence[Table], columns: str, style: str, heading: str) -> str:
     parts: list[str] = []
     for table in tables:
         parts.append(heading.format(table.title))
-        accuracy = any(row.test_accuracy is not None for row in (*table.rows, *table.unranked))
-        headers = [*_HEADERS, *(["test acc."] if accuracy else [])]
+        rows = [*table.rows, *table.unranked]
+        shown = [
+            (name, of)
+            for name, of in COLUMNS[columns]
+            if name not in _WHERE_KNOWN or any(of(row) != "–" for row in rows)
+        ]
+        headers = [name for name, _ in shown]
         if table.rows:
-            lines = [_cells(row, accuracy) for row in table.rows]
+            lines = [[of(row) for _, of in shown] for row in table.rows]
             parts.append(tabulate(lines, headers, style, disable_numparse=True))
         if table.unranked:
-            lines = [[*_cells(row, accuracy), row.reason or ""] for row in table.unranked]
+            lines = [[*(of(row) for _, of in shown), row.reason or ""] for row in table.unranked]
             parts.append(heading.format("not ranked"))
             parts.append(_unranked(lines, headers, style))
         parts.append("")
     return "\n".join(parts)
-
-
-def _rank(rank: tuple[int, int] | None) -> str:
-    if rank is None:
-        return "–"
-    first, last = rank
-    return str(first) if first == last else f"{first}–{last}"
 
 
 def _unranked(lines: list[list[str]], headers: list[str], style: str) -> str:
@@ -146,30 +197,13 @@ def _unranked(lines: list[list[str]], headers: list[str], style: str) -> str:
     return tabulate(lines, [*headers, "why"], style, disable_numparse=True)
 
 
-def _cells(row: Row, accuracy: bool) -> list[str]:
-    interval = row.images_per_second
-    cells = [
-        _rank(row.rank),
-        row.framework,
-        row.framework_version or "–",
-        row.kernel,
-        str(row.threads),
-        speed(interval),
-        "–" if row.relative_to_best is None else f"{row.relative_to_best:.2f}",
-        f"{interval.launches} ({interval.label})" if interval else "0",
-        "yes" if row.reason is None else "–",
-    ]
-    if accuracy:
-        cells.append("–" if row.test_accuracy is None else f"{row.test_accuracy:.1%}")
-    return cells
-
-
 def _flat(table: Table, row: Row) -> dict[str, Any]:
     document = {
         key: value for key, value in table.document().items() if key not in ("rows", "unranked")
     }
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
     found = document.pop("images_per_second") or {}
+    document |= document.pop("costs")
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)

@@ -9,6 +9,9 @@ from xfbench.canary import Expected
 from xfbench.record import Measurement, Observed
 from xfbench.request import Request
 
+# CPU time is counted in ticks, and a framework's main thread works a little beside the others.
+_MORE, _BESIDE = 1.05, 0.25
+
 
 def defect(
     request: Request,
@@ -16,10 +19,12 @@ def defect(
     observed: Observed,
     loss: float | None,
     expected: Expected | None,
+    share_of_peak: float | None,
 ) -> str | None:
     """The first thing that cannot be, in one line; None where all holds.
 
-    `loss` is the canary's: test mode, first batch, initial weights; `expected` what it must be.
+    `loss` is the canary's: test mode, first batch, initial weights; `expected` what it must
+    be. `share_of_peak` is the launch's, where the peak is known.
     """
     steps = [
         measurement.first_step_seconds,
@@ -30,24 +35,47 @@ def defect(
         return "no timed step: ask for more steps, or fewer warm-up steps"
     if min(steps) <= 0:
         return f"a step took {min(steps):g} s: the clock went backwards or stood still"
-    if sum(steps) > measurement.wall_seconds * (1 + 1e-6):
+    window = measurement.window
+    each = window if request.steps else 1  # the last window of an epoch may be shorter
+    passed = steps[0] + each * sum(steps[1:])
+    if passed > measurement.wall_seconds * (1 + 1e-6):
         return (
-            f"the steps add up to {sum(steps):.6g} s, more than "
+            f"the steps add up to {passed:.6g} s, more than "
             f"the {measurement.wall_seconds:.6g} s that passed"
         )
     for number, of_update in enumerate(measurement.losses):
         if of_update is None:
-            return f"the loss of update {number + 1} is not finite"
+            return f"the loss of update {number * window + 1} is not finite"
     if observed.kernel != request.kernel:
         return (
             f"kernel {request.kernel} was asked for and {observed.kernel} observed: "
             f"{'; '.join(observed.kernel_evidence)}"
         )
+    if share_of_peak is not None and share_of_peak > 1:
+        return (
+            f"{share_of_peak:.0%} of what the cores can do at most: "
+            "the steps did not train what they should, or the clock is wrong"
+        )
+    if reason := _threads(request, observed):
+        return reason
     if loss is None:
         return "the test-mode loss at the initial weights is not finite"
     if expected and not expected.relative_error(loss) <= expected.tolerance:
         return (
             f"the test-mode loss at the initial weights is {loss:.7g}, not {expected.loss:.7g}: "
             "another network, other weights or another input (see xfbench verify)"
+        )
+    return None
+
+
+def _threads(request: Request, observed: Observed) -> str | None:
+    """Where the framework had another number of threads than it was asked to have."""
+    for pool, size in observed.pools.items():
+        if size != request.threads:
+            return f"{request.threads} threads were asked for, and {pool} has {size}"
+    most = request.threads * _MORE + _BESIDE
+    if request.device == "cpu" and observed.cpus is not None and observed.cpus > most:
+        return (
+            f"{request.threads} threads were asked for, and {observed.cpus:.2f} CPUs were kept busy"
         )
     return None

@@ -44,7 +44,7 @@ def requests(
                 experiment.matrix(
                     framework=[name],
                     workload=known if list(networks) == ["all"] else networks,
-                    kernel=_kernels(name, kernels),
+                    kernel=_kernels(name, kernels, settings.get("device", ["cpu"])),
                     **settings,
                 )
             ],
@@ -55,9 +55,10 @@ def requests(
     return [cell.request(1) for cell in cells]
 
 
-def _kernels(framework: str, wanted: Sequence[str]) -> Sequence[str]:
+def _kernels(framework: str, wanted: Sequence[str], devices: Sequence[str]) -> Sequence[str]:
     if list(wanted) == ["all"] and framework in adapter.names():
-        return list(adapter.load(framework).kernels)
+        described = adapter.load(framework)
+        return list(dict.fromkeys(name for one in devices for name in described.kernels_on(one)))
     return wanted
 
 

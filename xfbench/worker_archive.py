@@ -6,6 +6,7 @@ which code measured. The archive's bytes depend on the files' contents alone.
 
 from __future__ import annotations
 
+import importlib.util
 import zipfile
 from pathlib import Path
 from typing import IO
@@ -44,6 +45,7 @@ def _contents(framework: str) -> dict[str, bytes]:
         "__main__.py": _MAIN.encode(),
         "xfbench/__init__.py": (package / "__init__.py").read_bytes(),
         "xfbench/adapters/__init__.py": b"",
+        "threadpoolctl.py": _module("threadpoolctl"),
     }
     folders = {
         "xfbench/worker": package / "worker",
@@ -54,3 +56,10 @@ def _contents(framework: str) -> dict[str, bytes]:
         for name, content in digest.files_below(folder).items():
             contents[f"{prefix}/{name}"] = content
     return contents
+
+
+def _module(name: str) -> bytes:
+    """A library of one file, which so need not be in the framework's environment."""
+    found = importlib.util.find_spec(name)
+    assert found is not None and found.origin is not None
+    return Path(found.origin).read_bytes()

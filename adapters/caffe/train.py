@@ -26,7 +26,7 @@ _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> CaffeTrainer:
-    """A trainer for `network`; kernel "openblas" or "reference" is whichever BLAS was loaded."""
+    """A trainer for `network`; its kernel is whichever BLAS was loaded."""
     if options.precision != "float32":
         raise Unsupported(f"Caffe's Python interface has float32 only, not {options.precision}")
     caffe.set_mode_cpu()
@@ -119,12 +119,15 @@ class CaffeTrainer:
                 blob.data[...] = parameters[name]
 
     def observed(self) -> dict[str, Any]:
-        blas = observe.mapped("libblas", "libopenblas")
+        library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]
+        blas = observe.provider("cblas_sgemm", library)
+        known = {"openblas": "openblas", "libmkl": "mkl"}
         return {
             "framework_version": caffe.__version__,
             "layout": "NCHW",
-            "kernel": "openblas" if any("openblas" in name for name in blas) else "reference",
-            "kernel_evidence": [f"mapped {name}" for name in blas],
+            "kernel": next((name for part, name in known.items() if part in blas), "reference"),
+            "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
+            "pools": observe.pools("openblas", "libmkl"),
         }
 
     def _test(self, batch: Batch) -> None:

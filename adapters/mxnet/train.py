@@ -14,6 +14,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+from xfbench.worker import observe
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -313,6 +314,7 @@ class MXNetTrainer:
             "layout": "NCHW",
             "kernel": kernel,
             "kernel_evidence": evidence,
+            "pools": observe.pools("libgomp", "mxnet/"),
         }
 
     def _block(self, outputs: Any, *names: str) -> Any:

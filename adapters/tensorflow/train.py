@@ -257,6 +257,7 @@ class TensorFlowTrainer:
             "layout": "NHWC",
             "kernel": kernel,
             "kernel_evidence": [evidence],
+            "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
         }
 
     def _zeros(self, layout: _Layout) -> Any:

@@ -7,6 +7,7 @@ bfloat16 is its autocast: parameters stay in float32.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from xfbench.worker import observe
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -29,10 +31,11 @@ _PARAMETERS = {
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
-    """A trainer for `network`; kernel "onednn" or "native" (oneDNN switched off)."""
+    """A trainer for `network`; kernel "onednn" (CPU), "cudnn" (CUDA) or "native", without them."""
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel == "onednn"
+    torch.backends.cudnn.enabled = options.kernel == "cudnn"
     # By default cuDNN computes in TF32 what is asked for in float32.
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
@@ -157,6 +160,8 @@ class TorchTrainer:
             fused=True,
         )
         self.iteration = 0
+        self.batch: Any = None
+        self.convolutions = any(isinstance(layer, xl.Convolution) for layer in network.layers)
         self.rate = 0.0
         self.last_loss = torch.zeros(())
 
@@ -167,6 +172,7 @@ class TorchTrainer:
         )
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        self.batch = batch
         self._set_rate(self.solver.learning_rate(self.iteration))
         self.last_loss = self._backward(batch)
         self.optimizer.step()
@@ -201,13 +207,47 @@ class TorchTrainer:
             tensor.copy_(torch.from_numpy(np.ascontiguousarray(parameters[name])))
 
     def observed(self) -> dict[str, Any]:
-        enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
+        kernel, evidence = self._seen()
         return {
             "framework_version": torch.__version__,
             "layout": "NCHW",
-            "kernel": "onednn" if enabled else "native",
-            "kernel_evidence": [f"torch.backends.mkldnn.enabled is {enabled}"],
+            "kernel": kernel,
+            "kernel_evidence": evidence,
+            "pools": {"intra-op": torch.get_num_threads()},
         }
+
+    def _seen(self) -> tuple[str, list[str]]:
+        """The kernel, and how it is known: by what oneDNN and MKL say they run in a step."""
+        if self.device.type == "cuda":
+            enabled = torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
+            flag = f"torch.backends.cudnn.enabled is {enabled}"
+            shown = ["requested, not shown", flag, f"version {torch.backends.cudnn.version()}"]
+            return "cudnn" if enabled else "native", shown
+        enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
+        flagged = "onednn" if enabled else "native"
+        evidence = [f"torch.backends.mkldnn.enabled is {enabled}"]
+        ran = self._ran() if self.batch is not None else None
+        if ran is not None:
+            evidence += [f"{library} ran {name} ×{n}" for (library, name), n in sorted(ran.items())]
+        computed = [name for library, name in ran or () if library == "oneDNN"]
+        # Of other precisions oneDNN computes what this processor has instructions for, if any.
+        if ran is None or self.options.precision != "float32" or not self.convolutions:
+            return flagged, ["requested, not shown", *evidence]
+        return "onednn" if set(computed) - {"reorder"} else "native", evidence
+
+    def _ran(self) -> Counter[tuple[str, str]]:
+        """What oneDNN and MKL say that they run in a step, by library and name."""
+        verbose = torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1)
+        with observe.printed() as lines, verbose[0], verbose[1]:
+            self._backward(self.batch)
+        ran: Counter[tuple[str, str]] = Counter()
+        for line in lines:
+            words = line.split(",")
+            if words[0] == "onednn_verbose" and "exec" in words[:4]:
+                ran["oneDNN", words[5]] += 1
+            elif line.startswith("MKL_VERBOSE") and "NThr:" in line:
+                ran["MKL", line.split()[1].partition("(")[0]] += 1
+        return ran
 
     def _backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         if not self.graph.training:

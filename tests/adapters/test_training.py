@@ -10,7 +10,6 @@ from xfbench.store import Store
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
-KERNELS = [(name, kernel) for name in FRAMEWORKS for kernel in adapter.load(name).kernels]
 
 
 @pytest.fixture
@@ -39,19 +38,6 @@ def test_lenet_learns_the_digits_whatever_the_seed(train, framework):
         assert record.measurement.images == (8 * (1437 // 64) - 4) * 64
         accuracies.append(record.learning[-1].test_accuracy)
     assert sum(accuracies) / 3 >= 0.97
-
-
-@pytest.mark.parametrize(("framework", "kernel"), KERNELS)
-def test_the_kernel_asked_for_is_the_one_observed_with_evidence(train, framework, kernel):
-    record = train(framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2)
-    assert record.observed.kernel == kernel
-    assert record.observed.kernel_evidence
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_one_thread_asked_for_is_one_thread_observed(train, framework):
-    record = train(framework, workload=["convnet"], threads=[1], batch_size=[50], steps=10)
-    assert record.observed.threads == 1
 
 
 @pytest.mark.parametrize("workload", sorted(workloads()))

@@ -12,7 +12,7 @@ from xfbench.equality.oracle import Oracle
 KERNELS = [
     (framework, kernel)
     for framework in ("caffe", "mxnet", "tensorflow", "torch")
-    for kernel in adapter.load(framework).kernels
+    for kernel in adapter.load(framework).kernels_on("cpu")
 ]
 
 

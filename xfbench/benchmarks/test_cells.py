@@ -36,7 +36,7 @@ def test_training(
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:
-        cell = cell.model_copy(update={"steps": 1, "warmup": 0})
+        cell = cell.model_copy(update={"steps": 1, "warmup": 0, "window": 1})
         session = replace(session, store=Store(tmp_path / "results"))
     request = cell.request(launch=1)
     certify.attach(request, session)

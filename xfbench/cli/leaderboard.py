@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, words
+from xfbench.cli.options import Json, Results, share, words
 
 
 def leaderboard(
     workload: Annotated[str | None, typer.Option(help="Only these networks.")] = None,
     format: Annotated[str, typer.Option(help="text, markdown, latex, csv, json, html.")] = "text",
+    columns: Annotated[
+        str,
+        typer.Option(help="throughput, or costs: start-up, time to an outcome, memory, energy."),
+    ] = "throughput",
+    accuracy: Annotated[
+        str, typer.Option(help="The test accuracy that the time to accuracy is to.")
+    ] = "95%",
     results: Results = None,
     as_json: Json = False,
 ) -> None:
@@ -21,6 +28,7 @@ def leaderboard(
     \b
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
+    xfbench leaderboard --columns costs --accuracy 97%
     """
     from xfbench import errors, paths, tables
     from xfbench import leaderboard as boards
@@ -30,6 +38,9 @@ def leaderboard(
 
     if format not in tables.FORMATS:
         raise errors.unknown("format", format, tables.FORMATS)
+    if columns not in tables.COLUMNS:
+        raise errors.unknown("columns", columns, tables.COLUMNS)
+    [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
     wanted = words(workload, str, "--workload")
     for name in wanted or ():
         if name not in workloads():
@@ -44,6 +55,6 @@ def leaderboard(
     ]
     print(
         tables.FORMATS["json" if as_json else format](
-            boards.tables(records, certificate.of_folder(folder))
+            boards.tables(records, certificate.of_folder(folder), target), columns
         )
     )

@@ -63,6 +63,14 @@ def run(
         int | None,
         typer.Option(min=0, help="Untimed steps after the first (default: 3).", show_default=False),
     ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Steps between two waits for the device (default: 1; cuda: 10).",
+            show_default=False,
+        ),
+    ] = None,
     launches: Annotated[
         int | None,
         typer.Option(min=1, help="So many fresh processes per cell.", show_default=False),
@@ -122,6 +130,7 @@ def run(
         "steps": steps,
         "epochs": epochs,
         "warmup": warmup,
+        "window": window,
         "launches": launches,
     }
     if launches and until_precision:

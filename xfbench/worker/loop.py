@@ -1,23 +1,32 @@
 """The training loop, and the only place in the project that reads a clock around training.
 
-A step's time runs from asking for its batch until the device is done. Evaluation and
-set-up lie outside it. What a step's seconds mean in a table is `statistics.py`'s business.
+A window is the steps between two waits for the device: one where steps are done when they
+return, several where a device queues them. Its time runs from asking for its first batch
+until the device is done. Evaluation and set-up lie outside it. What windows' seconds mean
+in a table is `statistics.py`'s business.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from time import perf_counter
 from typing import Any, Callable, Iterator
 
 import numpy as np
 
-from xfbench.worker import observe
+from xfbench.worker import energy, observe
+from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.input import Arrays, DataSet, data_set
 from xfbench.worker.protocol import Group, Options, Trainer
+from xfbench.worker.steady import steady_from
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
+# The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
+_MOST_TIMES = 3
+_COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
 
 
 def train(
@@ -26,106 +35,144 @@ def train(
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
-    evaluation after each; or `steps` are, after a first step and `warmup` more.
+    evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up
+    goes on while the level of the times still changes.
     """
-    batch_size, seed, warmup = request["batch_size_per_rank"], request["seed"], request["warmup"]
+    startup_seconds = _since_start()
+    batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = data_set(request["data"], workload, batch_size, seed)
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, Group())
     trainer.assign(initial_parameters(workload.network, seed))
     build_seconds = perf_counter() - start
-
-    epochs = request["epochs"]
-    per_epoch = len(data.train[1]) // batch_size
-    total = epochs * per_epoch if epochs else 1 + warmup + request["steps"]
     canary = trainer.loss(trainer.load(*data.first(batch_size, seed)))
 
-    stream = _stream(data, batch_size, seed)
-    seconds: list[float] = []
-    input_seconds: list[float] = []
-    losses: list[float] = []
-    learning: list[dict[str, Any]] = []
-    arrays: Arrays | None = None
-    batch: Any = None
-    ticks = observe.thread_ticks()
+    series = _Series(trainer, _stream(data, batch_size, seed))
+    counters = energy.read(options.device)
     began = perf_counter()
-    for done in range(1, total + 1):
-        step_start = perf_counter()
-        upcoming = next(stream)
-        if upcoming is not arrays:
-            arrays, batch = upcoming, trainer.load(*upcoming)
-        loaded = perf_counter()
-        trainer.step(batch)
-        losses.append(trainer.wait())
-        step_end = perf_counter()
-        seconds.append(step_end - step_start)
-        input_seconds.append(loaded - step_start)
-        if done == 1 + warmup:
-            ticks = observe.thread_ticks()
-        if epochs and done % per_epoch == 0:
-            learning.append(
-                {
-                    "epoch": done // per_epoch,
-                    "seconds": sum(seconds[-per_epoch:]),
-                    "train_loss": _finite(float(np.mean(losses[-per_epoch:]))),
-                    **evaluate(trainer, data.test, batch_size),
-                }
-            )
+    if request["epochs"]:
+        warm, learning = _epochs(series, request, data)
+    else:
+        warm, learning = _steps(series, request), []
     wall_seconds = perf_counter() - began
-    timed = seconds[1 + warmup :]
     return {
         "measurement": {
+            "startup_seconds": startup_seconds,
             "build_seconds": build_seconds,
-            "first_step_seconds": seconds[0],
-            "warmup_seconds": seconds[1 : 1 + warmup],
-            "step_seconds": timed,
+            "first_step_seconds": series.seconds[0],
+            "warmup_seconds": series.seconds[1:warm],
+            "step_seconds": series.seconds[warm:],
+            "window": request["window"],
             "wall_seconds": wall_seconds,
-            "images": len(timed) * batch_size,
+            "images": sum(series.counts[warm:]) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes(),
-            "losses": [_finite(loss) for loss in losses],
-            "energy_joules": None,
-            "phases": {"input_seconds": sum(input_seconds[1 + warmup :])},
+            "losses": [finite(loss) for loss in series.losses],
+            "energy_joules": energy.joules(counters, energy.read(options.device)),
+            "phases": {"input_seconds": sum(series.input_seconds[warm:])},
         },
         "learning": learning or None,
-        "canary": {"loss": _finite(canary), "expected": None, "relative_error": None},
+        "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
         "observed": {
             **trainer.observed(),
-            "threads": observe.working_threads(ticks, observe.thread_ticks()),
+            **series.worked(),
             "affinity": observe.affinity(),
             "libraries": observe.libraries(),
         },
     }
 
 
-def evaluate(trainer: Trainer, test: Arrays | None, batch_size: int) -> dict[str, float | None]:
-    """Loss and accuracy of the last head over a test set: the same code for every framework.
+class _Series:
+    """Windows one after another; per window the seconds of a step, and the last step's loss."""
 
-    The last batch is filled up with the first images, which then do not count, so that
-    frameworks with a fixed batch size can take part.
+    def __init__(self, trainer: Trainer, stream: Iterator[Arrays]) -> None:
+        self.trainer, self.stream = trainer, stream
+        self.seconds: list[float] = []
+        self.input_seconds: list[float] = []
+        self.counts: list[int] = []
+        self.losses: list[float] = []
+        self.arrays: Arrays | None = None
+        self.batch: Any = None
+        self.watch()
+
+    def watch(self) -> None:
+        """From here on threads are counted."""
+        self.ticks = observe.thread_ticks()
+        self.since, self.used = perf_counter(), observe.cpu_seconds()
+
+    def worked(self) -> dict[str, Any]:
+        """How many threads have worked since, and how many CPUs they kept busy."""
+        passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.used
+        return {
+            "threads": observe.working_threads(self.ticks, observe.thread_ticks()),
+            "cpus": used / passed if passed > _COUNTABLE else None,
+        }
+
+    def window(self, steps: int) -> None:
+        """Do `steps` steps and wait for the device."""
+        waited = 0.0
+        start = perf_counter()
+        for _ in range(steps):
+            asked = perf_counter()
+            upcoming = next(self.stream)
+            if upcoming is not self.arrays:
+                self.arrays, self.batch = upcoming, self.trainer.load(*upcoming)
+            waited += perf_counter() - asked
+            self.trainer.step(self.batch)
+        self.losses.append(self.trainer.wait())
+        self.seconds.append((perf_counter() - start) / steps)
+        self.input_seconds.append(waited)
+        self.counts.append(steps)
+
+
+def _steps(series: _Series, request: dict[str, Any]) -> int:
+    """Train `steps` timed steps; returns how many windows, the first step too, were warm-up."""
+    window = request["window"]
+    timed = request["steps"] // window
+    series.window(1)
+    for _ in range(math.ceil(request["warmup"] / window)):
+        series.window(window)
+    warm = len(series.seconds)
+    most = warm + _MOST_TIMES * timed
+    series.watch()
+    while len(series.seconds) < warm + timed:
+        series.window(window)
+        if len(series.seconds) == warm + timed <= most:
+            warm += min(steady_from(series.seconds[warm:]), most - len(series.seconds))
+    return warm
+
+
+def _epochs(
+    series: _Series, request: dict[str, Any], data: DataSet
+) -> tuple[int, list[dict[str, Any]]]:
+    """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
+
+    How many steps there are is fixed, so the warm-up grows at the cost of the timed ones, to
+    half of them at most.
     """
-    if test is None:
-        return {"test_loss": None, "test_accuracy": None}
-    images, labels = test
-    log_likelihood, correct = 0.0, 0
-    for start in range(0, len(labels), batch_size):
-        index = np.arange(start, start + batch_size) % len(labels)
-        counted = min(batch_size, len(labels) - start)
-        scores = trainer.scores(trainer.load(images[index], labels[index]))[:counted]
-        truth = labels[index][:counted]
-        shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
-        log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
-        correct += int((scores.argmax(axis=1) == truth).sum())
-    return {
-        "test_loss": _finite(-log_likelihood / len(labels)),
-        "test_accuracy": correct / len(labels),
-    }
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no NaN and no infinity; null stands for both."""
-    return value if np.isfinite(value) else None
+    window, batch_size = request["window"], request["batch_size_per_rank"]
+    learning = []
+    warm = 0
+    for epoch in range(1, request["epochs"] + 1):
+        first, left = len(series.seconds), len(data.train[1]) // batch_size
+        while left:
+            series.window(min(left, window) if series.seconds else 1)
+            left -= series.counts[-1]
+            if not warm and sum(series.counts) > request["warmup"]:
+                warm = len(series.seconds)
+                series.watch()
+        seconds = zip(series.seconds[first:], series.counts[first:])
+        learning.append(
+            {
+                "epoch": epoch,
+                "seconds": sum(each * count for each, count in seconds),
+                "train_loss": finite(float(np.mean(series.losses[first:]))),
+                **evaluate(series.trainer, data.test, batch_size),
+            }
+        )
+    warm = warm or len(series.seconds)
+    later = steady_from(series.seconds[warm:])
+    return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
 
 
 def _stream(data: DataSet, batch_size: int, seed: int) -> Iterator[Arrays]:
@@ -137,3 +184,8 @@ def _stream(data: DataSet, batch_size: int, seed: int) -> Iterator[Arrays]:
     while True:
         yield from data.epoch(batch_size, seed + epoch)
         epoch += 1
+
+
+def _since_start() -> float:
+    """Seconds since this process was started: the interpreter's and the framework's loading."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.started_seconds()

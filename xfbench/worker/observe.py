@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import resource
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
+
+import threadpoolctl
 
 _TELLING = ("blas", "mkl", "dnnl", "onednn", "gomp", "iomp", "libomp", "cudnn", "cublas", "nccl")
+_TICKS = os.sysconf("SC_CLK_TCK")  # per second
 
 
 def thread_ticks() -> dict[int, int]:
     """CPU time of each thread of this process so far, by thread id, in clock ticks (proc(5))."""
     ticks = {}
     for task in Path("/proc/self/task").iterdir():
-        try:
-            fields = (task / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # the thread has ended since
-            continue
-        ticks[int(task.name)] = int(fields[11]) + int(fields[12])
+        fields = _stat(task)
+        if fields:
+            ticks[int(task.name)] = int(fields[11]) + int(fields[12])
     return ticks
 
 
@@ -27,6 +32,17 @@ def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
     spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
     busiest = max(spent, default=0)
     return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process so far, of threads that have ended too."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def started_seconds() -> float:
+    """When this process was started, in seconds since boot."""
+    return int(_stat(Path("/proc/self"))[19]) / _TICKS
 
 
 def affinity() -> list[int]:
@@ -41,9 +57,7 @@ def mapped(*parts: str) -> list[str]:
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
-    return sorted(
-        f"{path.parent.name}/{path.name}" for path in paths if any(p in path.name for p in parts)
-    )
+    return sorted(_short(path) for path in paths if any(p in path.name for p in parts))
 
 
 def libraries() -> list[str]:
@@ -51,9 +65,66 @@ def libraries() -> list[str]:
     return sorted({name.rpartition("/")[2] for name in mapped(*_TELLING)})
 
 
+def pools(*parts: str) -> dict[str, int]:
+    """Threads that the pools of mapped BLAS and OpenMP libraries have, by library.
+
+    Of those with one of `parts` in their path: which libraries are the framework's own is for
+    its adapter to say.
+    """
+    return {
+        info["internal_api"] + " " + Path(info["filepath"]).name: info["num_threads"]
+        for info in threadpoolctl.threadpool_info()
+        if any(part in info["filepath"] for part in parts)
+    }
+
+
+def provider(symbol: str, library: str) -> str:
+    """Which file's `symbol` the mapped shared library of that name calls, as "folder/name".
+
+    What was loaded before it (a preloaded library, say) comes first, as for the linker. Empty
+    where it is nowhere.
+    """
+    handles = [ctypes.CDLL(None)]
+    with contextlib.suppress(OSError):
+        handles.append(ctypes.CDLL(library, os.RTLD_NOLOAD | os.RTLD_LAZY))
+    for handle in handles:
+        with contextlib.suppress(AttributeError):
+            address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
+            found = _Place()
+            if handles[0].dladdr(address, ctypes.byref(found)):
+                return _short(Path(os.fsdecode(found.file)).resolve())
+    return ""
+
+
+@contextlib.contextmanager
+def printed() -> Iterator[list[str]]:
+    """The lines that this process writes to standard output meanwhile, C libraries included."""
+    lines: list[str] = []
+    libc = ctypes.CDLL(None)
+    with tempfile.TemporaryFile() as file:
+        sys.stdout.flush()
+        libc.fflush(None)
+        kept = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            yield lines
+        finally:
+            libc.fflush(None)
+            os.dup2(kept, 1)
+            os.close(kept)
+            file.seek(0)
+            lines += file.read().decode(errors="replace").splitlines()
+
+
 def peak_rss_bytes() -> int:
-    """The most memory this process has held, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most memory that this process and those it started have held, in bytes.
+
+    Each one's own peak, added up: no less than what they held together at any time. Of
+    processes that have ended the largest counts.
+    """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in _descendants())
 
 
 def packages() -> dict[str, str]:
@@ -66,3 +137,48 @@ def packages() -> dict[str, str]:
         if name:
             found[name.lower().replace("_", "-")] = distribution.version
     return dict(sorted(found.items()))
+
+
+class _Place(ctypes.Structure):
+    """dladdr(3)'s Dl_info."""
+
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
+
+
+def _short(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields of proc(5)'s stat after the command's name; none where it has ended since."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _descendants() -> set[int]:
+    parents = {
+        int(entry.name): int(fields[1])
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and (fields := _stat(entry))
+    }
+    found: set[int] = set()
+    generation = {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation} - found
+        found |= generation
+    return found
+
+
+def _high_water(process: Path) -> int:
+    try:
+        lines = (process / "status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

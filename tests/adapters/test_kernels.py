@@ -1,0 +1,128 @@
+"""Kernels and threads, asked for and observed, also where somebody tampers with a switch."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from xfbench import adapter, experiment, machine, runner
+from xfbench.store import Store
+
+FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+KERNELS = [
+    (framework, kernel)
+    for framework in FRAMEWORKS
+    for kernel in adapter.load(framework).kernels_on("cpu")
+]
+EVIDENCE = {
+    ("caffe", "openblas"): "openblas",
+    ("caffe", "reference"): "blas/libblas.so",
+    ("caffe", "mkl"): "libmkl_rt",
+    ("mxnet", "onednn"): "oneDNN's layout",
+    ("mxnet", "native"): "plain layout",
+    ("tensorflow", "onednn"): "_Mkl",
+    ("tensorflow", "eigen"): "no operation of oneDNN's",
+    ("tensorflow", "xla"): "no operation of the step was run by TensorFlow's executor",
+    ("torch", "onednn"): "oneDNN ran convolution",
+    ("torch", "native"): "MKL ran SGEMM",
+}
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """A function that does one launch of these settings and returns its record."""
+
+    def do(framework, **settings):
+        session = runner.Session(Store(tmp_path / "results"))
+        session.prepare([framework], {}, print)
+        matrix = experiment.matrix(framework=[framework], launches=1, **settings)
+        [record] = runner.run(runner.plan(experiment.cells([matrix])), session)
+        return record
+
+    return do
+
+
+@pytest.mark.parametrize(("framework", "kernel"), KERNELS)
+def test_the_kernel_asked_for_is_the_one_observed_with_evidence(launch, framework, kernel):
+    record = launch(framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2)
+    assert record.status == "ok", record.reason
+    assert record.observed.kernel == kernel
+    assert EVIDENCE[framework, kernel] in "; ".join(record.observed.kernel_evidence)
+
+
+# A library that leaves a switch without effect: it says "1" for variables that were set to
+# "0", and PyTorch's call that switches oneDNN off does nothing.
+TAMPERED = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+char *getenv(const char *name) {
+  static char *(*real)(const char *);
+  if (!strcmp(name, "TF_ENABLE_ONEDNN_OPTS") || !strcmp(name, "MXNET_MKLDNN_ENABLED")) return "1";
+  if (!real) real = dlsym(RTLD_NEXT, "getenv");
+  return real(name);
+}
+void _ZN2at7Context20setUserEnabledMkldnnEb(void *context, char enabled) {}
+"""
+
+
+@pytest.fixture
+def preload(tmp_path, monkeypatch):
+    """A function that makes an adapter load a library before all others."""
+
+    def do(framework, library):
+        folder = tmp_path / "adapters" / framework
+        shutil.copytree(adapter.load(framework).folder, folder)
+        file = folder / "adapter.toml"
+        file.write_text(file.read_text() + f'\n[variables]\nLD_PRELOAD = "{library}"\n')
+        described = file.read_text()
+        if described.count("[variables]") > 1:
+            first, _, rest = described.partition("[variables]\n")
+            rest = rest.replace("[variables]\n", "")
+            file.write_text(f"{first}[variables]\n{rest}")
+        monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernel"), [("mxnet", "native"), ("tensorflow", "eigen"), ("torch", "native")]
+)
+def test_a_preloaded_library_that_takes_a_switch_its_effect_is_found_out(
+    launch, preload, tmp_path, framework, kernel
+):
+    source, library = tmp_path / "tampered.c", tmp_path / "libtampered.so"
+    source.write_text(TAMPERED)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    preload(framework, library)
+    record = launch(framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2)
+    assert record.status == "invalid"
+    assert f"kernel {kernel} was asked for and onednn observed" in record.reason
+
+
+def test_a_preloaded_blas_that_answers_for_the_one_asked_for_is_found_out(launch, preload):
+    folder = "{prefix}/usr/lib/x86_64-linux-gnu/openblas-pthread"
+    preload("caffe", f"{folder}/libopenblas.so.0")
+    record = launch(
+        "caffe", workload=["convnet-quick"], kernel=["reference"], batch_size=[8], steps=2
+    )
+    assert record.status == "invalid"
+    assert "kernel reference was asked for and openblas observed" in record.reason
+    assert "libopenblas" in record.reason
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_so_many_threads_as_were_asked_for_are_there_or_the_launch_says_so(
+    launch, framework, threads
+):
+    """Also more than there are cores, which OpenBLAS refuses to start."""
+    record = launch(framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30)
+    cores = machine.usable_cores()
+    if framework == "caffe" and threads > cores:
+        assert record.status == "invalid"
+        assert f"{threads} threads were asked for, and openblas" in record.reason
+        return
+    assert record.status == "ok", record.reason
+    assert set(record.observed.pools.values()) == {threads}
+    assert record.observed.cpus <= min(threads, cores) * 1.05 + 0.25

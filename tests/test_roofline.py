@@ -1,0 +1,61 @@
+"""Shares of the limit: measured peaks are possible ones, and a result beyond them is refused."""
+
+import pytest
+
+from xfbench import roofline
+from xfbench.record import Limit
+from xfbench.statistics import launch_throughput
+
+THREADS = 1
+
+
+@pytest.fixture(scope="module")
+def peaks():
+    return roofline.measure(THREADS)
+
+
+def test_measured_peaks_are_those_of_a_processor(peaks):
+    """Per core no processor has more than 64 float32 operations per cycle at 6 GHz, or 400 GB/s."""
+    assert 1e8 < peaks["float32"] < 64 * 6e9
+    assert 1e8 < peaks["float64"] < 32 * 6e9
+    assert 1e8 < peaks["bandwidth"] < 400e9
+
+
+def test_the_share_is_the_arithmetic_of_training_over_the_peak(record):
+    limit = Limit(
+        threads=1,
+        precision="float32",
+        matrix_product=1e12,
+        memory_bandwidth=1e11,
+        source="measured",
+    )
+    made = record(fields={"limit": limit})
+    assert launch_throughput(made) == pytest.approx(40)
+    by_hand = 2 * made.workload.train_macs_per_image * 40 / 1e12
+    assert roofline.share_of_peak(made) == pytest.approx(by_hand)
+    assert roofline.share_of_peak(record()) is None
+
+
+def test_a_launch_is_held_against_the_threads_it_has(cell):
+    one, two = (roofline.limit(cell(threads=n).request(1), []) for n in (1, 2))
+    assert (one.threads, two.threads) == (1, 2)
+    assert one.precision == "float32" and one.source == "measured"
+
+
+def test_what_no_product_can_be_timed_in_has_no_limit(cell):
+    assert roofline.limit(cell(precision="bfloat16").request(1), []) is None
+
+
+def test_an_accelerator_has_its_published_peak(cell):
+    request = cell(device="cuda", framework="torch").request(1)
+    found = roofline.limit(request, ["Tesla V100-SXM2-16GB"])
+    assert found.matrix_product == 15.7e12 and "NVIDIA" in found.source
+    assert roofline.limit(request, ["Some New Thing"]) is None
+    assert roofline.limit(request, []) is None
+
+
+def test_every_published_machine_has_its_peaks_and_where_they_are_from():
+    assert set(roofline.published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
+    for one in roofline.published().values():
+        assert one["matrix_product"]["float32"] > one["memory_bandwidth"] > 1e11
+        assert one["source"]

@@ -1,0 +1,41 @@
+"""Energy counters, read from files laid out as the kernel's powercap has them."""
+
+import pytest
+
+from xfbench.worker import energy
+
+
+def package(folder, name, microjoules, span=262_143_328_850):
+    place = folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "energy_uj").write_text(f"{microjoules}\n")
+    (place / "max_energy_range_uj").write_text(f"{span}\n")
+
+
+def test_packages_add_up_and_their_parts_do_not_count_twice(tmp_path):
+    for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
+        package(tmp_path, name, 1_000_000)
+    before = energy._rapl(tmp_path)
+    for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
+        package(tmp_path, name, 3_500_000)
+    assert energy.joules(before, energy._rapl(tmp_path)) == pytest.approx(5.0)
+
+
+def test_a_counter_that_starts_again_is_followed(tmp_path):
+    package(tmp_path, "intel-rapl:0", 9_000_000, span=10_000_000)
+    before = energy._rapl(tmp_path)
+    package(tmp_path, "intel-rapl:0", 1_000_000, span=10_000_000)
+    assert energy.joules(before, energy._rapl(tmp_path)) == pytest.approx(2.0)
+
+
+def test_what_cannot_be_read_is_none_and_never_estimated(tmp_path):
+    assert energy._rapl(tmp_path) == {}
+    assert energy.joules({}, {}) is None
+    assert energy.joules({"nvml:0": (5.0, None)}, {"nvml:0": (4.0, None)}) is None
+    assert energy.joules({"nvml:0": (5.0, None)}, {}) is None
+    (tmp_path / "intel-rapl:0").mkdir()
+    assert energy._rapl(tmp_path) == {}
+
+
+def test_a_machine_without_an_nvidia_device_has_no_counter_of_one():
+    assert energy.read("cuda") == {} or all(name.startswith("nvml") for name in energy.read("cuda"))

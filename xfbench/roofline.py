@@ -1,0 +1,151 @@
+"""What a machine can do at most, and how much of it a result has.
+
+The peaks are those of one matrix product and of one pass over memory, in NumPy, on as many
+threads as the launches have: the best of several tries, in a process of its own, on the same
+cores. For accelerators they are the published ones (`peaks.toml`).
+
+`python -m xfbench.roofline THREADS` measures and prints JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from xfbench import command, paths
+from xfbench.errors import XfbenchError
+from xfbench.record import Limit, Record, WorkloadFacts
+from xfbench.request import Request
+from xfbench.statistics import launch_throughput
+
+_SECONDS = 0.4  # of each kind of try
+_SIZES = (1024, 2048)
+_STREAM_BYTES = 64 * 2**20  # of each of three arrays: far more than caches hold
+# The precisions whose products NumPy can time; others have hardware of their own.
+_MEASURED = ("float32", "float64")
+
+
+def limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
+    """The limit that `request` runs against; None where it is neither measured nor published.
+
+    The first call for a number of threads takes two seconds.
+    """
+    if request.device == "cuda":
+        return _published(accelerators[0], request.precision) if accelerators else None
+    if request.precision not in _MEASURED:
+        return None
+    peaks = _measured(request.threads)
+    if peaks is None:
+        return None
+    return Limit(
+        threads=request.threads,
+        precision=request.precision,
+        matrix_product=peaks[request.precision],
+        memory_bandwidth=peaks["bandwidth"],
+        source="measured",
+    )
+
+
+def share(
+    limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
+) -> float | None:
+    """Arithmetic of training per second over the matrix-product peak; None where that is unknown.
+
+    Two operations per multiply-add; each rank has cores of its own.
+    """
+    if limit is None:
+        return None
+    operations = 2 * workload.train_macs_per_image * images_per_second
+    return operations / (limit.matrix_product * ranks)
+
+
+def share_of_peak(record: Record) -> float | None:
+    """As `share`, of one launch by its median step."""
+    if record.workload is None or record.measurement is None or record.request is None:
+        return None
+    speed = launch_throughput(record)
+    return share(record.limit, record.workload, speed, record.request.ranks)
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Machines with published peaks: `matrix_product` by precision, FLOP/s; bandwidth, B/s."""
+    file = paths.package_folder("xfbench") / "peaks.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _published(model: str, precision: str) -> Limit | None:
+    for machine in published().values():
+        if machine["name"] in model and precision in machine["matrix_product"]:
+            return Limit(
+                threads=1,
+                precision=precision,
+                matrix_product=machine["matrix_product"][precision],
+                memory_bandwidth=machine["memory_bandwidth"],
+                source=machine["source"],
+            )
+    return None
+
+
+@cache
+def _measured(threads: int) -> dict[str, float] | None:
+    """Peaks with so many threads; None where they could not be measured."""
+    try:
+        printed = command.output(
+            [sys.executable, "-m", "xfbench.roofline", str(threads)], timeout=300
+        )
+    except XfbenchError:
+        return None
+    found: dict[str, float] = json.loads(printed)
+    return found
+
+
+def measure(threads: int) -> dict[str, float]:
+    """Peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
+    with threadpoolctl.threadpool_limits(threads):
+        found = {name: _product_peak(np.dtype(name)) for name in _MEASURED}
+    return {**found, "bandwidth": _bandwidth(threads)}
+
+
+def _product_peak(dtype: np.dtype) -> float:
+    best = 0.0
+    for size in _SIZES:
+        a, b = np.ones((size, size), dtype), np.ones((size, size), dtype)
+        out = np.empty_like(a)
+        end = perf_counter() + _SECONDS
+        while (start := perf_counter()) < end:
+            np.matmul(a, b, out=out)
+            best = max(best, 2 * size**3 / (perf_counter() - start))
+    return best
+
+
+def _bandwidth(threads: int) -> float:
+    """Of a = b + c over arrays in memory: two read, one written, as STREAM counts (McCalpin)."""
+    length = _STREAM_BYTES // 8
+    a, b, c = np.zeros(length), np.ones(length), np.ones(length)
+    bounds = np.linspace(0, length, threads + 1).astype(int)
+    pieces = [slice(low, high) for low, high in itertools.pairwise(bounds)]
+
+    def add(piece: slice) -> None:
+        np.add(b[piece], c[piece], out=a[piece])
+
+    best, end = 0.0, perf_counter() + _SECONDS
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(add, pieces))
+        while (start := perf_counter()) < end:
+            list(pool.map(add, pieces))
+            best = max(best, 3 * _STREAM_BYTES / (perf_counter() - start))
+    return best
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]))))

@@ -1,0 +1,64 @@
+"""Energy that the training device has used, read from its counters; never estimated."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Dict, Optional, Tuple
+
+# Joules so far by counter, and where that counter starts again at 0 (None: nowhere).
+Reading = Dict[str, Tuple[float, Optional[float]]]
+
+_POWERCAP = Path("/sys/class/powercap")
+
+
+def read(device: str) -> Reading:
+    """The counters of the processor's packages (RAPL), or of the first NVIDIA device (NVML).
+
+    Empty where there is none, or it may not be read: RAPL's are often root's alone.
+    """
+    return _nvml() if device == "cuda" else _rapl()
+
+
+def joules(before: Reading, after: Reading) -> float | None:
+    """What was used between two readings; None where a counter was not there both times."""
+    if not before or before.keys() != after.keys():
+        return None
+    used = 0.0
+    for name, (start, span) in before.items():
+        end = after[name][0]
+        if end < start and span is None:
+            return None
+        used += end - start + (span or 0.0 if end < start else 0.0)
+    return used
+
+
+def _rapl(folder: Path = _POWERCAP) -> Reading:
+    found: Reading = {}
+    for package in sorted(folder.glob("intel-rapl:[0-9]*")):
+        if package.name.count(":") > 1:  # a part of a package, which counts it already
+            continue
+        try:
+            used, span = (
+                int((package / name).read_text()) / 1e6
+                for name in ("energy_uj", "max_energy_range_uj")
+            )
+        except (OSError, ValueError):
+            return {}
+        found[package.name] = (used, span)
+    return found
+
+
+def _nvml() -> Reading:
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return {}
+    handle, millijoules = ctypes.c_void_p(), ctypes.c_ulonglong()
+    if (
+        nvml.nvmlInit_v2()
+        or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
+        or nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
+    ):
+        return {}
+    return {"nvml:0": (millijoules.value / 1e3, None)}

@@ -1,0 +1,38 @@
+"""How well a trained network does on a test set: the same code for every framework."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xfbench.worker.input import Arrays
+from xfbench.worker.protocol import Trainer
+
+
+def evaluate(trainer: Trainer, test: Arrays | None, batch_size: int) -> dict[str, float | None]:
+    """Loss and accuracy of the last head over a test set, in test mode.
+
+    The last batch is filled up with the first images, which then do not count, so that
+    frameworks with a fixed batch size can take part.
+    """
+    if test is None:
+        return {"test_loss": None, "test_accuracy": None}
+    images, labels = test
+    log_likelihood, correct = 0.0, 0
+    for start in range(0, len(labels), batch_size):
+        index = np.arange(start, start + batch_size) % len(labels)
+        counted = min(batch_size, len(labels) - start)
+        scores = trainer.scores(trainer.load(images[index], labels[index]))[:counted]
+        truth = labels[index][:counted]
+        shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
+        log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
+        correct += int((scores.argmax(axis=1) == truth).sum())
+    return {
+        "test_loss": finite(-log_likelihood / len(labels)),
+        "test_accuracy": correct / len(labels),
+    }
+
+
+def finite(value: float) -> float | None:
+    """JSON has no NaN and no infinity; null stands for both."""
+    return value if np.isfinite(value) else None

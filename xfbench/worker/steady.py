@@ -1,0 +1,50 @@
+"""From which step on a launch's times are steady: a change-point test on the series.
+
+Used twice, on purpose the same: by the loop, which goes on until the timed steps are
+steady, and by whoever reads a record and wants to know whether they ever were.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import numpy as np
+
+# A change is one that chance makes once in a hundred series, and that matters.
+_SIGNIFICANCE = 0.01
+_MATTERS = 0.05  # relative difference of the medians before and after
+_FEWEST = 10  # in fewer values no change can be made out
+_BLOCKS = 20  # neighbouring steps resemble one another; medians of so many blocks hardly do
+
+
+def steady_from(seconds: Sequence[float]) -> int:
+    """How many of the first values belong to a time when the level was another.
+
+    0 where it is steady throughout, or where there are too few values to say so. Changes are
+    found one after another with Pettitt's rank test (1979) on the medians of blocks, which
+    outliers do not mislead; a burst that passes and leaves the level as it was is no change.
+    """
+    values = np.asarray(seconds, dtype=float)
+    width = max(1, len(values) // _BLOCKS)
+    blocks = [np.median(values[at : at + width]) for at in range(0, len(values), width)]
+    start = 0
+    while change := _change(np.asarray(blocks[start:])):
+        start += change
+    return start * width
+
+
+def _change(values: np.ndarray) -> int:
+    """After how many values the level changes; 0 where it does not."""
+    count = len(values)
+    if count < _FEWEST:
+        return 0
+    order = np.argsort(values, kind="stable")
+    ranks = np.empty(count)
+    ranks[order] = np.arange(1, count + 1)
+    before = np.arange(1, count)
+    statistic = np.abs(2 * np.cumsum(ranks)[:-1] - before * (count + 1))
+    change = int(statistic.argmax()) + 1
+    chance = 2 * np.exp(-6 * float(statistic.max()) ** 2 / (count**3 + count**2))
+    first, second = np.median(values[:change]), np.median(values[change:])
+    shift = abs(first / second - 1) if second > 0 else 0.0
+    return change if chance < _SIGNIFICANCE and shift > _MATTERS else 0
