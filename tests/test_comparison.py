@@ -49,6 +49,9 @@ def test_what_neither_side_names_is_the_same_on_both(folder):
         assert one.verdict == "faster" and one.figures.paired
         assert one.figures.ratio.value == pytest.approx(2.0, rel=0.01)
         assert one.figures.ratio.low < 2.0 < one.figures.ratio.high
+    ratios = [one.figures.ratio.value for one in found]
+    assert comparison.overall(found) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
+    assert comparison.overall(found[:1]) is None
 
 
 def test_frameworks_are_compared_only_where_both_are_proven(folder):
@@ -144,7 +147,9 @@ def test_the_command_prints_verdicts_and_fails_on_a_regression(folder):
     assert shown.returncode == 0 and "slower" in shown.stdout and "6 pairs" in shown.stdout
     failed = command(after, before, "--fail-on", "slower:5%", "--json")
     assert failed.returncode == 1
-    [one] = json.loads(failed.stdout)["comparisons"]
+    document = json.loads(failed.stdout)
+    assert document["geometric_mean"] is None
+    [one] = document["comparisons"]
     assert set(one) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
     assert command(after, before, "--fail-on", "slower:20%").returncode == 0
     assert command(after).returncode == 2

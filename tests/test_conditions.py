@@ -92,6 +92,17 @@ def test_strict_refuses_a_machine_where_something_burns_a_core(burner):
         doctor.insist()
 
 
+def test_a_processor_that_slows_down_to_cool_is_seen_by_its_own_count(tmp_path):
+    assert conditions._thermal_throttles(tmp_path) is None
+    for cpu, count in ((0, 3), (1, 4)):
+        place = tmp_path / f"cpu{cpu}" / "thermal_throttle"
+        place.mkdir(parents=True)
+        (place / "core_throttle_count").write_text(f"{count}\n")
+    assert conditions._thermal_throttles(tmp_path) == 7
+    hot = QUIET.model_copy(update={"thermal_throttles": 2})
+    assert "2 times to cool" in conditions.defect(hot, "cpu")
+
+
 def test_a_shared_gpu_counts_against_what_trained_on_it():
     shared = QUIET.model_copy(update={"accelerator_processes": ("python3",)})
     assert "python3" in conditions.defect(shared, "cuda")

@@ -61,6 +61,51 @@ def test_an_invalid_launch_is_not_averaged_in(record):
     assert row.reason == "1 of 3 launches invalid: swap"
 
 
+RISING = tuple(0.1 * 1.05**n for n in range(20))
+
+
+def test_an_unstable_launch_is_shown_and_not_averaged_in(record):
+    made = [record(steps=(0.1,) * 20, launch=n) for n in (1, 2, 3)]
+    made.append(record(steps=RISING, launch=4))
+    [table] = leaderboards(made)
+    [row] = table.unranked
+    assert row.images_per_second.value == pytest.approx(40)
+    assert (row.images_per_second.launches, row.unstable) == (3, 1)
+    assert row.reason == NO_CERTIFICATE
+    assert "3 (indicative, 1 unstable)" in tables.text([table])
+
+
+def test_a_row_is_not_ranked_where_half_of_its_launches_never_became_steady(record):
+    made = [record(steps=(0.1,) * 20), record(steps=RISING, launch=2)]
+    [table] = leaderboards(made)
+    assert table.unranked[0].reason == "1 of 2 launches never became steady"
+    [table] = leaderboards(made[1:])
+    assert table.unranked[0].images_per_second is None
+    assert "0 (1 unstable)" in tables.text([table])
+
+
+def test_a_launch_that_lies_far_off_is_marked_and_counts(record):
+    speeds = (0.1, 0.101, 0.099, 0.1005, 0.0995, 0.2)
+    made = [record(steps=(each,), launch=n) for n, each in enumerate(speeds, start=1)]
+    [table] = leaderboards(made)
+    assert table.unranked[0].outliers == 1
+    assert table.unranked[0].images_per_second.launches == 6
+    assert "6 (claim, 1 far off)" in tables.text([table])
+
+
+@pytest.mark.parametrize("columns", tables.COLUMNS)
+def test_columns_that_nothing_is_known_of_are_left_out(columns, record):
+    shown = tables.text(leaderboards([record()]), columns)
+    assert "images/s" in shown
+    assert not any(word in shown for word in ("of peak", "test acc.", "to accuracy", "J/image"))
+
+
+def test_costs_have_columns_of_their_own(record):
+    shown = tables.text(leaderboards([record()]), "costs")
+    for word in ("start-up", "build", "first step", "memory", "0.1 GB", "0.5 s"):
+        assert word in shown
+
+
 @pytest.mark.parametrize(
     ("interval", "shown"),
     [

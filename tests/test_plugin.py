@@ -124,6 +124,14 @@ def test_the_rounds_are_the_steps_of_the_record(session, pytester):
         "precision": "float32",
         "batch_size": request.global_batch_size,
         "images_per_second": pytest.approx(request.global_batch_size / median, rel=1e-12),
+        "share_of_peak": pytest.approx(
+            2
+            * record.workload.train_macs_per_image
+            * request.global_batch_size
+            / median
+            / record.limit.matrix_product
+        ),
+        "steady": True,
     }
 
 

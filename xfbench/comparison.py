@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -176,6 +176,14 @@ def against_itself(side: Side) -> tuple[list[Compared], int, int]:
             )
             verdicts.append(one.verdict)
     return found, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
+
+
+def overall(found: Sequence[Compared]) -> float | None:
+    """The geometric mean of the ratios that may be compared; None of fewer than two."""
+    ratios = [one.figures.ratio.value for one in found if one.verdict is not None]
+    if len(ratios) < 2:
+        return None
+    return statistics.geometric_interval(ratios).value
 
 
 def fails(limit: str) -> Callable[[Compared], bool]:

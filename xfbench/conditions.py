@@ -18,6 +18,7 @@ import psutil
 from xfbench import machine
 from xfbench.record import Competitor, Conditions
 
+_CPUS = Path("/sys/devices/system/cpu")
 _CPU_STAT = Path("/sys/fs/cgroup/cpu.stat")
 # Of one core, while the launch ran: below, a daemon's housekeeping.
 _COMPETES = 0.1
@@ -44,6 +45,7 @@ class Reading:
     swap: int
     processes: Mapping[Key, tuple[str, float]]
     on_accelerators: tuple[str, ...] = ()
+    thermal: int | None = None
 
 
 def read() -> Reading:
@@ -61,6 +63,7 @@ def read() -> Reading:
         swap=psutil.swap_memory().used,
         processes=_processes(),
         on_accelerators=tuple(machine.accelerator_processes()),
+        thermal=_thermal_throttles(),
     )
 
 
@@ -84,6 +87,9 @@ def between(before: Reading, after: Reading) -> Conditions:
                 key=lambda one: -one.cpus,
             )
         ),
+        thermal_throttles=None
+        if before.thermal is None or after.thermal is None
+        else max(0, after.thermal - before.thermal),
         accelerator_processes=tuple(
             dict.fromkeys((*before.on_accelerators, *after.on_accelerators))
         ),
@@ -114,6 +120,11 @@ def defect(seen: Conditions, device: str) -> str | None:
             f"the GPU was shared with {', '.join(seen.accelerator_processes)}: "
             "wait until it has ended, or ask for a GPU of your own"
         )
+    if seen.thermal_throttles:
+        return (
+            f"the processor slowed down {seen.thermal_throttles} times to cool: "
+            "see to its cooling, or lower its clock (see xfbench doctor)"
+        )
     if seen.seconds and (seen.throttled_seconds or 0) > _MOST_THROTTLED * seen.seconds:
         return (
             f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s of "
@@ -138,6 +149,15 @@ def _throttled_seconds() -> float:
         return 0.0
     values = dict(line.split(maxsplit=1) for line in lines if " " in line)
     return int(values.get("throttled_usec", 0)) / 1e6
+
+
+def _thermal_throttles(folder: Path = _CPUS) -> int | None:
+    """How often cores have slowed down to cool since boot; None where they do not say."""
+    files = [*folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
+    try:
+        return sum(int(file.read_text(encoding="utf-8")) for file in files) if files else None
+    except (OSError, ValueError):
+        return None
 
 
 def _processes() -> dict[Key, tuple[str, float]]:

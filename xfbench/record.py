@@ -168,7 +168,8 @@ class Conditions(_Part):
 
     `other_cpus`: how many cores' time all other processes had together; `competing`: those
     of them that had a tenth of one or more and were still there at the end. Others that
-    computed on an accelerator, before or after, are `accelerator_processes`.
+    computed on an accelerator, before or after, are `accelerator_processes`. Processors slowed
+    down `thermal_throttles` times to cool; null where they do not say.
     """
 
     load_before: float
@@ -176,6 +177,7 @@ class Conditions(_Part):
     steal_seconds: float
     swap_bytes: int
     throttled_seconds: float | None = None
+    thermal_throttles: int | None = None
     other_cpus: float | None = None
     competing: tuple[Competitor, ...] = ()
     accelerator_processes: tuple[str, ...] = ()

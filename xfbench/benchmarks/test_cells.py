@@ -31,7 +31,8 @@ def test_training(
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
     from xfbench import runner
     from xfbench.equality import certify
-    from xfbench.statistics import launch_throughput
+    from xfbench.roofline import share_of_peak
+    from xfbench.statistics import is_steady, launch_throughput
     from xfbench.store import Store
 
     cell, session = xfbench_cell, xfbench_session
@@ -60,6 +61,8 @@ def test_training(
         precision=cell.precision,
         batch_size=cell.global_batch_size,
         images_per_second=launch_throughput(record),
+        share_of_peak=share_of_peak(record),
+        steady=is_steady(record),
     )
     xfbench_replay.load(seconds)
     benchmark.pedantic(  # type: ignore[no-untyped-call]

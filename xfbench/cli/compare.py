@@ -54,10 +54,15 @@ def compare(
         raise errors.UsageError(
             "nothing of A is like anything of B: " + ("too few launches" if itself else _HINT)
         )
-    document = {"comparisons": [one.document() for one in found]}
+    mean = None if itself else comparison.overall(found)
+    document: dict[str, object] = {"comparisons": [one.document() for one in found]}
     if itself:
-        document["a_a"] = {"trials": trials, "false_verdicts": alarms}  # type: ignore[assignment]
+        document["a_a"] = {"trials": trials, "false_verdicts": alarms}
+    else:
+        document["geometric_mean"] = mean
     print(json.dumps(document) if as_json else tables.comparisons(found))
+    if mean is not None and not as_json:
+        print(f"Geometric mean of these ratios: {mean:.3f}")
     if itself and not as_json and trials:
         print(f"{alarms} of {trials} verdicts over five pairs of launches false; 5 % are expected")
     if failed and any(map(failed, found)):

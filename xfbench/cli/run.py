@@ -103,11 +103,13 @@ def run(
 ) -> None:
     """Measure: every combination of the lists given is a cell, every launch a fresh process.
 
-    With no framework, workload or other setting, the experiment `quick`. What is measured is
-    first proven to be the same network (see `xfbench verify`), unless a certificate is there.
+    With no framework, workload or other setting, the experiment `quick`, as often as
+    --launches or --until-precision say. What is measured is first proven to be the same
+    network (see `xfbench verify`), unless a certificate is there.
 
     \b
     xfbench run
+    xfbench run --until-precision 2%
     xfbench run --framework torch,mxnet --workload alexnet --batch-size 16 --threads 1,2
     xfbench run --framework torch --workload lenet --epochs 5 --launches 5
     xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
@@ -139,11 +141,14 @@ def run(
     if widths:
         single["until_precision"] = widths[0]
     given = {name: value for name, value in {**lists, **single}.items() if value is not None}
-    if given:
+    if set(given) - {"launches", "until_precision"}:
         defaults = {"framework": FRAMEWORKS.split(","), "workload": WORKLOADS.split(",")}
         matrices = [experiment.matrix(**{**defaults, **given, "seed": seed})]
     else:
-        matrices = list(experiment.load("quick").matrix)
+        matrices = [
+            one.model_copy(update={**({"launches": None} if given else {}), **given, "seed": seed})
+            for one in experiment.load("quick").matrix
+        ]
     cells = experiment.cells(matrices, interpreters)
     requests = runner.plan(cells, seed)
     store = Store(paths.results(results))

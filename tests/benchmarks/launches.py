@@ -1,0 +1,122 @@
+"""What many launches of real cells say about figures from few: `make intervals`. Not a test.
+
+From a results folder whose cells have twenty launches or more each:
+
+- coverage: how often the interval of five launches, drawn at random, contains the geometric
+  mean of all; beside it the same of an interval over those launches' pooled steps;
+- adaptive stopping, in the order in which the launches were done and in random orders: how
+  many launches and how much machine time until the interval is ±2 %, and its coverage.
+
+`xfbench run --launches 20 --results DIR`, then `python -m tests.benchmarks.launches DIR`.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+from xfbench import statistics
+from xfbench.request import Protocol
+from xfbench.store import Store
+
+FEW = 5
+DRAWS = 2000
+
+
+def main() -> None:
+    """Print a table of the cells, and the sums."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    cells = cells_of(parser.parse_args().results)
+    random = np.random.default_rng(0)
+    found = {name: judged(records, random) for name, records in cells.items()}
+    rows = [
+        [
+            name,
+            one["launches"],
+            f"{one['spread']:.1%}",
+            f"{one['coverage']:.1%}",
+            f"{one['pooled']:.1%}",
+            one["stopped_after"],
+            f"±{one['half_width']:.1%}",
+            f"{one['share']:.0%}",
+            f"{one['mean_share']:.0%}",
+            f"{one['stopped_coverage']:.1%}",
+        ]
+        for name, one in found.items()
+    ]
+    headers = ["cell", "launches", "spread", "coverage of 5", "of pooled steps", "stopped after"]
+    headers += ["at", "of all time", "any order", "coverage then"]
+    print(tabulate(rows, headers, "github", disable_numparse=True))
+    spent = sum(one["spent"] for one in found.values())
+    total = sum(one["total"] for one in found.values())
+    print(f"\nadaptive stopping: {spent:.0f} s of {total:.0f} s, {spent / total:.0%}")
+    mean = np.mean([one["mean_share"] for one in found.values()])
+    print(f"mean over cells and orders: {mean:.0%} of the launches")
+
+
+def cells_of(results: Path) -> dict[str, list]:
+    """The records that count, in the order of their launches, by cell."""
+    found: dict[str, list] = {}
+    for record in Store(results).records():
+        if record.request and record.status == "ok" and statistics.is_steady(record):
+            found.setdefault(record.request.label(), []).append(record)
+    for records in found.values():
+        records.sort(key=lambda record: record.request.launch)
+    return dict(sorted(found.items()))
+
+
+def judged(records: list, random: np.random.Generator) -> dict[str, float]:
+    """The figures of one cell."""
+    speeds = np.array([statistics.launch_throughput(record) for record in records])
+    steps = [
+        record.request.global_batch_size / np.array(record.measurement.step_seconds)
+        for record in records
+    ]
+    seconds = np.array([record.conditions.seconds for record in records])
+    truth = float(np.exp(np.log(speeds).mean()))
+    hits = pooled = stopped_hits = 0
+    shares = []
+    for _ in range(DRAWS):
+        order = random.permutation(len(speeds))
+        hits += contains(statistics.geometric_interval(speeds[order[:FEW]]), truth)
+        all_steps = np.concatenate([steps[n] for n in order[:FEW]])
+        pooled += contains(statistics.geometric_interval(all_steps), truth)
+        count = stop(speeds[order])
+        stopped_hits += contains(statistics.geometric_interval(speeds[order[:count]]), truth)
+        shares.append(count / len(speeds))
+    count = stop(speeds)
+    interval = statistics.geometric_interval(speeds[:count])
+    return {
+        "launches": len(speeds),
+        "spread": float(np.log(speeds).std(ddof=1)),
+        "coverage": hits / DRAWS,
+        "pooled": pooled / DRAWS,
+        "stopped_after": count,
+        "half_width": interval.high / interval.value - 1,
+        "share": float(seconds[:count].sum() / seconds.sum()),
+        "spent": float(seconds[:count].sum()),
+        "total": float(seconds.sum()),
+        "mean_share": float(np.mean(shares)),
+        "stopped_coverage": stopped_hits / DRAWS,
+    }
+
+
+def stop(speeds: np.ndarray) -> int:
+    """After how many launches the stop rule would have ended the cell."""
+    rule = Protocol()
+    most = min(rule.most, len(speeds))
+    for count in range(rule.least, most):
+        if statistics.is_precise(list(speeds[:count]), rule.precision):
+            return count
+    return most
+
+
+def contains(interval: statistics.Interval, value: float) -> bool:
+    """Whether the interval has the value in it."""
+    return interval.low <= value <= interval.high
+
+
+if __name__ == "__main__":
+    main()
