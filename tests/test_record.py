@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 import xfbench
+from xfbench import digest
 from xfbench.record import Record, json_schema
 from xfbench.store import Store
 
@@ -63,3 +64,32 @@ def test_a_store_gives_back_what_it_was_given_and_complains_of_the_rest(record, 
     assert len(complaints) == 2
     assert any("half.json" in line for line in complaints)
     assert any("not what its id says" in line for line in complaints)
+
+
+def stored(tmp_path, document):
+    """What a store makes of this JSON, as whoever wrote it had named it."""
+    document = {key: value for key, value in document.items() if key != "id"}
+    document["id"] = digest.of_json(document)
+    name = document["id"].removeprefix("sha256:")
+    path = tmp_path / "records" / name[:2] / f"{name}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(document))
+    complaints = []
+    return list(Store(tmp_path).records(complaints.append)), complaints
+
+
+def test_a_record_from_before_a_field_was_added_is_as_good_as_ever(record, tmp_path):
+    document = record().document()
+    del document["limit"], document["measurement"]["window"], document["observed"]["pools"]
+    [found], complaints = stored(tmp_path, document)
+    assert complaints == []
+    assert (found.limit, found.measurement.window, found.observed.pools) == (None, 1, {})
+
+
+def test_a_record_of_a_later_version_is_read_as_far_as_it_is_known(record, tmp_path):
+    document = record().document()
+    document["weather"] = "fair"
+    document["measurement"]["tides_metres"] = [1.5, 2.5]
+    [found], complaints = stored(tmp_path, document)
+    assert complaints == []
+    assert found.measurement == record().measurement

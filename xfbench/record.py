@@ -60,7 +60,8 @@ class Observed(_Part):
     """What really ran, as seen in the worker: never what was asked for.
 
     `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the
-    framework's own thread pools, with their sizes.
+    framework's own thread pools, with their sizes; `affinity` the CPUs that its threads may
+    run on. `precision` is that of the values which pass between layers.
     """
 
     framework_version: str
@@ -72,6 +73,7 @@ class Observed(_Part):
     kernel_evidence: tuple[str, ...]
     libraries: tuple[str, ...]
     layout: str
+    precision: str | None = None
 
 
 class Canary(_Part):

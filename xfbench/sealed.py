@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from xfbench import digest
+
+
+class EditedError(ValueError):
+    """A document whose content is not what its id says."""
 
 
 class Sealed(BaseModel):
@@ -26,6 +31,20 @@ class Sealed(BaseModel):
         created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         draft = cls(id="sha256:" + "0" * 64, **{"created": created, **fields})
         return draft.model_copy(update={"id": draft.computed_id()})
+
+    @classmethod
+    def read(cls, content: bytes) -> Self:
+        """The document that `content` is, the JSON that was once written.
+
+        The id is that of what stands there, not of what this version makes of it: a document
+        written before a field was added, or by a later version that has more of them, is as
+        good as ever. Raises ValidationError for what is none, EditedError for what was edited.
+        """
+        found = cls.model_validate_json(content, extra="ignore")
+        document = json.loads(content)
+        if document.pop("id") != digest.of_json(document):
+            raise EditedError("its content is not what its id says")
+        return found
 
     def computed_id(self) -> str:
         """What `id` has to be."""

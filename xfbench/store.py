@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from xfbench import atomic
 from xfbench.errors import UsageError
 from xfbench.record import Record
+from xfbench.sealed import EditedError
 
 _README = """Results of xfbench.
 
@@ -68,12 +69,13 @@ class Store:
         found = []
         for path in (self.folder / "records").glob("??/*.json"):
             try:
-                record = Record.model_validate_json(path.read_bytes())
-            except (ValidationError, OSError) as error:
+                record = Record.read(path.read_bytes())
+                if path.stem != record.id[7:]:
+                    raise EditedError("its name is not its id")
+            except EditedError as error:
+                complain(f"{path.name}: {error}; left out")
+            except (ValidationError, OSError, ValueError) as error:
                 complain(f"{path.name}: not a record: {str(error).splitlines()[0]}")
-                continue
-            if record.id != record.computed_id() or path.stem != record.id[7:]:
-                complain(f"{path.name}: its content is not what its id says; left out")
-                continue
-            found.append(record)
+            else:
+                found.append(record)
         yield from sorted(found, key=lambda record: (record.created, record.id))

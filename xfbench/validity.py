@@ -56,6 +56,8 @@ def defect(
             f"{share_of_peak:.0%} of what the cores can do at most: "
             "the steps did not train what they should, or the clock is wrong"
         )
+    if observed.precision not in (None, request.precision):
+        return f"{request.precision} was asked for and {observed.precision} observed"
     if reason := _threads(request, observed):
         return reason
     if loss is None:

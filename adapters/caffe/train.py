@@ -125,6 +125,7 @@ class CaffeTrainer:
         return {
             "framework_version": caffe.__version__,
             "layout": "NCHW",
+            "precision": self.net.blobs["data"].data.dtype.name,
             "kernel": next((name for part, name in known.items() if part in blas), "reference"),
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
             "pools": observe.pools("openblas", "libmkl"),

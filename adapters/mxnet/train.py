@@ -312,6 +312,7 @@ class MXNetTrainer:
         return {
             "framework_version": mx.__version__,
             "layout": "NCHW",
+            "precision": np.dtype(self.last_loss.dtype).name,
             "kernel": kernel,
             "kernel_evidence": evidence,
             "pools": observe.pools("libgomp", "mxnet/"),

@@ -255,6 +255,7 @@ class TensorFlowTrainer:
         return {
             "framework_version": tf.__version__,
             "layout": "NHWC",
+            "precision": self.last_loss.dtype.name,
             "kernel": kernel,
             "kernel_evidence": [evidence],
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},

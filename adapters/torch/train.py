@@ -161,6 +161,7 @@ class TorchTrainer:
         )
         self.iteration = 0
         self.batch: Any = None
+        self.passed: Any = None
         self.convolutions = any(isinstance(layer, xl.Convolution) for layer in network.layers)
         self.rate = 0.0
         self.last_loss = torch.zeros(())
@@ -211,10 +212,16 @@ class TorchTrainer:
         return {
             "framework_version": torch.__version__,
             "layout": "NCHW",
+            "precision": self._precision(),
             "kernel": kernel,
             "kernel_evidence": evidence,
             "pools": {"intra-op": torch.get_num_threads()},
         }
+
+    def _precision(self) -> str:
+        passed = str(self.passed or self.dtype).rpartition(".")[2]
+        rounded = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+        return "tf32" if passed == "float32" and self.device.type == "cuda" and rounded else passed
 
     def _seen(self) -> tuple[str, list[str]]:
         """The kernel, and how it is known: by what oneDNN and MKL say they run in a step."""
@@ -253,7 +260,8 @@ class TorchTrainer:
         if not self.graph.training:
             self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, _ = self._forward(batch)
+        loss, scores = self._forward(batch)
+        self.passed = scores.dtype
         loss.backward()
         return loss.detach()
 

@@ -80,14 +80,14 @@ def judged(records: list, random: np.random.Generator) -> dict[str, float]:
     shares = []
     for _ in range(DRAWS):
         order = random.permutation(len(speeds))
-        hits += contains(statistics.geometric_interval(speeds[order[:FEW]]), truth)
+        hits += contains(statistics.geometric_interval(list(speeds[order[:FEW]])), truth)
         all_steps = np.concatenate([steps[n] for n in order[:FEW]])
-        pooled += contains(statistics.geometric_interval(all_steps), truth)
+        pooled += contains(statistics.geometric_interval(list(all_steps)), truth)
         count = stop(speeds[order])
-        stopped_hits += contains(statistics.geometric_interval(speeds[order[:count]]), truth)
+        stopped_hits += contains(statistics.geometric_interval(list(speeds[order[:count]])), truth)
         shares.append(count / len(speeds))
     count = stop(speeds)
-    interval = statistics.geometric_interval(speeds[:count])
+    interval = statistics.geometric_interval(list(speeds[:count]))
     return {
         "launches": len(speeds),
         "spread": float(np.log(speeds).std(ddof=1)),

@@ -16,7 +16,7 @@ from xfbench import __version__, atomic, digest
 from xfbench.errors import XfbenchError
 from xfbench.record import Machine, Record
 from xfbench.request import Request
-from xfbench.sealed import Sealed
+from xfbench.sealed import EditedError, Sealed
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 
@@ -110,12 +110,11 @@ class Certificate(Sealed):
 def read(path: Path) -> Certificate:
     """The certificate in a file. Raises CertificateError if it is none or was edited."""
     try:
-        found = Certificate.model_validate_json(path.read_bytes())
-    except (ValidationError, OSError) as error:
+        return Certificate.read(path.read_bytes())
+    except EditedError as error:
+        raise CertificateError(f"{path.name} was edited: {error}") from error
+    except (ValidationError, OSError, ValueError) as error:
         raise CertificateError(f"{path.name} is no certificate: {error}".split("\n")[0]) from error
-    if found.id != found.computed_id():
-        raise CertificateError(f"{path.name} was edited: its content is not what its id says")
-    return found
 
 
 def of_folder(results: Path) -> dict[str, Certificate | str]:

@@ -56,6 +56,7 @@ def train(
     else:
         warm, learning = _steps(series, request), []
     wall_seconds = perf_counter() - began
+    worked = series.worked()  # before anything else works, the trainer's probes too
     return {
         "measurement": {
             "startup_seconds": startup_seconds,
@@ -75,7 +76,7 @@ def train(
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
         "observed": {
             **trainer.observed(),
-            **series.worked(),
+            **worked,
             "affinity": observe.affinity(),
             "libraries": observe.libraries(),
         },

@@ -46,8 +46,12 @@ def started_seconds() -> float:
 
 
 def affinity() -> list[int]:
-    """The CPUs this process may run on."""
-    return sorted(os.sched_getaffinity(0))
+    """The CPUs that this process's threads may run on, all together."""
+    allowed: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has ended since
+            allowed |= os.sched_getaffinity(int(task.name))
+    return sorted(allowed)
 
 
 def mapped(*parts: str) -> list[str]:
