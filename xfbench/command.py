@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import selectors
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,10 +50,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended: its exit status (negative: the signal), or the time limit."""
+    """How commands ended: exit status (negative: the signal), or the time limit.
+
+    `rank` is the number of the one that failed first.
+    """
 
     status: int
     timed_out: bool = False
+    rank: int = 0
 
     def __str__(self) -> str:
         if self.timed_out:
@@ -61,15 +67,34 @@ class Outcome:
         return f"it ended with exit status {self.status}"
 
 
-def run(command: Command, *, stdout: Path, stderr: Path, time_limit: float) -> Outcome:
-    """Run `command` with its output in two files, for at most `time_limit` seconds.
+def run(
+    commands: Sequence[Command],
+    *,
+    stdout: Sequence[Path],
+    stderr: Sequence[Path],
+    time_limit: float,
+) -> Outcome:
+    """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
-    Raises CommandError if it cannot be started. An interrupt ends it and is passed on.
+    Where one fails, the others are ended: the outcome is that of the first that did. Raises
+    CommandError if one cannot be started. An interrupt ends them and is passed on.
     """
     mark = secrets.token_hex(8)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for command, out, err in zip(commands, stdout, stderr, strict=True):
+            started.append(_start(command, mark, out, err))
+        return _first_to_fail(started, time.monotonic() + time_limit)
+    finally:
+        for process in started:
+            _end(process)
+        _end_marked(mark)
+
+
+def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subprocess.Popen[bytes]:
     with stdout.open("wb") as out, stderr.open("wb") as err:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command.argv,
                 env={**command.environment, _MARK: mark},
                 cwd=command.cwd,
@@ -80,14 +105,25 @@ def run(command: Command, *, stdout: Path, stderr: Path, time_limit: float) -> O
             )
         except OSError as error:
             raise CommandError(f"{command.argv[0]}: {error.strerror}") from error
-        try:
-            return Outcome(process.wait(time_limit))
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return Outcome(process.returncode, timed_out=True)
-        finally:
-            _end(process)
-            _end_marked(mark)
+
+
+def _first_to_fail(started: Sequence[subprocess.Popen[bytes]], end: float) -> Outcome:
+    """Wait for all, or for the first that fails, without waking up in between."""
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+        for number, process in enumerate(started):
+            descriptor = os.pidfd_open(process.pid)
+            stack.callback(os.close, descriptor)
+            selector.register(descriptor, selectors.EVENT_READ, number)
+        while selector.get_map():
+            ended = selector.select(max(0.0, end - time.monotonic()))
+            if not ended:
+                return Outcome(0, timed_out=True)
+            for key, _ in ended:
+                selector.unregister(key.fileobj)
+                status = started[key.data].wait()
+                if status:
+                    return Outcome(status, rank=key.data)
+    return Outcome(0)
 
 
 def output(

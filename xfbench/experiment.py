@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -40,6 +40,9 @@ class Matrix(BaseModel):
     kernel: Sequence[str] = ("default",)
     threads: Sequence[int] | None = None
     batch_size: Sequence[int] | None = None
+    ranks: Sequence[int] = (1,)
+    strategy: Sequence[str] = ("default",)
+    scaling: Literal["strong", "weak"] | None = None
     data: str | None = None
     steps: int | None = None
     epochs: int | None = None
@@ -111,20 +114,35 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 raise errors.unknown(kind, value, allowed)
     if m.launches is not None and m.launches < 1:
         raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
-    threads = m.threads or [machine.usable_cores()]
+    if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
+        raise errors.UsageError("ranks: one or more are needed")
+    if max(m.ranks) > 1 and m.scaling is None:
+        raise errors.UsageError(
+            "more than one rank needs --scaling strong (--batch-size is that of all ranks "
+            "together) or --scaling weak (it is that of each)"
+        )
+    threads: Sequence[int | None] = m.threads or [None]
     sizes: Sequence[int | None] = m.batch_size or [None]
-    lists = (m.workload, m.framework, m.device, m.precision, m.kernel, threads, sizes)
-    count = prod(len(one) for one in lists)
+    named = (m.workload, m.framework, m.device, m.precision, m.kernel)
+    sized = (threads, sizes, m.ranks, m.strategy)
+    count = prod(len(one) for one in (*named, *sized))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
     precise = Protocol(precision=m.until_precision)
     protocol = Protocol.fixed(m.launches) if m.launches else precise
     found: dict[Cell, Protocol] = {}
-    for name, framework, device, precision, kernel, thread_count, size in itertools.product(*lists):
+    points = itertools.product(itertools.product(*named), itertools.product(*sized))
+    for (name, framework, device, precision, kernel), (of_rank, size, ranks, strategy) in points:
         described = adapter.load(framework)
         workload = known[name]
         data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
         batch_size = size or workload.batch_size
+        if m.scaling == "strong" and batch_size % ranks:
+            raise errors.UsageError(
+                f"a batch of {batch_size} is not to be shared evenly by {ranks} ranks: "
+                "choose another --batch-size"
+            )
+        per_rank = batch_size // ranks if m.scaling == "strong" else batch_size
         window = m.window or gcd(WINDOWS[device], m.steps or 0)
         try:
             cell = Cell(
@@ -134,9 +152,12 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 device=device,
                 precision=precision,
                 kernel=_default_kernel(described, device) if kernel == "default" else kernel,
-                threads=thread_count,
-                global_batch_size=batch_size,
-                batch_size_per_rank=batch_size,
+                threads=of_rank or max(1, machine.usable_cores() // ranks),
+                ranks=ranks,
+                strategy=_strategy(described, strategy, ranks),
+                scaling=m.scaling,
+                global_batch_size=per_rank * ranks,
+                batch_size_per_rank=per_rank,
                 data=data,
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,
@@ -148,6 +169,15 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
             raise errors.UsageError(_told(error, Cell)) from error
         found[cell] = protocol
     return list(found.items())
+
+
+def _strategy(described: adapter.Adapter, wanted: str, ranks: int) -> str:
+    """How ranks train together: the framework's first way to, where nobody names one."""
+    if ranks == 1:
+        return "none"
+    if wanted != "default":
+        return wanted
+    return next((name for name in described.strategies if name != "none"), "none")
 
 
 def _default_kernel(described: adapter.Adapter, device: str) -> str:

@@ -11,12 +11,13 @@ import statistics as stdlib_statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.record import Machine, Record
 from xfbench.roofline import share_of_peak
+from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
     Interval,
     geometric_interval,
@@ -47,11 +48,13 @@ class Row:
     threads: int
     threads_observed: int | None
     ranks: int
+    strategy: str
     nodes: int
     batch_size_per_rank: int
     global_batch_size: int
     images_per_second: Interval | None
     share_of_peak: float | None
+    efficiency: Efficiency | None
     relative_to_best: float | None
     outliers: int
     unstable: int
@@ -74,14 +77,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One comparison: what is the same in all rows, the ranked rows, and those that are not."""
+    """One comparison: what is the same in all rows, the ranked rows, and those that are not.
+
+    `batch_size` is that of an update, under weak scaling that of each rank.
+    """
 
     workload: str
     data: str
     device: str
     precision: str
     scaling: str | None
-    global_batch_size: int
+    batch_size: int
     machine: str
     rows: tuple[Row, ...]
     unranked: tuple[Row, ...]
@@ -90,7 +96,8 @@ class Table:
     def title(self) -> str:
         same = [self.workload, self.data, self.precision, self.device]
         scaling = [f"{self.scaling} scaling"] if self.scaling else []
-        return " · ".join([*same, *scaling, f"batch {self.global_batch_size}", self.machine])
+        each = " per rank" if self.scaling == "weak" else ""
+        return " · ".join([*same, *scaling, f"batch {self.batch_size}{each}", self.machine])
 
     def document(self) -> dict[str, Any]:
         """The table as `--json` prints it."""
@@ -129,7 +136,8 @@ def tables(
             request.device,
             request.precision,
             request.scaling or "",
-            request.global_batch_size,
+            # What the law keeps: under weak scaling each rank's, else that of an update.
+            request.batch_size_per_rank if request.scaling == "weak" else request.global_batch_size,
             machine_class(record.machine),
         )
         cell = record.cell or request.model_dump_json(exclude={"launch"})
@@ -144,7 +152,7 @@ def _table(
     target: float,
 ) -> Table:
     rows = [_row(records, certificates, target) for records in cells.values()]
-    rows = _against_best(_without_superseded(rows))
+    rows = _with_efficiency(_against_best(_without_superseded(rows)), cells, head[4])
     rows.sort(key=_order)
     ranked = [row for row in rows if row.reason is None]
     places = ranks([launches(cells[row.cell]) for row in ranked])
@@ -193,11 +201,13 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         threads=request.threads,
         threads_observed=last.observed.threads if last.observed else None,
         ranks=request.ranks,
+        strategy=request.strategy,
         nodes=request.nodes,
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
         images_per_second=speed,
         share_of_peak=_mean(shares),
+        efficiency=None,
         relative_to_best=None,
         outliers=sum(outliers(counted)),
         unstable=len(unstable),
@@ -227,14 +237,35 @@ def unproven(record: Record, certificates: Certificates) -> str | None:
 
 def _without_superseded(rows: list[Row]) -> list[Row]:
     """Leave out "cannot be had" rows of what was measured after all, say after an installation."""
-    measured = {(row.framework, row.kernel, row.threads) for row in rows if row.images_per_second}
-    return [
-        row
-        for row in rows
-        if row.images_per_second
-        or row.cell
-        or (row.framework, row.kernel, row.threads) not in measured
-    ]
+    measured = {_asked(row) for row in rows if row.images_per_second}
+    return [row for row in rows if row.images_per_second or row.cell or _asked(row) not in measured]
+
+
+def _asked(row: Row) -> tuple[Any, ...]:
+    return row.framework, row.kernel, row.threads, row.ranks
+
+
+def _with_efficiency(
+    rows: list[Row], cells: dict[Any, list[Record]], law: Literal["", "strong", "weak"]
+) -> list[Row]:
+    """Under a law, each against the same framework, kernel and threads on the least ranks."""
+    if not law:
+        return rows
+    fast = [row for row in rows if row.images_per_second and row.cell]
+
+    def of(row: Row) -> Efficiency | None:
+        if row not in fast:
+            return None
+        alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
+        fewest = min(alike, key=lambda one: one.ranks)
+        speeds, baseline = launches(cells[row.cell]), launches(cells[fewest.cell])
+        return efficiency(law, row.ranks, speeds, fewest.ranks, baseline)
+
+    return [replace(row, efficiency=of(row)) for row in rows]
+
+
+def _but_ranks(row: Row) -> tuple[Any, ...]:
+    return row.framework, row.framework_version, row.kernel, row.threads
 
 
 def _against_best(rows: list[Row]) -> list[Row]:
@@ -256,6 +287,7 @@ def _order(row: Row) -> tuple[Any, ...]:
         -(speed.value if speed else 0.0),
         row.framework,
         row.kernel,
+        row.ranks,
         row.threads,
         row.cell or "",
     )

@@ -56,6 +56,15 @@ class WorkloadFacts(_Part):
     train_macs_per_image: int
 
 
+class OfRank(_Part):
+    """What was seen in one of several ranks."""
+
+    rank: int
+    threads: int
+    cpus: float | None
+    affinity: tuple[int, ...]
+
+
 class Observed(_Part):
     """What really ran, as seen in the worker: never what was asked for.
 
@@ -74,6 +83,7 @@ class Observed(_Part):
     libraries: tuple[str, ...]
     layout: str
     precision: str | None = None
+    ranks: tuple[OfRank, ...] = ()
 
 
 class Canary(_Part):

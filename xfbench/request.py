@@ -55,7 +55,9 @@ class Cell(BaseModel):
 
     def label(self) -> str:
         """A few words that tell this cell from its neighbours, for progress and errors."""
-        return f"{self.workload} · {self.framework} · {self.kernel} · {self.threads} threads"
+        together = [f"{self.ranks} ranks {self.strategy}"] if self.ranks > 1 else []
+        parts = [self.workload, self.framework, self.kernel, *together, f"{self.threads} threads"]
+        return " · ".join(parts)
 
     def request(self, launch: int) -> Request:
         return Request(**self.model_dump(), launch=launch)

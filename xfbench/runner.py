@@ -165,6 +165,8 @@ def refusal(request: Request) -> str | None:
     ):
         if wanted not in offered:
             return f"{described.title} has no {kind} {wanted}: it has {', '.join(offered)}"
+    if request.ranks > 1 and request.strategy == "none":
+        return f"{described.title} has no strategy to train on more than one rank yet"
     kernel = described.kernels[request.kernel]
     for wanted, offered in (
         (request.precision, kernel.precisions),

@@ -30,6 +30,15 @@ def _rank(row: Row) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
+def _efficiency(row: Row) -> str:
+    found = row.efficiency
+    if found is None:
+        return "–"
+    if found.low is None or found.high is None:
+        return f"{found.value:.0%}"
+    return f"{found.value:.0%} ({found.low:.0%}–{found.high:.0%})"
+
+
 def _launches(row: Row) -> str:
     if row.images_per_second is None:
         return f"0 ({row.unstable} unstable)" if row.unstable else "0"
@@ -44,6 +53,7 @@ _WHO: list[Column] = [
     ("framework", lambda row: row.framework),
     ("version", lambda row: row.framework_version or "–"),
     ("kernel", lambda row: row.kernel),
+    ("ranks", lambda row: "–" if row.ranks == 1 else f"{row.ranks} {row.strategy}"),
     ("threads", lambda row: str(row.threads)),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
@@ -51,6 +61,7 @@ COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_WHO,
         ("of best", lambda row: _or_dash(row.relative_to_best, ".2f")),
+        ("efficiency", _efficiency),
         ("of peak", lambda row: _or_dash(row.share_of_peak, ".0%")),
         ("launches", _launches),
         ("equal", lambda row: "yes" if row.reason is None else "–"),
@@ -67,7 +78,15 @@ COLUMNS: dict[str, list[Column]] = {
         ("J/image", lambda row: _or_dash(row.costs.joules_per_image, ".3g")),
     ],
 }
-_WHERE_KNOWN = ("of peak", "test acc.", "all epochs", "to accuracy", "J/image")
+_WHERE_KNOWN = (
+    "ranks",
+    "efficiency",
+    "of peak",
+    "test acc.",
+    "all epochs",
+    "to accuracy",
+    "J/image",
+)
 
 
 def text(tables: Sequence[Table], columns: str = "throughput") -> str:

@@ -65,7 +65,8 @@ def _kernels(framework: str, wanted: Sequence[str], devices: Sequence[str]) -> S
 def title(request: Request) -> str:
     """What is verified, in a line."""
     parts = [request.framework, request.workload, request.kernel]
-    return " · ".join([*parts, request.device, request.precision])
+    together = [f"{request.ranks} ranks {request.strategy}"] if request.ranks > 1 else []
+    return " · ".join([*parts, *together, request.device, request.precision])
 
 
 def verdicts(
@@ -112,7 +113,8 @@ def text(answer: Mapping[str, Any]) -> str:
     """One answer for a terminal."""
     name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
     parts = [name, *(answer[k] for k in ("workload", "kernel", "device", "precision"))]
-    lines = [f"{' · '.join(parts):<62}{answer['verdict']}"]
+    parts += [f"{answer['ranks']} ranks {answer['strategy']}"] if answer["ranks"] > 1 else []
+    lines = [f"{' · '.join(parts):<61} {answer['verdict']}"]
     worst = answer["worst"]
     if answer["verdict"] == "different":
         if worst:

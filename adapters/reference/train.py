@@ -20,15 +20,18 @@ LARS = True  # see `xfbench.worker.__main__`: other adapters refuse a solver tha
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
-    """A trainer for `network`; the one kernel is "numpy"."""
-    return ReferenceTrainer(network, solver, options)
+    """A trainer for `network`; the one kernel is "numpy".
+
+    With the strategy "parts" it does in one process what a group of so many ranks must.
+    """
+    return ReferenceTrainer(network, solver, options, group.size)
 
 
 class ReferenceTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
-        self.network, self.solver, self.options = network, solver, options
+    def __init__(self, network: xl.Network, solver: Solver, options: Options, parts: int) -> None:
+        self.network, self.solver, self.options, self.parts = network, solver, options, parts
         self.precision = PRECISIONS[options.precision]
         self.dtype = np.dtype(self.precision.dtype)
         self.random = np.random.RandomState(options.seed)
@@ -48,8 +51,7 @@ class ReferenceTrainer:
         return images.astype(self.dtype), labels
 
     def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:
-        done = self._forward(batch, training=True)
-        gradients = graph.backward(self.network, self.values, done).parameters
+        loss, gradients, averages = self._backward(batch)
         graph.update(
             self.network,
             self.solver,
@@ -58,8 +60,8 @@ class ReferenceTrainer:
             velocities=self.velocities,
             gradients=gradients,
         )
-        self.values.update(done.averages)
-        self.last_loss = done.loss
+        self.values.update(averages)
+        self.last_loss = loss
         self.iteration += 1
 
     def wait(self) -> float:
@@ -75,8 +77,7 @@ class ReferenceTrainer:
         return self._forward(batch, training=True).outputs
 
     def gradients(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
-        done = self._forward(batch, training=True)
-        return graph.backward(self.network, self.values, done).parameters
+        return self._backward(batch)[1]
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: value.copy() for name, value in self.values.items()}
@@ -92,6 +93,23 @@ class ReferenceTrainer:
             "kernel": "numpy",
             "kernel_evidence": [f"every operator is written in NumPy {np.__version__}"],
         }
+
+    def _backward(
+        self, batch: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[float, graph.Arrays, graph.Arrays]:
+        """Loss and gradients, the mean over the parts; running averages, those of the first."""
+        found = []
+        for images, labels in zip(*(np.split(array, self.parts) for array in batch)):
+            done = self._forward((images, labels), training=True)
+            found.append((done, graph.backward(self.network, self.values, done).parameters))
+        if self.parts == 1:
+            return done.loss, found[0][1], done.averages
+        gradients = {
+            name: sum(part[name] for _, part in found) / self.dtype.type(self.parts)
+            for name in found[0][1]
+        }
+        loss = sum(done.loss for done, _ in found) / self.parts
+        return loss, gradients, found[0][0].averages
 
     def _forward(self, batch: tuple[np.ndarray, np.ndarray], *, training: bool) -> graph.Forward:
         masks = self._masks(len(batch[1])) if training else None

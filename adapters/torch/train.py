@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional
 
 from xfbench.worker import observe
@@ -39,7 +39,22 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     # By default cuDNN computes in TF32 what is asked for in float32.
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
-    return TorchTrainer(network, solver, options)
+    _meet(group, options.device)
+    return TorchTrainer(network, solver, options, group)
+
+
+def _meet(group: Group, device: str) -> None:
+    """Find the other ranks, once in a process; on CUDA each has a device of its own."""
+    if group.size == 1 or distributed.is_initialized():
+        return
+    if device == "cuda":
+        torch.cuda.set_device(group.rank % torch.cuda.device_count())
+    distributed.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        init_method=f"file://{group.meeting}",
+        rank=group.rank,
+        world_size=group.size,
+    )
 
 
 class _LRN(nn.Module):  # type: ignore[misc]
@@ -130,12 +145,18 @@ def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module
 class TorchTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
+    def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
         self.graph = _Graph(network, options.dropout == "random").to(self.device, self.dtype)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
+        # Every rank keeps the running averages of its own part, as the other frameworks do.
+        self.training = self.graph
+        if group.size > 1:
+            self.training = nn.parallel.DistributedDataParallel(
+                self.graph, forward_sync_buffers=False
+            )
         self.tensors: dict[str, torch.Tensor] = {}
         for name in network.parameters:
             layer_name, _, kind = name.rpartition("/")
@@ -192,7 +213,7 @@ class TorchTrainer:
     def outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self.graph.train()
         seen: dict[str, Any] = {}
-        self._forward(batch, seen)
+        self._forward(self.graph, batch, seen)
         return {name: _host(value) for name, value in seen.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
@@ -260,7 +281,7 @@ class TorchTrainer:
         if not self.graph.training:
             self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, scores = self._forward(batch)
+        loss, scores = self._forward(self.training, batch)
         self.passed = scores.dtype
         loss.backward()
         return loss.detach()
@@ -268,16 +289,16 @@ class TorchTrainer:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
         self.graph.eval()
-        return self._forward(batch)
+        return self._forward(self.graph, batch)
 
     def _forward(
-        self, batch: tuple[torch.Tensor, torch.Tensor], seen: dict[str, Any] | None = None
+        self,
+        graph: Any,
+        batch: tuple[torch.Tensor, torch.Tensor],
+        seen: dict[str, Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
-        if self.options.precision != "bfloat16":
-            loss, scores = self.graph(*batch, seen)
-            return loss, scores
-        with torch.autocast(self.device.type, torch.bfloat16):
-            loss, scores = self.graph(*batch, seen)
+        with torch.autocast(self.device.type, torch.bfloat16, self.options.precision == "bfloat16"):
+            loss, scores = graph(*batch, seen)
         return loss, scores
 
     def _set_rate(self, rate: float) -> None:

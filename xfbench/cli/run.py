@@ -63,6 +63,18 @@ def run(
         int | None,
         typer.Option(min=0, help="Untimed steps after the first (default: 3).", show_default=False),
     ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(help="Processes that train together (default: 1).", show_default=False),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="How they do it (default: the framework's first).", show_default=False),
+    ] = None,
+    scaling: Annotated[
+        str | None,
+        typer.Option(help="strong: --batch-size is that of all ranks; weak: that of each."),
+    ] = None,
     window: Annotated[
         int | None,
         typer.Option(
@@ -126,6 +138,8 @@ def run(
         "kernel": words(kernel, str, "--kernel"),
         "threads": words(threads, positive, "--threads"),
         "batch_size": words(batch_size, positive, "--batch-size"),
+        "ranks": words(ranks, positive, "--ranks"),
+        "strategy": words(strategy, str, "--strategy"),
     }
     single: dict[str, object] = {
         "data": data,
@@ -133,6 +147,7 @@ def run(
         "epochs": epochs,
         "warmup": warmup,
         "window": window,
+        "scaling": scaling,
         "launches": launches,
     }
     if launches and until_precision:

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import FRAMEWORKS, WORKLOADS, DryRun, Json, Pythons, pythons, words
+from xfbench.cli.options import (
+    FRAMEWORKS,
+    WORKLOADS,
+    DryRun,
+    Json,
+    Pythons,
+    positive,
+    pythons,
+    words,
+)
 
 
 def verify(
@@ -23,6 +32,12 @@ def verify(
     ] = "default",
     device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
     precision: Annotated[str, typer.Option(help="float32, float64, tf32, bfloat16.")] = "float32",
+    ranks: Annotated[
+        str, typer.Option(help="Processes that train together: the law that they must keep.")
+    ] = "1",
+    strategy: Annotated[
+        str, typer.Option(help="How they do it (default: the framework's first).")
+    ] = "default",
     seeds: Annotated[
         int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
     ] = 1,
@@ -48,10 +63,12 @@ def verify(
 
     The tolerance of each number is ten times what rounding does to it. A framework that is
     equal gets a certificate, without which nothing is ranked; `run` makes one when it is missing.
+    Of several ranks the law is proven: weights after 1, 3, 10 steps as one process would have them.
 
     \b
     xfbench verify
     xfbench verify --framework mxnet --workload caffenet --kernel all
+    xfbench verify --framework torch --workload lenet --ranks 1,2,4
     xfbench verify --self-test
     """
     from xfbench import errors, verdicts
@@ -84,6 +101,9 @@ def verify(
         interpreters,
         device=words(device, str, "--device"),
         precision=words(precision, str, "--precision"),
+        ranks=words(ranks, positive, "--ranks"),
+        strategy=words(strategy, str, "--strategy"),
+        scaling="weak",
     )
     if dry_run:
         for request in requests:

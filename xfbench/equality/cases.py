@@ -41,7 +41,8 @@ class Case:
     """One training. `name` is unique within a workload; `reads` names the activation it is fed.
 
     `rate` is the learning rate the oracle found for it, None before: the workload's, or so
-    much less that no tensor moves by more than `largest_move` at once. `activations` are the
+    much less that no tensor moves by more than `largest_move` at once. `ranks` share its batch,
+    each with the statistics of its own part. `activations` are the
     layers whose outputs its blocks read; `origin` is the digest of the workload it is cut from.
     """
 
@@ -53,6 +54,7 @@ class Case:
     origin: str
     reads: str = ""
     whole: bool = False
+    ranks: int = 1
     rate: float | None = None
     largest_move: float = LARGEST_MOVE
     activations: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class Case:
             "full": 0,
             "steps": list(STEPS),
             "largest_move": self.largest_move if self.rate is None else None,
+            **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
 
     def key(self, precision: str, nudge: int = 0) -> str:
@@ -92,25 +95,26 @@ def batch_size(workload: Workload) -> int:
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
-def whole(workload: Workload, seed: int) -> list[Case]:
-    """The whole network at its own weights and at scaled ones."""
+def whole(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
+    """The whole network at its own weights and at scaled ones; a batch for each of the ranks."""
     reads = tuple(
         sorted({block.reads for block in blocks(workload.network, workload.pixels)} - {"data"})
     )
     return [
         Case(
-            name=f"whole/{weights}",
+            name=f"whole/{weights}" if ranks == 1 else f"{ranks} ranks/{weights}",
             workload=replace(
                 workload,
                 network=_network(workload, weights),
                 solver=_solver(workload.solver, weights),
             ),
             weights=weights,
-            batch_size=batch_size(workload),
+            batch_size=ranks * batch_size(workload),
             seed=seed,
             origin=_digest(workload),
             whole=True,
-            activations=reads,
+            ranks=ranks,
+            activations=reads if ranks == 1 else (),
         )
         for weights in WEIGHTS
     ]

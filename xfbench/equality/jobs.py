@@ -84,10 +84,9 @@ def check(
         if reply["status"] != "ok":
             raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
         arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
-        with np.load(folder / "found.npz", allow_pickle=False) as file:
-            for key in file.files:
-                name, _, quantity = key.rpartition(":")
-                arrays[name][quantity] = file[key]
+        for key, array in _of_ranks(folder, request.ranks).items():
+            name, _, quantity = key.rpartition(":")
+            arrays[name][quantity] = array
     unsupported, observed = reply["unsupported"], reply["observed"]
     if observed and observed["kernel"] != request.kernel:
         evidence = "; ".join(observed["kernel_evidence"])
@@ -96,3 +95,23 @@ def check(
         )
     done = {name: found for name, found in arrays.items() if name not in unsupported}
     return Results(done, unsupported)
+
+
+def _of_ranks(folder: Path, ranks: int) -> Arrays:
+    """What the ranks found, as one: losses are the mean of theirs, and of weights that should be
+    the same everywhere, the one counts that is least like the first rank's.
+    """
+    files = [folder / job.file_of_rank("found.npz", rank) for rank in range(ranks)]
+    parts: list[Arrays] = []
+    for file in files:
+        with np.load(file, allow_pickle=False) as arrays:
+            parts.append(dict(arrays))
+    return {key: _as_one(key, [part[key] for part in parts]) for key in parts[0]}
+
+
+def _as_one(key: str, found: Sequence[np.ndarray]) -> np.ndarray:
+    if key.endswith(":losses"):
+        return np.asarray(np.mean(found, axis=0))
+    if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # of each rank's own averages
+        return found[0]
+    return max(found, key=lambda array: float(np.linalg.norm(array - found[0])))

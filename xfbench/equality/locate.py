@@ -16,7 +16,7 @@ Probe = Callable[[Sequence[str], str], set[str]]
 
 @dataclass(frozen=True)
 class Place:
-    """The layer (or "data", or "solver"), and what it does wrong, as far as one can see."""
+    """The layer (or "data", "solver", "ranks"), and what it does wrong, as far as one can see."""
 
     layer: str
     cause: str | None

@@ -33,6 +33,7 @@ class Plant(BaseModel):
     framework: str
     workload: str
     layer: str
+    ranks: int = 1
     file: str = "train.py"
     find: str
     replace: str
@@ -91,7 +92,7 @@ def self_test(
         )
         say(f"{plant.name}: {'caught' if caught else 'MISSED'} at {layer}")
     trials = alarms = 0
-    for plant in {(plant.framework, plant.workload): plant for plant in wanted}.values():
+    for plant in {(p.framework, p.workload, p.ranks): p for p in wanted}.values():
         for seed in range(seeds):
             trials += 1
             verdict = _verdict(verifier, plant, seed)
@@ -102,7 +103,12 @@ def self_test(
 
 
 def _verdict(verifier: Verifier, plant: Plant, seed: int) -> Verdict:
-    matrix = experiment.matrix(framework=[plant.framework], workload=[plant.workload])
+    matrix = experiment.matrix(
+        framework=[plant.framework],
+        workload=[plant.workload],
+        ranks=[plant.ranks],
+        scaling="weak" if plant.ranks > 1 else None,
+    )
     [(cell, _)] = experiment.cells([matrix])
     found = environment.ensure(adapter.load(plant.framework))
     return verifier.verify(cell.request(1), found, seed)

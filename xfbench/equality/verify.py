@@ -24,6 +24,7 @@ from xfbench.workloads import workloads
 
 # An error so large, before any update, that no draw of rounding could explain it.
 _BEYOND_DOUBT = 1000.0
+_TOGETHER = "gradients of the ranks are not joined to their mean over all images"
 _TRAINED = ("step", "losses", "trained_test_loss")
 
 
@@ -84,6 +85,8 @@ class Verifier:
         refused = runner.refusal(request)
         if refused:
             return Verdict(request, "unsupported", refused)
+        if request.ranks > 1:
+            return self._together(request, found, seed)
         workload = workloads()[request.workload]
         precision = request.precision
         whole = cases.whole(workload, seed)
@@ -137,6 +140,31 @@ class Verifier:
             _checks(deviations),
             tuple(wrong),
         )
+
+    def _together(self, request: Request, found: Environment, seed: int) -> Verdict:
+        """The law of data parallelism: after every update the weights are those of one process.
+
+        The network itself is one rank's certificate to prove.
+        """
+        workload = workloads()[request.workload]
+        whole = cases.whole(workload, seed, request.ranks)
+        wanted = [
+            (expected, precision)
+            for precision in dict.fromkeys((request.precision, "float64"))
+            if runner.refusal(request.model_copy(update={"precision": precision})) is None
+            for expected in self.oracle.expected(whole, precision=precision)
+        ]
+        self.say(f"{request.label()}: {len(wanted)} cases")
+        documents = [expected.case.document(precision) for expected, precision in wanted]
+        results = self._run(request, found, documents, None)
+        if results.unsupported:
+            return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
+        deviations = judged(self.oracle, wanted, results.arrays)
+        wrong = tuple(deviation for deviation in deviations if not deviation.holds)
+        worst = max(deviations, key=lambda deviation: deviation.excess)
+        place = locate.Place("ranks", _TOGETHER) if wrong else None
+        verdict: Literal["equal", "different"] = "different" if wrong else "equal"
+        return Verdict(request, verdict, None, worst, place, _checks(deviations), wrong)
 
     def _run(
         self,

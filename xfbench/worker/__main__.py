@@ -16,10 +16,17 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from xfbench.worker import distributed
+
 
 def main(job_path: Path, reply_path: Path) -> int:
-    """Do the job in `job_path`; returns the exit status (0 also for a job that failed in words)."""
+    """Do the job in `job_path`; returns the exit status, 0 for a single job that failed in words.
+
+    One of several ranks that fails says so by its status: the others may wait for it.
+    """
     content = job_path.read_bytes()
+    rank, size = distributed.place()
+    reply_path = distributed.of_rank(reply_path, rank)
     reply = {
         "schema": "xfbench.reply/1",
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
@@ -31,7 +38,7 @@ def main(job_path: Path, reply_path: Path) -> int:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(reply_path)
-    return 0
+    return int(size > 1 and reply["status"] != "ok")
 
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
@@ -69,6 +76,7 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
             "packages": observe.packages(),
         }
     request = job["request"]
+    group = distributed.group(request)
     options = Options(
         kernel=request["kernel"],
         threads=request["threads"],
@@ -86,11 +94,12 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
         return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))
     if job["action"] == "check":
         inputs = Path(job["inputs"]) if job["inputs"] else None
-        return check.check(job["cases"], options, adapter.build, inputs, Path(job["output"]))
+        output = distributed.of_rank(Path(job["output"]), group.rank)
+        return check.check(job["cases"], options, adapter.build, group, inputs, output)
     if job["action"] == "canary":
         return check.canary(workload, request, options, adapter.build)
     if job["action"] == "train":
-        return loop.train(workload, request, options, adapter.build)
+        return loop.train(workload, request, options, adapter.build, group)
     raise ValueError(f"unknown action {job['action']!r}")
 
 

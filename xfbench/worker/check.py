@@ -28,6 +28,7 @@ def check(
     cases: list[dict[str, Any]],
     options: Options,
     build: Callable[..., Trainer],
+    group: Group,
     inputs: Path | None,
     output: Path,
 ) -> dict[str, Any]:
@@ -36,7 +37,8 @@ def check(
     Sketches: output/<layer> and output/data (training mode, where the trainer gives them),
     gradient/<parameter> (of the first batch, without decay), step<k>/<parameter> (how far it
     has moved after k updates), test_scores. Numbers: losses (of each update), test_loss and
-    trained_test_loss, rate (the learning rate that was used). On request, whole:
+    trained_test_loss, rate (the learning rate that was used). One of several ranks trains on
+    its part of the batch, gives no outputs, and losses of its own. On request, whole:
     activation/<layer>, and full<n>/<parameter>, gradients computed `full` times over.
     A case that the framework cannot do is in `unsupported` with the reason; `observed` is what
     the first trainer in the launch's own precision says of the kernel that ran.
@@ -46,7 +48,7 @@ def check(
     observed: dict[str, Any] = {}
     stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
     for case in cases:
-        run = _Case(case, replace(options, **case["options"]), build, stored)
+        run = _Case(case, replace(options, **case["options"]), build, group, stored)
         try:
             found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
             if not observed and run.options.precision == options.precision:
@@ -62,9 +64,16 @@ class _Case:
     """One case: the trainer it needs, at its initial weights, with its batch loaded."""
 
     def __init__(
-        self, case: dict[str, Any], options: Options, build: Callable[..., Trainer], stored: Any
+        self,
+        case: dict[str, Any],
+        options: Options,
+        build: Callable[..., Trainer],
+        group: Group,
+        stored: Any,
     ) -> None:
-        self.case, self.options, self.build = case, options, build
+        self.case, self.options, self.build, self.group = case, options, build, group
+        if group.size == 1 and case.get("ranks", 1) > 1:
+            self.group = Group(0, case["ranks"], "parts")
         self.workload = workload_from_json(case["workload"])
         images, labels = synthetic_batch(self.workload, case["batch_size"], case["seed"])
         if case["input"]:
@@ -97,7 +106,8 @@ class _Case:
         """What can be seen at the initial weights."""
         found: Arrays = {}
         self._start()
-        if self.case["outputs"] and hasattr(self.trainer, "outputs"):
+        # Of several ranks each has seen its part alone, and says nothing of the whole batch.
+        if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "outputs"):
             values = self.trainer.outputs(self.batch)
             found.update({f"output/{name}": sketch(value) for name, value in values.items()})
             for name in self.case["activations"]:
@@ -110,8 +120,8 @@ class _Case:
             for name, gradient in self.trainer.gradients(self.batch).items():
                 found[f"full{time}/{name}"] = gradient
         self.trainer.assign(self.initial)
-        found["test_loss"] = np.asarray([self.trainer.loss(self.batch)])
-        found["test_scores"] = sketch(self.trainer.scores(self.batch))
+        found["test_loss"] = np.asarray([self.trainer.loss(self.everything)])
+        found["test_scores"] = sketch(self.trainer.scores(self.everything))
         return found
 
     def _trained(self) -> Arrays:
@@ -127,15 +137,19 @@ class _Case:
                     moved = np.subtract(value, self.initial[name], dtype=np.float64)
                     found[f"step{step}/{name}"] = sketch(moved)
         found["losses"] = np.asarray(losses)
-        found["trained_test_loss"] = np.asarray([self.trainer.loss(self.batch)])
+        found["trained_test_loss"] = np.asarray([self.trainer.loss(self.everything)])
         return found
 
     def _start(self) -> None:
         self.trainer: Any = self.build(
-            self.workload.network, self.workload.solver, self.options, Group()
+            self.workload.network, self.workload.solver, self.options, self.group
         )
         self.trainer.assign(self.initial)
-        self.batch = self.trainer.load(*self.arrays)
+        images, labels = self.arrays
+        part = self.group.part(len(labels))
+        self.batch = self.everything = self.trainer.load(images[part], labels[part])
+        if len(labels) > part.stop - part.start:
+            self.everything = self.trainer.load(images, labels)
 
 
 def canary(

@@ -30,31 +30,33 @@ _COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says not
 
 
 def train(
-    workload: Workload, request: dict[str, Any], options: Options, build: Build
+    workload: Workload, request: dict[str, Any], options: Options, build: Build, group: Group
 ) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
     evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up
-    goes on while the level of the times still changes.
+    goes on while the level of the times still changes. Of several ranks each trains on its part
+    of every batch.
     """
     startup_seconds = _since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, batch_size, seed)
+    data = data_set(request["data"], workload, request["global_batch_size"], seed)
+    first = data_set(request["data"], workload, batch_size, seed).first(batch_size, seed)
 
     start = perf_counter()
-    trainer = build(workload.network, workload.solver, options, Group())
+    trainer = build(workload.network, workload.solver, options, group)
     trainer.assign(initial_parameters(workload.network, seed))
     build_seconds = perf_counter() - start
-    canary = trainer.loss(trainer.load(*data.first(batch_size, seed)))
+    canary = trainer.loss(trainer.load(*first))
 
-    series = _Series(trainer, _stream(data, batch_size, seed))
+    series = _Series(trainer, _stream(data, group, request["global_batch_size"], seed))
     counters = energy.read(options.device)
     began = perf_counter()
     if request["epochs"]:
-        warm, learning = _epochs(series, request, data)
+        warm, learning = _epochs(series, request, data, group)
     else:
-        warm, learning = _steps(series, request), []
+        warm, learning = _steps(series, request, group), []
     wall_seconds = perf_counter() - began
     worked = series.worked()  # before anything else works, the trainer's probes too
     return {
@@ -126,15 +128,18 @@ class _Series:
         self.counts.append(steps)
 
 
-def _steps(series: _Series, request: dict[str, Any]) -> int:
-    """Train `steps` timed steps; returns how many windows, the first step too, were warm-up."""
+def _steps(series: _Series, request: dict[str, Any], group: Group) -> int:
+    """Train `steps` timed steps; returns how many windows, the first step too, were warm-up.
+
+    Several ranks do as many steps as they were told, all of them: none decides for itself.
+    """
     window = request["window"]
     timed = request["steps"] // window
     series.window(1)
     for _ in range(math.ceil(request["warmup"] / window)):
         series.window(window)
     warm = len(series.seconds)
-    most = warm + _MOST_TIMES * timed
+    most = warm + (_MOST_TIMES if group.size == 1 else 1) * timed
     series.watch()
     while len(series.seconds) < warm + timed:
         series.window(window)
@@ -144,7 +149,7 @@ def _steps(series: _Series, request: dict[str, Any]) -> int:
 
 
 def _epochs(
-    series: _Series, request: dict[str, Any], data: DataSet
+    series: _Series, request: dict[str, Any], data: DataSet, group: Group
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
 
@@ -152,10 +157,11 @@ def _epochs(
     half of them at most.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
+    steps = len(data.train[1]) // request["global_batch_size"]
     learning = []
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
-        first, left = len(series.seconds), len(data.train[1]) // batch_size
+        first, left = len(series.seconds), steps
         while left:
             series.window(min(left, window) if series.seconds else 1)
             left -= series.counts[-1]
@@ -172,18 +178,22 @@ def _epochs(
             }
         )
     warm = warm or len(series.seconds)
-    later = steady_from(series.seconds[warm:])
+    later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
 
 
-def _stream(data: DataSet, batch_size: int, seed: int) -> Iterator[Arrays]:
-    """Batches without end: synthetic input's one batch again and again, or epoch after epoch."""
+def _stream(data: DataSet, group: Group, batch_size: int, seed: int) -> Iterator[Arrays]:
+    """The rank's part of batches without end: synthetic input's one again and again, or epochs."""
+    part = group.part(batch_size)
     if data.test is None:
+        images, labels = data.train
+        own = images[part], labels[part]
         while True:
-            yield data.train
+            yield own
     epoch = 0
     while True:
-        yield from data.epoch(batch_size, seed + epoch)
+        for images, labels in data.epoch(batch_size, seed + epoch):
+            yield images[part], labels[part]
         epoch += 1
 
 

@@ -38,10 +38,25 @@ class Options:
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that train together: this one's number and how many there are."""
+    """The ranks that train together: this one's number, how many there are, and how they do it.
+
+    `strategy` is one of the adapter's names for it, "none" for a single rank, and "parts" where
+    one process does what `size` ranks must, as the oracle does. `meeting` is a file
+    of this launch alone, which all ranks see and none has made: where they may find one
+    another.
+    """
 
     rank: int = 0
     size: int = 1
+    strategy: str = "none"
+    meeting: str = ""
+
+    def part(self, count: int) -> slice:
+        """This rank's part of so many images, which the ranks share evenly."""
+        if self.strategy == "parts":
+            return slice(0, count)
+        each = count // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
 
 
 class Trainer(Protocol):

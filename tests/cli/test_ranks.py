@@ -1,0 +1,55 @@
+"""`run --ranks` on a real framework: from the command line to a ranked table of efficiencies."""
+
+import json
+import subprocess
+import sys
+
+
+def test_ranks_are_measured_certified_and_given_their_efficiency(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "xfbench",
+        "run",
+        "--framework",
+        "torch",
+        "--workload",
+        "lenet",
+    ]
+    command += ["--ranks", "1,2", "--scaling", "strong", "--threads", "1", "--data", "digits"]
+    command += [
+        "--epochs",
+        "1",
+        "--launches",
+        "3",
+        "--results",
+        str(tmp_path / "results"),
+        "--json",
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    records = json.loads(run.stdout)["records"]
+    assert [record["status"] for record in records] == ["ok"] * 6
+    assert all(record["certificate"] for record in records)
+    of_two = next(record for record in records if record["request"]["ranks"] == 2)
+    assert of_two["request"]["strategy"] == "ddp"
+    assert of_two["request"]["batch_size_per_rank"] == 32
+    assert len(of_two["observed"]["ranks"]) == 2
+    # An epoch has the same updates, whoever shares them.
+    assert {len(record["measurement"]["losses"]) for record in records} == {22}
+    shown = subprocess.run(
+        [*command[:3], "leaderboard", "--json", "--results", str(tmp_path / "results")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    [table] = json.loads(shown.stdout)["tables"]
+    assert table["scaling"] == "strong"
+    rows = {row["ranks"]: row for row in table["rows"]}
+    assert rows[1]["efficiency"]["value"] == 1
+    of_all = rows[2]["images_per_second"]["value"] / rows[1]["images_per_second"]["value"]
+    efficiency = rows[2]["efficiency"]
+    assert efficiency["law"] == "strong" and efficiency["baseline_ranks"] == 1
+    assert abs(efficiency["value"] - of_all / 2) < 1e-9
+    assert efficiency["low"] < efficiency["value"] < efficiency["high"]

@@ -1,0 +1,48 @@
+"""The law of data parallelism on real frameworks: ranks together train as one process does."""
+
+import pytest
+
+from xfbench import adapter, environment, experiment
+from xfbench.equality.jobs import _as_one
+from xfbench.equality.verify import Verifier
+
+
+@pytest.fixture
+def verify():
+    def do(framework, workload, ranks, seed=0, **settings):
+        matrix = experiment.matrix(
+            framework=[framework], workload=[workload], ranks=[ranks], scaling="weak", **settings
+        )
+        [(cell, _)] = experiment.cells([matrix])
+        found = environment.ensure(adapter.load(framework))
+        return Verifier(print).verify(cell.request(1), found, seed)
+
+    return do
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("framework", ["torch"])
+def test_after_every_update_the_weights_are_those_of_one_process(verify, framework, ranks):
+    verdict = verify(framework, "lenet", ranks)
+    assert verdict.verdict == "equal", verdict.worst
+    kinds = {deviation.kind: deviation.precision for deviation in verdict.wrong}
+    assert kinds == {}
+    checked = {check.kind for check in verdict.checks}
+    assert "whole network, float32, own weights" in checked
+    assert "whole network, float64, scaled weights" in checked
+
+
+def test_a_framework_without_a_strategy_says_so(verify):
+    verdict = verify("caffe", "lenet", 2)
+    assert verdict.verdict == "unsupported"
+    assert "more than one rank" in verdict.reason
+
+
+def test_a_rank_whose_weights_are_others_counts():
+    import numpy as np
+
+    same, other = np.array([1.0, 2.0]), np.array([1.0, 2.5])
+    assert _as_one("2 ranks/own:float32:0:step3/conv1/weight", [same, other]) is other
+    assert _as_one("2 ranks/own:float32:0:step3/bn1/mean", [same, other]) is same
+    losses = _as_one("2 ranks/own:float32:0:losses", [same, other])
+    assert losses.tolist() == [1.0, 2.25]

@@ -1,0 +1,235 @@
+"""Launches of several ranks on this machine: what they do together, and how they end."""
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from xfbench import experiment, ranks, runner
+from xfbench.errors import UsageError
+from xfbench.store import Store
+
+# Ranks that do as they are told, and have nothing to say to one another.
+TRAINER = """
+import os
+import numpy as np
+
+class Trainer:
+    def __init__(self, group): self.group, self.steps = group, 0
+    def load(self, images, labels): return images
+    def step(self, batch):
+        assert len(batch) in (4, 2), len(batch)
+        self.steps += 1
+        sum(range(400000))
+        after_step(self.group.rank, self.steps)
+    def wait(self): return 1.0 + self.group.rank
+    def loss(self, batch): return EXPECTED_LOSS
+    def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
+    def gradients(self, batch): return {}
+    def parameters(self): return {}
+    def assign(self, parameters): pass
+    def observed(self):
+        known = {"framework_version": "1", "layout": "NCHW", "kernel": "plain"}
+        return {**known, "kernel_evidence": []}
+
+def after_step(rank, steps): pass
+
+def build(network, solver, options, group):
+    assert group.strategy == "side by side" and not os.path.exists(group.meeting)
+    return Trainer(group)
+"""
+
+
+@pytest.fixture
+def launch(own_adapter, cell, tmp_path):
+    """A function that does one launch of two ranks with this `train.py`: its record."""
+
+    def do(train, time_limit=60.0, **request):
+        own_adapter("odd", train)
+        folder = tmp_path / "adapters" / "odd"
+        described = (folder / "adapter.toml").read_text()
+        described = described.replace('["none"]', '["none", "side by side"]')
+        (folder / "adapter.toml").write_text(described)
+        session = runner.Session(Store(tmp_path / "results"), time_limit=time_limit)
+        session.prepare(["odd"], {}, print)
+        settings = {"ranks": 2, "strategy": "side by side", "scaling": "weak"}
+        sizes = {"global_batch_size": 8, "batch_size_per_rank": 4}
+        asked = cell(framework="odd", kernel="plain", **{**settings, **sizes, **request})
+        [record] = runner.run([asked.request(1)], session)
+        return record, session.store.run_folder(record)
+
+    return do
+
+
+def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(launch):
+    record, folder = launch(TRAINER)
+    assert record.status == "ok", record.reason
+    assert record.measurement.images == 3 * 8
+    assert record.measurement.losses == (1.5,) * 5
+    assert [one.rank for one in record.observed.ranks] == [0, 1]
+    names = {path.name for path in folder.iterdir()}
+    assert {"stdout", "stdout.1", "reply.json", "reply.1.json"} <= names
+
+
+def test_under_strong_scaling_the_batch_is_shared(launch):
+    record, _ = launch(TRAINER, scaling="strong", global_batch_size=4, batch_size_per_rank=2)
+    # The canary is that of another batch size; what was trained on is the trainer's to check.
+    assert "initial weights" in (record.reason or "initial weights")
+    assert record.measurement.images == 3 * 4
+
+
+DEATHS = {
+    "by a signal": ("os.kill(os.getpid(), 9)", "crashed", "ended by SIGKILL"),
+    "with a status": ("os._exit(7)", "crashed", "exit status 7"),
+    "with words": ("raise RuntimeError('no more memory')", "failed", "no more memory"),
+}
+
+
+@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
+    act, status, words = DEATHS[how]
+    # The other one waits for it, as it would in a collective.
+    train = f"""
+import time
+def after_step(rank, steps):
+    if rank == {rank} and steps == 3:
+        {act}
+    if rank != {rank} and steps == 3:
+        time.sleep(600)
+"""
+    begun = time.monotonic()
+    record, _ = launch(TRAINER + train)
+    assert time.monotonic() - begun < 30
+    assert record.status == status
+    assert f"rank {rank} of 2" in record.reason and words in record.reason
+    assert not _left_running()
+
+
+def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch):
+    train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
+    record, _ = launch(TRAINER + train, time_limit=5)
+    assert record.status == "timed_out"
+    assert not _left_running()
+
+
+def _left_running():
+    """Ranks of a pair that are there; one launch at a time is all that this file does."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        try:
+            of_two = process.environ().get("XFBENCH_SIZE") == "2"
+        except psutil.Error:
+            continue
+        if of_two and process.info["status"] != "zombie":
+            found.append(process)
+    return found
+
+
+def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_path):
+    """The first rank is killed from outside, at any time."""
+    waiting = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
+    from threading import Thread
+
+    def kill():
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            for process in _left_running():
+                try:
+                    if process.environ().get("XFBENCH_RANK") == "1":
+                        time.sleep(1)
+                        process.send_signal(signal.SIGKILL)
+                        return
+                except psutil.Error:
+                    continue
+            time.sleep(0.05)
+
+    killer = Thread(target=kill)
+    killer.start()
+    record, _ = launch(TRAINER + waiting, steps=30)
+    killer.join()
+    assert record.status == "crashed"
+    assert "rank 1 of 2: no reply: it was ended by SIGKILL" in record.reason
+
+
+def reply(rank, **measured):
+    measurement = {
+        **dict.fromkeys(("startup_seconds", "build_seconds"), 1.0 + rank),
+        **{"first_step_seconds": 3.0, "wall_seconds": 9.0, "images": 8, "peak_rss_bytes": 100},
+        **{
+            "warmup_seconds": [],
+            "step_seconds": [1.0, 2.0 - rank],
+            "losses": [2.0, 4.0 + 2 * rank],
+        },
+        **{"phases": {"input_seconds": 0.5 * rank}, "energy_joules": None, "window": 1},
+        **measured,
+    }
+    observed = {"threads": 1, "cpus": 0.9, "affinity": [rank], "kernel": "plain", "pools": {"a": 1}}
+    return {
+        "status": "ok",
+        "measurement": measurement,
+        "learning": None,
+        "canary": {"loss": 2.3},
+        "observed": observed,
+    }
+
+
+def test_steps_and_losses_are_means_and_the_slowest_rank_ends_the_rest():
+    merged = ranks.merged([reply(0), reply(1)])
+    measured = merged["measurement"]
+    assert measured["build_seconds"] == 2.0
+    assert measured["step_seconds"] == [1.0, 1.5]
+    assert (measured["images"], measured["peak_rss_bytes"]) == (16, 200)
+    assert measured["losses"] == [2.0, 5.0]
+    assert measured["phases"] == {"input_seconds": 0.5}
+    assert merged["observed"]["affinity"] == [0, 1]
+    assert [one["affinity"] for one in merged["observed"]["ranks"]] == [[0], [1]]
+
+
+def test_what_one_rank_did_otherwise_stands_for_all():
+    other = reply(1)
+    other["observed"]["kernel"] = "native"
+    other["canary"]["loss"] = 2.4
+    merged = ranks.merged([reply(0), other])
+    assert merged["observed"]["kernel"] == "native"
+    assert merged["canary"]["loss"] == 2.4
+
+
+def test_ranks_of_different_lengths_are_no_launch():
+    with pytest.raises(ValueError, match="argument"):
+        ranks.merged([reply(0), reply(1, step_seconds=[1.0])])
+
+
+def cells(**settings):
+    wanted = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**wanted)])]
+
+
+def test_strong_scaling_shares_the_batch_and_weak_scaling_multiplies_it():
+    strong = cells(ranks=[1, 2, 4], scaling="strong")
+    assert [(c.global_batch_size, c.batch_size_per_rank) for c in strong] == [
+        (64, 64),
+        (64, 32),
+        (64, 16),
+    ]
+    weak = cells(ranks=[1, 2, 4], scaling="weak")
+    assert [(c.global_batch_size, c.batch_size_per_rank) for c in weak] == [
+        (64, 64),
+        (128, 64),
+        (256, 64),
+    ]
+    assert [c.strategy for c in weak] == ["none", "ddp", "ddp"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ranks": [2]}, "--scaling strong"),
+        ({"ranks": [3], "scaling": "strong"}, "not to be shared evenly by 3 ranks"),
+        ({"ranks": [0], "scaling": "weak"}, "one or more"),
+    ],
+)
+def test_a_number_of_ranks_that_means_nothing_is_refused(settings, words):
+    with pytest.raises(UsageError, match=words):
+        cells(**settings)

@@ -1,0 +1,97 @@
+"""Makes one launch of what its ranks replied.
+
+The ranks train together: each waits for the others in every step, so that a step takes the mean
+of what it took them; each loss is a mean over images; the slowest decides when all have
+started; and what one rank did otherwise than it was told stands for all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+_SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
+_BY_STEP = ("warmup_seconds", "step_seconds")
+_ADDED_UP = ("images", "peak_rss_bytes")
+
+
+def merged(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The launch's reply from those of its ranks, in order, all of them ok.
+
+    Raises ValueError where the ranks did not do the same number of steps.
+    """
+    first = replies[0]
+    if len(replies) == 1 or "measurement" not in first:
+        return first
+    return {
+        **first,
+        "measurement": _measurement([reply["measurement"] for reply in replies]),
+        "learning": _learning([reply["learning"] for reply in replies]),
+        "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
+        "observed": _observed([reply["observed"] for reply in replies]),
+    }
+
+
+def _measurement(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        **parts[0],
+        **{name: max(part[name] for part in parts) for name in _SLOWEST},
+        "first_step_seconds": _mean([part["first_step_seconds"] for part in parts]),
+        **{name: _by_step([part[name] for part in parts]) for name in _BY_STEP},
+        **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
+        "losses": _by_step([part["losses"] for part in parts]),
+        "phases": {
+            name: max(part["phases"][name] for part in parts) for name in parts[0]["phases"]
+        },
+    }
+
+
+def _learning(parts: Sequence[Any]) -> Any:
+    """Every rank evaluates the same weights: what differs is the part that it trained on."""
+    if not parts[0]:
+        return parts[0]
+    return [
+        {
+            **epochs[0],
+            "seconds": max(epoch["seconds"] for epoch in epochs),
+            "train_loss": _mean([epoch["train_loss"] for epoch in epochs]),
+        }
+        for epochs in zip(*parts, strict=True)
+    ]
+
+
+def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    told = {
+        name: next((part[name] for part in parts if part.get(name) != parts[0].get(name)), value)
+        for name, value in parts[0].items()
+    }
+    own = [
+        {"rank": rank, **{name: part[name] for name in ("threads", "cpus", "affinity")}}
+        for rank, part in enumerate(parts)
+    ]
+    cpus = [part["cpus"] for part in parts if part["cpus"] is not None]
+    return {
+        **told,
+        "threads": max(part["threads"] for part in parts),
+        "cpus": max(cpus, default=None),
+        "affinity": sorted({cpu for part in parts for cpu in part["affinity"]}),
+        "ranks": own,
+    }
+
+
+def _by_step(series: Sequence[Sequence[float | None]]) -> list[float | None]:
+    return [_mean(values) for values in zip(*series, strict=True)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def _farthest(losses: Sequence[float | None]) -> float | None:
+    """The loss that is least like the first rank's: all saw the same batch."""
+    first = losses[0]
+    if first is None or None in losses:
+        return None
+    return max(losses, key=lambda loss: abs((loss or 0.0) - first))
