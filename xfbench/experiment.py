@@ -152,7 +152,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 device=device,
                 precision=precision,
                 kernel=_default_kernel(described, device) if kernel == "default" else kernel,
-                threads=of_rank or max(1, machine.usable_cores() // ranks),
+                threads=max(1, machine.usable_cores() // ranks) if of_rank is None else of_rank,
                 ranks=ranks,
                 strategy=_strategy(described, strategy, ranks),
                 scaling=m.scaling,
