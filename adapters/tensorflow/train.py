@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from math import prod
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from xfbench.worker.protocol import Group, Options
+from xfbench.worker import distributed
+from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -30,7 +31,19 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)
-    return TensorFlowTrainer(network, solver, options)
+    if group.size > 1 and options.kernel == "xla":
+        raise Unsupported("XLA does not compile the collectives of several ranks on a CPU")
+    return TensorFlowTrainer(network, solver, options, _meet(group) if group.size > 1 else None)
+
+
+@cache
+def _meet(group: Group) -> Any:
+    """The strategy that joins the ranks, once in a process."""
+    cluster = tf.train.ClusterSpec({"worker": distributed.addresses(group)})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
 
 
 @dataclass(frozen=True)
@@ -176,8 +189,10 @@ def _output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: 
 class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
-        self.network, self.solver, self.options = network, solver, options
+    def __init__(
+        self, network: xl.Network, solver: Solver, options: Options, strategy: Any
+    ) -> None:
+        self.network, self.solver, self.options, self.strategy = network, solver, options, strategy
         self.dtype = tf.as_dtype(options.precision)
         self.layouts = {
             f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
@@ -189,9 +204,9 @@ class TensorFlowTrainer:
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
         compiled = partial(tf.function, autograph=False, jit_compile=options.kernel == "xla")
-        self._train = compiled(self._train_step)
+        self._train = compiled(self._together(self._train_step))
         self._test = compiled(self._test_step)
-        self._differentiate = compiled(self._backward)
+        self._differentiate = compiled(self._together(self._backward))
         self.iteration = 0
         self.last_loss = tf.zeros(())
         self.operations: Counter[str] = Counter()
@@ -261,6 +276,12 @@ class TensorFlowTrainer:
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
         }
 
+    def _together(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` in the strategy's replica context, where ranks may reduce; alone, as it is."""
+        if not self.strategy:
+            return function
+        return lambda *args: self.strategy.run(function, args)
+
     def _zeros(self, layout: _Layout) -> Any:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
@@ -289,6 +310,10 @@ class TensorFlowTrainer:
         with tf.GradientTape() as tape:
             loss, _, moved = self._forward(images, labels, training=True)
         gradients = tape.gradient(loss, learned)
+        if self.strategy:
+            replica = tf.distribute.get_replica_context()
+            joined = replica.all_reduce(tf.distribute.ReduceOp.MEAN, list(gradients.values()))
+            gradients = dict(zip(gradients, joined))
         for average, value in moved:
             average.assign(value)
         return loss, gradients

@@ -21,7 +21,7 @@ def verify():
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("framework", ["torch"])
+@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
 def test_after_every_update_the_weights_are_those_of_one_process(verify, framework, ranks):
     verdict = verify(framework, "lenet", ranks)
     assert verdict.verdict == "equal", verdict.worst
