@@ -48,6 +48,19 @@ class Kernel(_Table):
     precisions: tuple[str, ...] = ()
 
 
+class Strategy(_Table):
+    """What a way to train on several ranks needs beside them.
+
+    `variables` are set in every rank and helper; a helper is a process that imports the
+    framework with its own variables set as well. "{ranks}" is their number, "{port}" a
+    free port.
+    """
+
+    title: str
+    variables: dict[str, str] = Field(default_factory=dict)
+    helpers: tuple[dict[str, str], ...] = ()
+
+
 class Exclusion(_Table):
     """Cells that the framework cannot do, and why: every field given must match."""
 
@@ -55,6 +68,7 @@ class Exclusion(_Table):
     precision: str = ""
     kernel: str = ""
     device: str = ""
+    strategy: str = ""
     reason: str
 
 
@@ -71,6 +85,7 @@ class Adapter(_Table):
     default_kernel: str
     environment: EnvironmentSource
     kernels: dict[str, Kernel]
+    together: dict[str, Strategy] = Field(default_factory=dict)
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()
 

@@ -70,21 +70,23 @@ class Outcome:
 def run(
     commands: Sequence[Command],
     *,
+    beside: Sequence[Command] = (),
     stdout: Sequence[Path],
     stderr: Sequence[Path],
     time_limit: float,
 ) -> Outcome:
     """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
+    What is to run `beside` them has its output in the files that come last, and ends with them.
     Where one fails, the others are ended: the outcome is that of the first that did. Raises
     CommandError if one cannot be started. An interrupt ends them and is passed on.
     """
     mark = secrets.token_hex(8)
     started: list[subprocess.Popen[bytes]] = []
     try:
-        for command, out, err in zip(commands, stdout, stderr, strict=True):
+        for command, out, err in zip((*commands, *beside), stdout, stderr, strict=True):
             started.append(_start(command, mark, out, err))
-        return _first_to_fail(started, time.monotonic() + time_limit)
+        return _first_to_fail(started, len(commands), time.monotonic() + time_limit)
     finally:
         for process in started:
             _end(process)
@@ -107,19 +109,21 @@ def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subproces
             raise CommandError(f"{command.argv[0]}: {error.strerror}") from error
 
 
-def _first_to_fail(started: Sequence[subprocess.Popen[bytes]], end: float) -> Outcome:
-    """Wait for all, or for the first that fails, without waking up in between."""
+def _first_to_fail(started: Sequence[subprocess.Popen[bytes]], count: int, end: float) -> Outcome:
+    """Wait for the first `count`, or for one that fails, without waking up in between."""
+    left = count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         for number, process in enumerate(started):
             descriptor = os.pidfd_open(process.pid)
             stack.callback(os.close, descriptor)
             selector.register(descriptor, selectors.EVENT_READ, number)
-        while selector.get_map():
+        while left:
             ended = selector.select(max(0.0, end - time.monotonic()))
             if not ended:
                 return Outcome(0, timed_out=True)
             for key, _ in ended:
                 selector.unregister(key.fileobj)
+                left -= key.data < count
                 status = started[key.data].wait()
                 if status:
                     return Outcome(status, rank=key.data)

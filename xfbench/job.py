@@ -7,7 +7,9 @@ the folder keeps the command, so that it can be done again by hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from xfbench.environment import Environment
 from xfbench.launchers import local
 from xfbench.request import Request
 from xfbench.workloads import Workload
+
+_REPLY = "reply.json"
 
 
 def document(action: str, request: Request, workload: Workload, **more: Any) -> dict[str, Any]:
@@ -51,13 +55,16 @@ def work(
         found.variables(described, request.kernel, request.threads),
         folder,
     )
+    base, helpers = _together(base, described, request)
     started = local.commands(base, request)
-    _keep_command(started, folder)
+    _keep_command([*helpers, *started], folder)
+    processes = range(request.ranks + len(helpers))
     try:
         outcome = command.run(
             started,
-            stdout=[folder / file_of_rank("stdout", rank) for rank in range(request.ranks)],
-            stderr=[folder / file_of_rank("stderr", rank) for rank in range(request.ranks)],
+            beside=helpers,
+            stdout=[folder / file_of_rank("stdout", number) for number in processes],
+            stderr=[folder / file_of_rank("stderr", number) for number in processes],
             time_limit=time_limit,
         )
     except command.CommandError as error:
@@ -65,6 +72,9 @@ def work(
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
         return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
+    if outcome.status and outcome.rank >= request.ranks:
+        words = f"a helper of strategy {request.strategy}: {outcome}"
+        return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
     # The rank that failed first knows why; the others were ended for its sake.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
@@ -78,6 +88,28 @@ def work(
         return ranks.merged([answers[rank] for rank in range(request.ranks)])
     except (ValueError, KeyError, TypeError) as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
+
+
+def _together(
+    base: command.Command, described: adapter.Adapter, request: Request
+) -> tuple[command.Command, list[command.Command]]:
+    """The command with what the strategy sets in every rank, and the processes beside them."""
+    strategy = described.together.get(request.strategy)
+    if strategy is None:
+        return base, []
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+
+    def filled(variables: Mapping[str, str]) -> dict[str, str]:
+        return {
+            key: value.replace("{ranks}", str(request.ranks)).replace("{port}", port)
+            for key, value in variables.items()
+        }
+
+    base = base.with_environment(filled(strategy.variables))
+    importing = replace(base, argv=(base.argv[0], "-c", f"import {described.module}"))
+    return base, [importing.with_environment(filled(helper)) for helper in strategy.helpers]
 
 
 def file_of_rank(name: str, rank: int) -> str:
@@ -116,7 +148,8 @@ def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
     kept = documents[0] if len(documents) == 1 else documents
     (folder / "command.json").write_text(json.dumps(kept, indent=1))
     again = folder / "command.sh"
-    lines = [f"{one.as_shell().removesuffix('reply.json')}reply-again.json" for one in started]
+    lines = [one.as_shell() for one in started]
+    lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
     last = f"exec {lines[0]}" if len(lines) == 1 else " &\n".join([*lines, "wait"])
     again.write_text(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"

@@ -8,6 +8,7 @@ out (MXNet's takes its rates in float32).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -30,7 +31,36 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     Raises Unsupported for pooling whose windows hang over one side of the image only.
     """
     mx.random.seed(options.seed)
-    return MXNetTrainer(network, solver, options)
+    return MXNetTrainer(network, solver, options, _Server(group) if group.size > 1 else None)
+
+
+@lru_cache(maxsize=None)
+def _store(strategy: str) -> Any:
+    """The way to the server: a process that asks for it twice waits for ever."""
+    return mx.kvstore.create(strategy)
+
+
+class _Server:
+    """The parameter server, asked for the mean of all ranks' gradients."""
+
+    made = 0  # in this process: keys are for good, and each trainer needs its own
+
+    def __init__(self, group: Group) -> None:
+        _Server.made += 1
+        self.size, self.prefix = group.size, f"{_Server.made}/"
+        self.store = _store(group.strategy)
+        self.known: set[str] = set()
+
+    def mean(self, gradients: dict[str, Any]) -> None:
+        """Each of `gradients` becomes its mean over the ranks."""
+        for order, (name, gradient) in enumerate(gradients.items()):
+            key = self.prefix + name
+            if key not in self.known:
+                self.store.init(key, mx.nd.zeros_like(gradient))
+                self.known.add(key)
+            self.store.push(key, gradient, priority=-order)
+            self.store.pull(key, out=gradient, priority=-order)
+            gradient[:] = gradient / self.size
 
 
 def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
@@ -223,8 +253,10 @@ class _Averages:
 class MXNetTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
-        self.solver, self.options = solver, options
+    def __init__(
+        self, network: xl.Network, solver: Solver, options: Options, server: _Server | None
+    ) -> None:
+        self.solver, self.options, self.server = solver, options, server
         self.tensors = mx.gluon.ParameterDict()
         for name, parameter in network.parameters.items():
             self.tensors.get(
@@ -329,6 +361,8 @@ class MXNetTrainer:
         with mx.autograd.record():
             loss = self.training(*batch)
         loss.backward()
+        if self.server:
+            self.server.mean({name: self.tensors[name].grad() for name in self.learned})
         return loss
 
     def _test(self, batch: tuple[Any, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Callable, List, Tuple
 
@@ -36,7 +36,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     return TensorFlowTrainer(network, solver, options, _meet(group) if group.size > 1 else None)
 
 
-@cache
+@lru_cache(maxsize=None)
 def _meet(group: Group) -> Any:
     """The strategy that joins the ranks, once in a process."""
     cluster = tf.train.ClusterSpec({"worker": distributed.addresses(group)})

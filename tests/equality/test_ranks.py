@@ -21,7 +21,7 @@ def verify():
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
+@pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "torch"])
 def test_after_every_update_the_weights_are_those_of_one_process(verify, framework, ranks):
     verdict = verify(framework, "lenet", ranks)
     assert verdict.verdict == "equal", verdict.worst
@@ -29,7 +29,8 @@ def test_after_every_update_the_weights_are_those_of_one_process(verify, framewo
     assert kinds == {}
     checked = {check.kind for check in verdict.checks}
     assert "whole network, float32, own weights" in checked
-    assert "whole network, float64, scaled weights" in checked
+    if framework != "mxnet":  # whose server adds in float32
+        assert "whole network, float64, scaled weights" in checked
 
 
 def test_a_framework_without_a_strategy_says_so(verify):
