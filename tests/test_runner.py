@@ -432,6 +432,21 @@ def test_more_cpus_kept_busy_than_threads_were_asked_for_is_invalid(launch):
     assert record.status == "ok", record.reason
 
 
+def test_steps_that_take_longer_than_the_launch_did_are_invalid(launch):
+    """The clock jumps back behind the last step: five steps of 1 s in a launch of half a second."""
+    clock = """
+def clock(reads=itertools.count()):
+    last = Simulated.waited == 5
+    Simulated.late = getattr(Simulated, "late", 0) + last
+    return 0.5 if Simulated.late > 1 else Simulated.now + 1e-9 * next(reads)
+
+loop.perf_counter = clock
+"""
+    record, _ = launch(TRAINER + SIMULATED.format(paces=[1]) + clock)
+    assert record.status == "invalid"
+    assert "the steps add up to 5 s, more than the 0.5 s that passed" in record.reason
+
+
 def test_more_than_the_machine_can_do_is_invalid(simulated):
     record = simulated([1e-9])
     assert record.limit.matrix_product > 0
