@@ -44,6 +44,7 @@ from xfbench.record import (
 )
 from xfbench.request import Cell, Protocol, Request
 from xfbench.store import Store
+from xfbench.worker.input import misfit
 from xfbench.workloads import workloads
 
 DEFAULT_TIME_LIMIT = 1800.0
@@ -178,6 +179,9 @@ def refusal(request: Request) -> str | None:
         fields = exclusion.model_dump(exclude={"reason"})
         if all(getattr(request, name) == value for name, value in fields.items() if value):
             return exclusion.reason
+    reason = misfit(request.data, workloads()[request.workload])
+    if reason:
+        return reason
     if request.device == "cuda" and not machine.accelerators():
         return "no NVIDIA device was found here"
     return None

@@ -42,11 +42,25 @@ class DataSet:
             yield images[chosen], labels[chosen]
 
 
+def misfit(name: str, workload: Workload) -> str | None:
+    """Why the named data set cannot be what the network reads; None where it can."""
+    network = workload.network
+    if name == "digits" and (network.input_shape[0] != 1 or network.classes < 10):
+        return (
+            f"the digits are one-channel images of 10 classes; {workload.name} reads "
+            f"{network.input_shape[0]} channels and has {network.classes} classes"
+        )
+    return None
+
+
 def data_set(name: str, workload: Workload, batch_size: int, seed: int) -> DataSet:
     """The named data set in the shape of the workload's input.
 
     Raises Unsupported where the data do not fit the network, or are too few for one batch.
     """
+    reason = misfit(name, workload)
+    if reason:
+        raise Unsupported(reason)
     if name == "synthetic":
         return DataSet(synthetic_batch(workload, batch_size, seed), None)
     if name == "digits":
@@ -70,11 +84,6 @@ def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
 
 def _digits(workload: Workload) -> DataSet:
     network = workload.network
-    if network.input_shape[0] != 1 or network.classes < 10:
-        raise Unsupported(
-            f"the digits are one-channel images of 10 classes; {workload.name} reads "
-            f"{network.input_shape[0]} channels and has {network.classes} classes"
-        )
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
         raise FileNotFoundError("digits.npz is not part of this worker")
