@@ -1,6 +1,7 @@
 """Launches of several ranks on this machine: what they do together, and how they end."""
 
 import signal
+import subprocess
 import time
 
 import psutil
@@ -70,6 +71,9 @@ def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(launch):
     assert [one.rank for one in record.observed.ranks] == [0, 1]
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "reply.json", "reply.1.json"} <= names
+    subprocess.run([folder / "command.sh"], check=True, timeout=60)
+    again = {path.name for path in folder.iterdir()} - names
+    assert again == {"reply-again.json", "reply-again.1.json"}
 
 
 def test_under_strong_scaling_the_batch_is_shared(launch):

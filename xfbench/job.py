@@ -17,6 +17,7 @@ from xfbench import adapter, command, digest, ranks, worker_archive
 from xfbench.environment import Environment
 from xfbench.launchers import local
 from xfbench.request import Request
+from xfbench.worker.distributed import of_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
@@ -63,8 +64,8 @@ def work(
         outcome = command.run(
             started,
             beside=helpers,
-            stdout=[folder / file_of_rank("stdout", number) for number in processes],
-            stderr=[folder / file_of_rank("stderr", number) for number in processes],
+            stdout=[of_rank(folder / "stdout", number) for number in processes],
+            stderr=[of_rank(folder / "stderr", number) for number in processes],
             time_limit=time_limit,
         )
     except command.CommandError as error:
@@ -112,15 +113,9 @@ def _together(
     return base, [importing.with_environment(filled(helper)) for helper in strategy.helpers]
 
 
-def file_of_rank(name: str, rank: int) -> str:
-    """What one of a launch's files is called for a rank: stdout, stdout.1; reply.1.json."""
-    stem, dot, kind = name.partition(".")
-    return f"{stem}.{rank}{dot}{kind}" if rank else name
-
-
 def _answer(folder: Path, rank: int, wanted: str, outcome: command.Outcome) -> dict[str, Any]:
     """One rank's reply to the job with the digest `wanted`, or what stands for it."""
-    reply, words = folder / file_of_rank("reply.json", rank), _last_words(folder, rank)
+    reply, words = of_rank(folder / "reply.json", rank), _last_words(folder, rank)
     if not reply.is_file():
         return {"status": "crashed", "reason": f"no reply: {outcome}{words}"}
     try:
@@ -150,16 +145,18 @@ def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
     again = folder / "command.sh"
     lines = [one.as_shell() for one in started]
     lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
-    last = f"exec {lines[0]}" if len(lines) == 1 else " &\n".join([*lines, "wait"])
+    last = f"exec {lines[0]}"
+    if len(lines) > 1:
+        last = " &\n".join(["rm -f meeting meeting.*", *lines, "wait"]).replace(" &", "", 1)
     again.write_text(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
-        f'cd "$(dirname "$0")" && rm -f meeting\n{last}\n'
+        f'cd "$(dirname "$0")" || exit\n{last}\n'
     )
     again.chmod(0o755)
 
 
 def _last_words(folder: Path, rank: int) -> str:
-    written = (folder / file_of_rank("stderr", rank)).read_bytes()
+    written = (of_rank(folder / "stderr", rank)).read_bytes()
     lines = written[-2000:].decode(errors="replace").split("\n")
     words = [line.strip() for line in lines if line.strip()]
     return f": {words[-1][:200]}" if words else ""

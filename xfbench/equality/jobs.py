@@ -16,6 +16,7 @@ from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.errors import XfbenchError
 from xfbench.request import Request
+from xfbench.worker.distributed import of_rank
 from xfbench.workloads import Workload
 
 Arrays = dict[str, np.ndarray]
@@ -101,7 +102,7 @@ def _of_ranks(folder: Path, ranks: int) -> Arrays:
     """What the ranks found, as one: losses are the mean of theirs, and of weights that should be
     the same everywhere, the one counts that is least like the first rank's.
     """
-    files = [folder / job.file_of_rank("found.npz", rank) for rank in range(ranks)]
+    files = [of_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []
     for file in files:
         with np.load(file, allow_pickle=False) as arrays:

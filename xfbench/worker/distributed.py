@@ -44,7 +44,7 @@ def addresses(group: Group) -> list[str]:
         probe.bind(("127.0.0.1", 0))
         own = f"127.0.0.1:{probe.getsockname()[1]}"
     told = [Path(f"{group.meeting}.{rank}") for rank in range(group.size)]
-    partial = told[group.rank].with_suffix(".partial")
+    partial = Path(f"{group.meeting}.{group.rank}.partial")
     partial.write_text(own)
     partial.replace(told[group.rank])
     for _ in range(_PATIENCE):

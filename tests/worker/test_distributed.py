@@ -1,0 +1,83 @@
+"""How ranks find out who they are, and meet."""
+
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.worker import distributed
+from xfbench.worker.protocol import Group
+
+VARIABLES = [name for pair in distributed._TOLD_BY for name in pair]
+
+
+@pytest.fixture(autouse=True)
+def nobody_says(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ({}, (0, 1)),
+        ({"XFBENCH_RANK": "1", "XFBENCH_SIZE": "2"}, (1, 2)),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, (3, 4)),
+        # Under mpirun in a batch job, Slurm's are those of the batch step.
+        (
+            {
+                **{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+                **{"SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+            },
+            (1, 2),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, (0, 1)),
+    ],
+)
+def test_a_rank_is_what_the_launcher_says(monkeypatch, told, place):
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert distributed.place() == place
+
+
+def test_another_number_of_ranks_than_was_asked_for_is_an_error(monkeypatch):
+    monkeypatch.setenv("XFBENCH_RANK", "0")
+    monkeypatch.setenv("XFBENCH_SIZE", "2")
+    assert distributed.group({"ranks": 2, "strategy": "ddp"}).size == 2
+    with pytest.raises(RuntimeError, match="4 ranks were asked for, and 2 were started"):
+        distributed.group({"ranks": 4, "strategy": "ddp"})
+
+
+def test_ranks_tell_one_another_where_they_listen(tmp_path):
+    script = (
+        "import sys\n"
+        "from xfbench.worker import distributed\n"
+        "from xfbench.worker.protocol import Group\n"
+        "group = Group(int(sys.argv[1]), 3, 'mirrored', sys.argv[2])\n"
+        "print(*distributed.addresses(group))\n"
+    )
+    meeting = str(tmp_path / "meeting")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(rank), meeting], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(3)
+    ]
+    heard = [rank.communicate(timeout=60)[0].split() for rank in ranks]
+    assert heard[0] == heard[1] == heard[2]
+    assert len(set(heard[0])) == 3
+    assert all(address.startswith("127.0.0.1:") for address in heard[0])
+
+
+def test_who_waits_in_vain_says_for_whom(tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "_PATIENCE", 3)
+    group = Group(0, 2, "mirrored", str(tmp_path / "meeting"))
+    with pytest.raises(RuntimeError, match=r"ranks \[1\] did not come"):
+        distributed.addresses(group)
+
+
+def test_parts_of_a_batch_are_even_and_cover_it():
+    parts = [Group(rank, 4).part(64) for rank in range(4)]
+    assert [part.start for part in parts] == [0, 16, 32, 48] and parts[-1].stop == 64
+    assert Group(0, 4, "parts").part(64) == slice(0, 64)
