@@ -1,18 +1,33 @@
-"""Traces of real frameworks, each made once a session: real training, cached environments."""
+"""Launches and traces of real frameworks; traces are made once a session."""
 
 import functools
 
 import numpy as np
 import pytest
 
-from xfbench import adapter, environment, experiment, tracing
+from xfbench import adapter, environment, experiment, runner, tracing
 from xfbench.adapters.reference import graph
+from xfbench.store import Store
 from xfbench.worker.check import nudged
 from xfbench.worker.input import synthetic_batch
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
 DRAWS = 64
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """A function that does one launch of these settings and returns its record."""
+
+    def do(framework, **settings):
+        session = runner.Session(Store(tmp_path / "results"))
+        session.prepare([framework], {}, print)
+        matrix = experiment.matrix(framework=[framework], launches=1, **settings)
+        [record] = runner.run(runner.plan(experiment.cells([matrix])), session)
+        return record
+
+    return do
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from xfbench import adapter, experiment, machine, runner
-from xfbench.store import Store
+from xfbench import adapter, machine
 
 FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
 KERNELS = [
@@ -26,20 +25,6 @@ EVIDENCE = {
     ("torch", "onednn"): "oneDNN ran convolution",
     ("torch", "native"): "MKL ran SGEMM",
 }
-
-
-@pytest.fixture
-def launch(tmp_path):
-    """A function that does one launch of these settings and returns its record."""
-
-    def do(framework, **settings):
-        session = runner.Session(Store(tmp_path / "results"))
-        session.prepare([framework], {}, print)
-        matrix = experiment.matrix(framework=[framework], launches=1, **settings)
-        [record] = runner.run(runner.plan(experiment.cells([matrix])), session)
-        return record
-
-    return do
 
 
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
