@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.equality.families import generated
-from xfbench import adapter, environment, experiment
+from xfbench import adapter, environment, experiment, runner
 from xfbench.equality import cases, jobs, verify
 from xfbench.equality.oracle import Oracle
+from xfbench.workloads import layers as xl
 
 KERNELS = [
     (framework, kernel)
@@ -16,24 +17,31 @@ KERNELS = [
 ]
 
 
-def expected_of(oracle, count):
-    """What is expected of the first `count` networks, at weights that make every layer matter."""
+def expected_of(oracle, family, ranks=1):
+    """What is expected of these networks, at weights that make every layer matter."""
     found = []
-    for workload in generated(count):
-        [_, case] = cases.whole(workload, seed=0)
-        found.append(replace(case, name=workload.name, whole=False, activations=()))
+    for workload in family:
+        [_, case] = cases.whole(workload, 0, ranks)
+        name = f"{workload.name} on {ranks}"
+        found.append(replace(case, name=name, whole=False, activations=()))
     return oracle.expected(found)
 
 
 def differing(framework, kernel, oracle, expected):
     """The networks that differ in this framework, as lines, the one with fewest layers first."""
-    matrix = experiment.matrix(framework=[framework], workload=["lenet"], kernel=[kernel])
+    matrix = experiment.matrix(
+        framework=[framework],
+        workload=["lenet"],
+        kernel=[kernel],
+        ranks=[expected[0].case.ranks],
+        scaling="weak",
+    )
     [(cell, _)] = experiment.cells([matrix])
     described, one = adapter.load(framework), expected[0].case.workload
     wanted = [
         (each, precision)
         for precision in ("float32", "float64")
-        if precision in described.precisions
+        if runner.refusal(cell.request(1).model_copy(update={"precision": precision})) is None
         for each in expected
     ]
     documents = [each.case.document(precision) for each, precision in wanted]
@@ -64,13 +72,23 @@ def oracle():
 
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_generated_networks_are_equal(framework, kernel, oracle):
-    assert differing(framework, kernel, oracle, expected_of(oracle, 16)) == []
+    assert differing(framework, kernel, oracle, expected_of(oracle, generated(16))) == []
+
+
+@pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "torch"])
+def test_two_ranks_are_equal_each_with_its_own_statistics(framework, oracle):
+    """Networks with batch norm: each rank normalises by its own part of the batch."""
+    layers = [(w, [type(layer) for layer in w.network.layers]) for w in generated(30)]
+    family = [workload for workload, kinds in layers if xl.BatchNorm in kinds][:5]
+    assert len(family) == 5
+    kernel = adapter.load(framework).default_kernel
+    assert differing(framework, kernel, oracle, expected_of(oracle, family, ranks=2)) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_many_generated_networks_are_equal(framework, kernel, oracle):
-    assert differing(framework, kernel, oracle, expected_of(oracle, 300)) == []
+    assert differing(framework, kernel, oracle, expected_of(oracle, generated(300))) == []
 
 
 def test_a_family_is_the_same_every_time_and_has_every_type_of_layer():
