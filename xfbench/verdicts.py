@@ -97,7 +97,7 @@ def verdicts(
         try:
             answer = None
             for seed in range(seeds):
-                verdict = verifier.verify(request, found, seed)
+                verdict = certify.prove(verifier, request, found, seed)
                 if seed == 0 or verdict.verdict == "different":
                     made = certify.make(verdict, found, seed)
                     answer = _found(verdict, made, found.version)

@@ -3,8 +3,9 @@
 import pytest
 
 from xfbench import adapter, environment, experiment
+from xfbench.equality import certify
 from xfbench.equality.jobs import _as_one
-from xfbench.equality.verify import Verifier
+from xfbench.equality.verify import Verdict, Verifier
 
 
 @pytest.fixture
@@ -32,6 +33,29 @@ def test_after_every_update_the_weights_are_those_of_one_process(verify, framewo
     assert "whole network, float32, own weights" in checked
     if framework != "mxnet":  # whose server adds in float32
         assert "whole network, float64, scaled weights" in checked
+
+
+def test_ranks_of_another_network_are_different_whatever_they_do_together(monkeypatch, tmp_path):
+    """What a certificate says of one rank decides: nothing is trained to find out."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
+    matrix = experiment.matrix(
+        framework=["reference"], workload=["lenet"], ranks=[2], scaling="weak"
+    )
+    [(cell, _)] = experiment.cells([matrix])
+    request, described = cell.request(1), adapter.load("reference")
+    found = environment.ensure(described)
+    monkeypatch.setattr(certify.runner, "refusal", lambda request: None)
+    alone = request.model_copy(update={"ranks": 1, "strategy": "none"})
+    wrong = Verdict(alone, "different", "it is another network")
+    assert certify.make(wrong, found, 0).verdict == "different"
+
+    class Untouched:
+        def verify(self, *_):
+            raise AssertionError("nothing is to be trained")
+
+    verdict = certify.prove(Untouched(), request, found, 0)
+    assert verdict.verdict == "different"
+    assert verdict.reason.startswith("on one rank: ") and "another network" in verdict.reason
 
 
 def test_a_framework_without_a_strategy_says_so(verify):

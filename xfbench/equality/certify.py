@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, facts, machine, paths
+from xfbench import adapter, facts, machine, paths, runner
 from xfbench.environment import Environment
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
@@ -36,6 +36,27 @@ def find(of: Subject) -> Certificate | None:
     except CertificateError:
         return None
     return found if found.subject == of else None
+
+
+def prove(verifier: Verifier, request: Request, found: Environment, seed: int) -> Verdict:
+    """The verdict on a cell. Several ranks can only be right where a single one is.
+
+    Its certificate is looked for, and made where it is missing. Raises CheckError.
+    """
+    if request.ranks > 1 and runner.refusal(request) is None:
+        alone = request.model_copy(
+            update={
+                "ranks": 1,
+                "strategy": "none",
+                "global_batch_size": request.batch_size_per_rank,
+            }
+        )
+        have = find(subject(alone, found))
+        have = have or make(verifier.verify(alone, found, seed), found, seed)
+        if have is None or have.verdict != "equal":
+            reason = f"on one rank: {have.finding}" if have else "one rank cannot be verified"
+            return Verdict(request, "different" if have else "unsupported", reason)
+    return verifier.verify(request, found, seed)
 
 
 def make(verdict: Verdict, found: Environment, seed: int) -> Certificate | None:
@@ -89,7 +110,7 @@ def certify(
         have = find(of)
         if have is None:
             try:
-                have = make(verifier.verify(request, found, _SEED), found, _SEED)
+                have = make(prove(verifier, request, found, _SEED), found, _SEED)
             except CheckError as error:
                 say(f"not verified: {error}")
         if have is None:
