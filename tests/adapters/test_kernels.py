@@ -59,12 +59,9 @@ def preload(tmp_path, monkeypatch):
         folder = tmp_path / "adapters" / framework
         shutil.copytree(adapter.load(framework).folder, folder)
         file = folder / "adapter.toml"
-        file.write_text(file.read_text() + f'\n[variables]\nLD_PRELOAD = "{library}"\n')
-        described = file.read_text()
-        if described.count("[variables]") > 1:
-            first, _, rest = described.partition("[variables]\n")
-            rest = rest.replace("[variables]\n", "")
-            file.write_text(f"{first}[variables]\n{rest}")
+        first, header, rest = file.read_text().partition("\n[variables]\n")
+        file.write_text(f'{first}\n[variables]\nLD_PRELOAD = "{library}"\n{rest}')
+        assert header
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
     return do

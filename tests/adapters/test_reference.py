@@ -674,14 +674,16 @@ def test_it_learns_the_digits() -> None:
     workload = workloads()["lenet"]
     request = {
         "batch_size_per_rank": 32,
+        "global_batch_size": 32,
         "seed": 0,
         "data": "digits",
         "warmup": 0,
+        "window": 1,
         "steps": 60,
         "epochs": None,
     }
     options = Options("numpy", 1, "float32")
-    losses = loop.train(workload, request, options, train.build)["measurement"]["losses"]
+    losses = loop.train(workload, request, options, train.build, Group())["measurement"]["losses"]
     assert np.mean(losses[:3]) > 2.0
     assert np.mean(losses[-10:]) < 1.0
 
@@ -701,6 +703,8 @@ def _trace(folder: Path) -> dict[str, np.ndarray]:
             "threads": 1,
             "precision": described.precisions[0],
             "device": described.devices[0],
+            "ranks": 1,
+            "strategy": "none",
             "batch_size_per_rank": 2,
             "steps": 3,
             "seed": 0,

@@ -98,9 +98,9 @@ class Nothing:
 
 def loop_seconds(workload, options, steps):
     """Seconds per step of the worker's loop around nothing, as its own record tells them."""
-    request = {"batch_size_per_rank": 1, "seed": 0, "warmup": 0, "data": "synthetic"}
-    request.update(epochs=None, steps=steps)
-    done = loop.train(workload, request, options, lambda *_: Nothing())["measurement"]
+    request = {"batch_size_per_rank": 1, "global_batch_size": 1, "seed": 0, "warmup": 0}
+    request.update(data="synthetic", epochs=None, steps=steps, window=1)
+    done = loop.train(workload, request, options, lambda *_: Nothing(), Group())["measurement"]
     return done["wall_seconds"] / len(done["losses"])
 
 
