@@ -66,7 +66,7 @@ def session(pytester, monkeypatch):
 def trainer(own_adapter, pytester):
     """A function that puts such a trainer beside the built-in ones; it can be told to be slower."""
 
-    def make(name="paced", more="", seconds=0.002, **extra):
+    def make(name="paced", more="", seconds=0.04, **extra):
         (pytester.path / "seconds").write_text(str(seconds))
         loss = canary.expected("lenet", "synthetic", 64, 0, "float32").loss
         code = TRAINER.format(folder=str(pytester.path), loss=loss) + textwrap.dedent(more)
