@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from xfbench.command import Command
-from xfbench.request import Request
+from xfbench.launchers.resources import Resources
 
 
-def commands(command: Command, request: Request) -> list[Command]:
-    """The commands that start `request` here, one per rank, each told its rank and their number."""
+def commands(command: Command, resources: Resources) -> list[Command]:
+    """The commands that start the ranks here, each told its number and how many there are."""
     return [
-        command.with_environment(
-            {"XFBENCH_RANK": str(rank), "XFBENCH_SIZE": str(request.ranks)},
-        )
-        for rank in range(request.ranks)
+        command.with_environment({"XFBENCH_RANK": str(rank), "XFBENCH_SIZE": str(resources.ranks)})
+        for rank in range(resources.ranks)
     ]

@@ -24,7 +24,8 @@ class EnvironmentSource(_Table):
 
     managed: a virtual environment built from `requirements.lock`; debian: packages of a
     Debian release unpacked into a private prefix; own: xfbench's own interpreter. `wheels` is
-    a second lock, of wheels whose files a debian prefix gets below `wheels/`.
+    a second lock, of wheels whose files a debian prefix gets below `wheels/`; `python` the
+    version of its interpreter.
     """
 
     kind: Literal["managed", "debian", "own"]
@@ -52,8 +53,9 @@ class Strategy(_Table):
     """What a way to train on several ranks needs beside them.
 
     `variables` are set in every rank and helper; a helper is a process that imports the
-    framework with its own variables set as well. "{ranks}" is their number, "{port}" a
-    free port.
+    framework with its own variables set as well, on the driver's host. "{ranks}" is their
+    number, "{host}" and "{port}" an address there that is free, "{address}" that of the node
+    where a variable is read.
     """
 
     title: str
@@ -73,7 +75,10 @@ class Exclusion(_Table):
 
 
 class Adapter(_Table):
-    """What a framework's `adapter.toml` says, and the folder it stands in."""
+    """What a framework's `adapter.toml` says, and the folder it stands in.
+
+    `mpi` is the folder of an MPICH that its environment brings along.
+    """
 
     folder: Path
     name: str
@@ -86,6 +91,7 @@ class Adapter(_Table):
     environment: EnvironmentSource
     kernels: dict[str, Kernel]
     together: dict[str, Strategy] = Field(default_factory=dict)
+    mpi: str = ""
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()
 

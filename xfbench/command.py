@@ -13,6 +13,7 @@ import secrets
 import selectors
 import shlex
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from xfbench.errors import XfbenchError
 
 _MARK = "XFBENCH_RUN"
 _GRACE_SECONDS = 2.0
+_ALARM = -1
 
 
 class CommandError(XfbenchError):
@@ -52,14 +54,17 @@ class Command:
 class Outcome:
     """How commands ended: exit status (negative: the signal), or the time limit.
 
-    `rank` is the number of the one that failed first.
+    `rank` is the number of the one that failed first; `words` say how, where a status does not.
     """
 
     status: int
     timed_out: bool = False
     rank: int = 0
+    words: str = ""
 
     def __str__(self) -> str:
+        if self.words:
+            return self.words
         if self.timed_out:
             return "its time limit ended it"
         if self.status < 0:
@@ -74,11 +79,13 @@ def run(
     stdout: Sequence[Path],
     stderr: Sequence[Path],
     time_limit: float,
+    alarm: socket.socket | None = None,
 ) -> Outcome:
     """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
     What is to run `beside` them has its output in the files that come last, and ends with them.
-    Where one fails, the others are ended: the outcome is that of the first that did. Raises
+    Where one fails, the others are ended: the outcome is that of the first that did. They are
+    ended, too, when the `alarm` can be read: why is known to whoever raised it. Raises
     CommandError if one cannot be started. An interrupt ends them and is passed on.
     """
     mark = secrets.token_hex(8)
@@ -86,7 +93,7 @@ def run(
     try:
         for command, out, err in zip((*commands, *beside), stdout, stderr, strict=True):
             started.append(_start(command, mark, out, err))
-        return _first_to_fail(started, len(commands), time.monotonic() + time_limit)
+        return _first_to_fail(started, len(commands), time.monotonic() + time_limit, alarm)
     finally:
         for process in started:
             _end(process)
@@ -109,7 +116,12 @@ def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subproces
             raise CommandError(f"{command.argv[0]}: {error.strerror}") from error
 
 
-def _first_to_fail(started: Sequence[subprocess.Popen[bytes]], count: int, end: float) -> Outcome:
+def _first_to_fail(
+    started: Sequence[subprocess.Popen[bytes]],
+    count: int,
+    end: float,
+    alarm: socket.socket | None,
+) -> Outcome:
     """Wait for the first `count`, or for one that fails, without waking up in between."""
     left = count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
@@ -117,11 +129,15 @@ def _first_to_fail(started: Sequence[subprocess.Popen[bytes]], count: int, end: 
             descriptor = os.pidfd_open(process.pid)
             stack.callback(os.close, descriptor)
             selector.register(descriptor, selectors.EVENT_READ, number)
+        if alarm:
+            selector.register(alarm, selectors.EVENT_READ, _ALARM)
         while left:
             ended = selector.select(max(0.0, end - time.monotonic()))
             if not ended:
                 return Outcome(0, timed_out=True)
             for key, _ in ended:
+                if key.data == _ALARM:
+                    return Outcome(1, words="the alarm ended it")
                 selector.unregister(key.fileobj)
                 left -= key.data < count
                 status = started[key.data].wait()

@@ -179,7 +179,8 @@ def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
     if source.kind == "debian":
         debian.create(adapter.folder / _LOCK, source.suite, folder, say)
         if source.wheels:
-            installer.unpack(adapter.folder / source.wheels, folder / "wheels", say)
+            wheels = adapter.folder / source.wheels
+            installer.unpack(wheels, source.python, folder / "wheels", say)
         return _inspected(adapter, "debian", folder / source.interpreter, folder)
     installer.create(adapter, folder, adapter.folder / _LOCK, say)
     return _inspected(adapter, "managed", folder / "bin" / "python", folder)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import adapter, environment, errors, machine, paths
+from xfbench import adapter, environment, errors, machine, paths, sites, starting
 from xfbench.request import Cell, Protocol
 from xfbench.workloads import workloads
 
@@ -43,6 +43,9 @@ class Matrix(BaseModel):
     ranks: Sequence[int] = (1,)
     strategy: Sequence[str] = ("default",)
     scaling: Literal["strong", "weak"] | None = None
+    nodes: Sequence[int] = (1,)
+    launcher: str | None = None
+    site: str | None = None
     data: str | None = None
     steps: int | None = None
     epochs: int | None = None
@@ -106,8 +109,9 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         ("precision", m.precision, PRECISIONS),
         ("data set", [m.data] if m.data else [], DATA),
         ("kernel", m.kernel, _kernels(m.framework)),
+        ("launcher", [m.launcher] if m.launcher else [], starting.LAUNCHERS),
     ):
-        if not values and kind != "data set":
+        if not values and kind not in ("data set", "launcher"):
             raise errors.UsageError(f"no {kind} was given")
         for value in values:
             if value not in allowed:
@@ -121,10 +125,14 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
             "more than one rank needs --scaling strong (--batch-size is that of all ranks "
             "together) or --scaling weak (it is that of each)"
         )
+    site = sites.load(m.site)
+    spread = [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
+    if not spread:
+        raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
     threads: Sequence[int | None] = m.threads or [None]
     sizes: Sequence[int | None] = m.batch_size or [None]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
-    sized = (threads, sizes, m.ranks, m.strategy)
+    sized = (threads, sizes, spread, m.strategy)
     count = prod(len(one) for one in (*named, *sized))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -132,7 +140,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     protocol = Protocol.fixed(m.launches) if m.launches else precise
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
-    for (name, framework, device, precision, kernel), (of_rank, size, ranks, strategy) in points:
+    for (name, framework, device, precision, kernel), (of_rank, size, where, strategy) in points:
+        ranks, nodes = where
         described = adapter.load(framework)
         workload = known[name]
         data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
@@ -152,8 +161,9 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 device=device,
                 precision=precision,
                 kernel=_default_kernel(described, device) if kernel == "default" else kernel,
-                threads=max(1, machine.usable_cores() // ranks) if of_rank is None else of_rank,
+                threads=of_rank or max(1, _cores(site) * nodes // ranks),
                 ranks=ranks,
+                nodes=nodes,
                 strategy=_strategy(described, strategy, ranks),
                 scaling=m.scaling,
                 global_batch_size=per_rank * ranks,
@@ -164,11 +174,24 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 warmup=m.warmup,
                 window=window,
                 seed=m.seed,
+                launcher=m.launcher or _launcher(site),
+                site=m.site,
             )
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
         found[cell] = protocol
     return list(found.items())
+
+
+def _cores(site: sites.Site) -> int:
+    """The cores of a node that ranks may have."""
+    return (site.cores or machine.usable_cores()) - site.reserved_cores
+
+
+def _launcher(site: sites.Site) -> str:
+    if site.launcher not in starting.LAUNCHERS:
+        raise errors.UsageError(f"{site.title}: {site.launcher} can be rendered, not started")
+    return site.launcher
 
 
 def _strategy(described: adapter.Adapter, wanted: str, ranks: int) -> str:

@@ -26,14 +26,17 @@ _PASSED_ON = {
 }
 
 
-def unpack(lock: Path, folder: Path, say: Callable[[str], None]) -> None:
-    """Put the files of the wheels that `lock` pins below `folder`. Raises CommandError."""
+def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) -> None:
+    """Put the files of the wheels that `lock` pins, for that Python, below `folder`.
+
+    Raises CommandError.
+    """
     say(f"unpacking the wheels of {lock.name}")
     options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
     command.output(
         [
             *(find_uv_bin(), "pip", "install", *options, "--python", sys.executable),
-            *("--target", str(folder), "--requirements", str(lock)),
+            *("--python-version", python, "--target", str(folder), "--requirements", str(lock)),
         ],
         environment=_variables(),
         timeout=3600,

@@ -7,17 +7,22 @@ the folder keeps the command, so that it can be done again by hand.
 from __future__ import annotations
 
 import json
+import platform
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, ranks, worker_archive
+from xfbench import adapter, command, digest, ranks, starting, worker_archive
 from xfbench.environment import Environment
-from xfbench.launchers import local
+from xfbench.errors import UnavailableError
 from xfbench.request import Request
-from xfbench.worker.distributed import of_rank
+from xfbench.starting import Start
+from xfbench.watch import Watch
+from xfbench.worker import watch as beside
+from xfbench.worker.distributed import address, of_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
@@ -56,18 +61,14 @@ def work(
         found.variables(described, request.kernel, request.threads),
         folder,
     )
-    base, helpers = _together(base, described, request)
-    started = local.commands(base, request)
-    _keep_command([*helpers, *started], folder)
-    processes = range(request.ranks + len(helpers))
     try:
-        outcome = command.run(
-            started,
-            beside=helpers,
-            stdout=[of_rank(folder / "stdout", number) for number in processes],
-            stderr=[of_rank(folder / "stderr", number) for number in processes],
-            time_limit=time_limit,
-        )
+        base, helpers = _together(base, described, request)
+        start = starting.start(base, request, described, found)
+    except UnavailableError as error:
+        return {"status": "unavailable", "reason": str(error)}
+    _keep_command([*helpers, *start.commands], folder)
+    try:
+        outcome = _run(start, helpers, request, folder, time_limit)
     except command.CommandError as error:
         return {"status": "unavailable", "reason": str(error)}
     if outcome.timed_out:
@@ -76,6 +77,9 @@ def work(
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
         return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
+    if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
+        said = _last_words(folder, "start")
+        return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
     # The rank that failed first knows why; the others were ended for its sake.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
@@ -91,6 +95,41 @@ def work(
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
 
 
+def _run(
+    start: Start,
+    helpers: Sequence[command.Command],
+    request: Request,
+    folder: Path,
+    time_limit: float,
+) -> command.Outcome:
+    """Run what starts the ranks, and the helpers beside them, until all or the first have ended."""
+    numbers: list[int | str] = list(range(request.ranks))
+    with ExitStack() as stack:
+        watch = stack.enter_context(Watch(request.ranks, request.nodes)) if start.watched else None
+        if watch:  # then ranks write their output themselves, wherever they are
+            start, numbers = start.with_variable(beside.ADDRESS, watch.address), ["start"]
+        numbers += range(request.ranks, request.ranks + len(helpers))
+        outcome = command.run(
+            start.commands,
+            beside=helpers,
+            stdout=[_output(folder, "stdout", number) for number in numbers],
+            stderr=[_output(folder, "stderr", number) for number in numbers],
+            time_limit=time_limit,
+            alarm=watch.alarm if watch else None,
+        )
+        if not watch or outcome.timed_out:
+            return outcome
+        number = numbers[outcome.rank]
+        if isinstance(number, int) and outcome.status:  # a helper
+            return replace(outcome, rank=number)
+        return (watch.verdict() if outcome.status else watch.failure) or outcome
+
+
+def _output(folder: Path, name: str, number: int | str) -> Path:
+    """Where a rank's output goes, a helper's, or that of what starts the ranks."""
+    return folder / f"{name}.start" if number == "start" else of_rank(folder / name, int(number))
+
+
 def _together(
     base: command.Command, described: adapter.Adapter, request: Request
 ) -> tuple[command.Command, list[command.Command]]:
@@ -98,19 +137,23 @@ def _together(
     strategy = described.together.get(request.strategy)
     if strategy is None:
         return base, []
+    host = address(request.nodes)
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+        probe.bind((host, 0))
+        known = {"{ranks}": str(request.ranks), "{host}": host}
+        known["{port}"] = str(probe.getsockname()[1])
 
-    def filled(variables: Mapping[str, str]) -> dict[str, str]:
-        return {
-            key: value.replace("{ranks}", str(request.ranks)).replace("{port}", port)
-            for key, value in variables.items()
-        }
+    def filled(variables: Mapping[str, str], **more: str) -> dict[str, str]:
+        found = dict(variables)
+        for name, value in {**known, **more}.items():
+            found = {key: text.replace(name, value) for key, text in found.items()}
+        return found
 
-    base = base.with_environment(filled(strategy.variables))
+    here = {"{address}": host}
     importing = replace(base, argv=(base.argv[0], "-c", f"import {described.module}"))
-    return base, [importing.with_environment(filled(helper)) for helper in strategy.helpers]
+    importing = importing.with_environment(filled(strategy.variables, **here))
+    helpers = [importing.with_environment(filled(one, **here)) for one in strategy.helpers]
+    return base.with_environment(filled(strategy.variables)), helpers
 
 
 def _answer(folder: Path, rank: int, wanted: str, outcome: command.Outcome) -> dict[str, Any]:
@@ -155,8 +198,10 @@ def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
     again.chmod(0o755)
 
 
-def _last_words(folder: Path, rank: int) -> str:
-    written = (of_rank(folder / "stderr", rank)).read_bytes()
+def _last_words(folder: Path, number: int | str) -> str:
+    """The last line of what it wrote to standard error, without this host's name."""
+    file = _output(folder, "stderr", number)
+    written = file.read_bytes() if file.exists() else b""
     lines = written[-2000:].decode(errors="replace").split("\n")
-    words = [line.strip() for line in lines if line.strip()]
-    return f": {words[-1][:200]}" if words else ""
+    words = [line.strip(" -") for line in lines if line.strip(" -")]
+    return f": {words[-1][:200].replace(platform.node(), 'this host')}" if words else ""

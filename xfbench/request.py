@@ -49,13 +49,18 @@ class Cell(BaseModel):
             raise ValueError("synthetic input has no epochs: give steps, or a data set")
         if self.steps is not None and self.steps % self.window:
             raise ValueError(f"steps ({self.steps}) is no multiple of the window ({self.window})")
+        if self.ranks % self.nodes:
+            raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
+        if self.nodes > 1 and self.launcher == "local":
+            raise ValueError("launcher local has one node: name another with --launcher")
         if self.global_batch_size != self.batch_size_per_rank * self.ranks:
             raise ValueError("global_batch_size is not batch_size_per_rank times ranks")
         return self
 
     def label(self) -> str:
         """A few words that tell this cell from its neighbours, for progress and errors."""
-        together = [f"{self.ranks} ranks {self.strategy}"] if self.ranks > 1 else []
+        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
+        together = [f"{self.ranks} ranks{nodes} {self.strategy}"] if self.ranks > 1 else []
         parts = [self.workload, self.framework, self.kernel, *together, f"{self.threads} threads"]
         return " · ".join(parts)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from xfbench.adapters.caffe import prototxt
 from xfbench.worker import observe
+from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -31,14 +32,21 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
         raise Unsupported(f"Caffe's Python interface has float32 only, not {options.precision}")
     caffe.set_mode_cpu()
     caffe.set_random_seed(options.seed)
-    return CaffeTrainer(network, solver, options)
+    joined = AllReduce(group) if group.strategy == "mpi" else None
+    return CaffeTrainer(network, solver, options, joined)
 
 
 class CaffeTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(self, network: xl.Network, solver: Solver, options: Options) -> None:
-        self.network = network
+    def __init__(
+        self,
+        network: xl.Network,
+        solver: Solver,
+        options: Options,
+        joined: AllReduce | None,
+    ) -> None:
+        self.network, self.joined = network, joined
         with TemporaryDirectory(prefix="xfbench-caffe-") as folder:
             net_path, solver_path = Path(folder, "net.prototxt"), Path(folder, "solver.prototxt")
             net_path.write_text(prototxt.net_parameter(network, 1, options.dropout))
@@ -65,6 +73,8 @@ class CaffeTrainer:
                 self.divisors[name] = self.net.params[layer_name][2]
                 self.full_divisor[name] = 1 / (1 - momenta[layer_name])
         self.learned = [name for name, p in network.parameters.items() if p.learned]
+        if joined:  # between the backward pass and the update
+            self.solver.add_callback(lambda: None, self._join)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Batch:
         return np.ascontiguousarray(images, np.float32), labels.astype(np.float32)
@@ -99,6 +109,8 @@ class CaffeTrainer:
         self.net.clear_param_diffs()
         self.net.forward()
         self.net.backward()
+        if self.joined:
+            self._join()
         return {name: _host(self.blobs[name].diff) for name in self.learned}
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -130,6 +142,13 @@ class CaffeTrainer:
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
             "pools": observe.pools("openblas", "libmkl"),
         }
+
+    def _join(self) -> None:
+        """Each gradient becomes its mean over the ranks."""
+        assert self.joined
+        gradients = [self.blobs[name].diff for name in self.learned]
+        for gradient, mean in zip(gradients, self.joined.mean(gradients)):
+            gradient[...] = mean
 
     def _test(self, batch: Batch) -> None:
         self._feed(self.test_net, batch)

@@ -16,6 +16,7 @@ import mxnet as mx
 import numpy as np
 
 from xfbench.worker import observe
+from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -31,7 +32,9 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     Raises Unsupported for pooling whose windows hang over one side of the image only.
     """
     mx.random.seed(options.seed)
-    return MXNetTrainer(network, solver, options, _Server(group) if group.size > 1 else None)
+    joins = {"dist_sync": _Server, "mpi": _AllReduce}
+    joined = joins[group.strategy](group) if group.strategy in joins else None
+    return MXNetTrainer(network, solver, options, joined)
 
 
 @lru_cache(maxsize=None)
@@ -61,6 +64,19 @@ class _Server:
             self.store.push(key, gradient, priority=-order)
             self.store.pull(key, out=gradient, priority=-order)
             gradient[:] = gradient / self.size
+
+
+class _AllReduce:
+    """MPI, asked for the mean of all ranks' gradients."""
+
+    def __init__(self, group: Group) -> None:
+        self.ranks = AllReduce(group)
+
+    def mean(self, gradients: dict[str, Any]) -> None:
+        """Each of `gradients` becomes its mean over the ranks."""
+        found = self.ranks.mean([gradient.asnumpy() for gradient in gradients.values()])
+        for gradient, mean in zip(gradients.values(), found):
+            gradient[:] = mean
 
 
 def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
@@ -253,10 +269,8 @@ class _Averages:
 class MXNetTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(
-        self, network: xl.Network, solver: Solver, options: Options, server: _Server | None
-    ) -> None:
-        self.solver, self.options, self.server = solver, options, server
+    def __init__(self, network: xl.Network, solver: Solver, options: Options, joined: Any) -> None:
+        self.solver, self.options, self.joined = solver, options, joined
         self.tensors = mx.gluon.ParameterDict()
         for name, parameter in network.parameters.items():
             self.tensors.get(
@@ -361,8 +375,8 @@ class MXNetTrainer:
         with mx.autograd.record():
             loss = self.training(*batch)
         loss.backward()
-        if self.server:
-            self.server.mean({name: self.tensors[name].grad() for name in self.learned})
+        if self.joined:
+            self.joined.mean({name: self.tensors[name].grad() for name in self.learned})
         return loss
 
     def _test(self, batch: tuple[Any, Any]) -> Any:

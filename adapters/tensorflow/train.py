@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from xfbench.worker import distributed
+from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -33,7 +34,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     tf.random.set_seed(options.seed)
     if group.size > 1 and options.kernel == "xla":
         raise Unsupported("XLA does not compile the collectives of several ranks on a CPU")
-    return TensorFlowTrainer(network, solver, options, _meet(group) if group.size > 1 else None)
+    return TensorFlowTrainer(network, solver, options, group)
 
 
 @lru_cache(maxsize=None)
@@ -189,10 +190,10 @@ def _output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: 
 class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(
-        self, network: xl.Network, solver: Solver, options: Options, strategy: Any
-    ) -> None:
-        self.network, self.solver, self.options, self.strategy = network, solver, options, strategy
+    def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
+        self.network, self.solver, self.options = network, solver, options
+        self.strategy: Any = _meet(group) if group.strategy == "mirrored" else None
+        self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.as_dtype(options.precision)
         self.layouts = {
             f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
@@ -314,6 +315,15 @@ class TensorFlowTrainer:
             replica = tf.distribute.get_replica_context()
             joined = replica.all_reduce(tf.distribute.ReduceOp.MEAN, list(gradients.values()))
             gradients = dict(zip(gradients, joined))
+        if self.joined:
+            means = tf.numpy_function(
+                lambda *arrays: self.joined.mean(arrays),
+                list(gradients.values()),
+                [self.dtype] * len(gradients),
+            )
+            for name, mean in zip(gradients, means):
+                mean.set_shape(self.variables[name].shape)
+            gradients = dict(zip(gradients, means))
         for average, value in moved:
             average.assign(value)
         return loss, gradients

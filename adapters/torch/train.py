@@ -16,6 +16,8 @@ from torch import distributed, nn
 from torch.nn import functional
 
 from xfbench.worker import observe
+from xfbench.worker.distributed import addresses
+from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -45,13 +47,13 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
 def _meet(group: Group, device: str) -> None:
     """Find the other ranks, once in a process; on CUDA each has a device of its own."""
-    if group.size == 1 or distributed.is_initialized():
+    if group.strategy != "ddp" or distributed.is_initialized():
         return
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
     distributed.init_process_group(
         "nccl" if device == "cuda" else "gloo",
-        init_method=f"file://{group.meeting}",
+        init_method=f"tcp://{addresses(group)[0]}",
         rank=group.rank,
         world_size=group.size,
     )
@@ -153,7 +155,7 @@ class TorchTrainer:
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
         # Every rank keeps the running averages of its own part, as the other frameworks do.
         self.training = self.graph
-        if group.size > 1:
+        if group.strategy == "ddp":
             self.training = nn.parallel.DistributedDataParallel(
                 self.graph, forward_sync_buffers=False
             )
@@ -180,6 +182,7 @@ class TorchTrainer:
             momentum=solver.momentum,
             fused=True,
         )
+        self.joined = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
         self.batch: Any = None
         self.passed: Any = None
@@ -284,6 +287,11 @@ class TorchTrainer:
         loss, scores = self._forward(self.training, batch)
         self.passed = scores.dtype
         loss.backward()
+        if self.joined:
+            gradients = [self.tensors[name].grad for name in self.learned]
+            means = self.joined.mean([gradient.cpu().numpy() for gradient in gradients])
+            for gradient, mean in zip(gradients, means):
+                gradient.copy_(torch.from_numpy(mean))
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -75,6 +75,20 @@ def run(
         str | None,
         typer.Option(help="strong: --batch-size is that of all ranks; weak: that of each."),
     ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(help="Nodes that the ranks are spread over (default: 1).", show_default=False),
+    ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            help="local, mpi, slurm: what starts ranks (default: the site's, else local).",
+            show_default=False,
+        ),
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(help="The machine's ways, by name or file: see docs/clusters.md.")
+    ] = None,
     window: Annotated[
         int | None,
         typer.Option(
@@ -140,6 +154,7 @@ def run(
         "batch_size": words(batch_size, positive, "--batch-size"),
         "ranks": words(ranks, positive, "--ranks"),
         "strategy": words(strategy, str, "--strategy"),
+        "nodes": words(nodes, positive, "--nodes"),
     }
     single: dict[str, object] = {
         "data": data,
@@ -148,6 +163,8 @@ def run(
         "warmup": warmup,
         "window": window,
         "scaling": scaling,
+        "launcher": launcher,
+        "site": site,
         "launches": launches,
     }
     if launches and until_precision:

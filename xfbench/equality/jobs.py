@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xfbench import adapter, job
+from xfbench import adapter, job, paths
 from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.errors import XfbenchError
@@ -69,7 +69,9 @@ def check(
     """Run the cases in one worker. Raises CheckError if it gives no results."""
     if not documents:
         return Results({}, {})
-    with tempfile.TemporaryDirectory(prefix="xfbench-check-") as scratch:
+    shared = paths.cache() / "checks"  # ranks may be on other nodes
+    shared.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=shared) as scratch:
         folder = Path(scratch)
         if inputs is not None:
             shutil.copyfile(inputs, folder / "inputs.npz")

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from xfbench.worker import distributed
+from xfbench.worker import distributed, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
@@ -24,8 +24,12 @@ def main(job_path: Path, reply_path: Path) -> int:
 
     One of several ranks that fails says so by its status: the others may wait for it.
     """
-    content = job_path.read_bytes()
     rank, size = distributed.place()
+    return watch.beside(rank, lambda: _reply(job_path, reply_path, rank, size))
+
+
+def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
+    content = job_path.read_bytes()
     reply_path = distributed.of_rank(reply_path, rank)
     reply = {
         "schema": "xfbench.reply/1",
@@ -76,6 +80,7 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
             "packages": observe.packages(),
         }
     request = job["request"]
+    distributed.name_addresses(request["nodes"])
     group = distributed.group(request)
     options = Options(
         kernel=request["kernel"],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it needs NumPy, and an interpreter without it is to be told so
     from xfbench.worker.protocol import Group
 
-_PAUSE_SECONDS, _PATIENCE = 0.01, 6000
+_PAUSE_SECONDS, _PATIENCE = 0.01, 12000
+_SIOCGIFADDR = 0x8915  # netdevice(7)
 # Under mpirun inside a batch job Slurm's variables are those of the batch step: MPI's come first.
 _TOLD_BY = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -34,15 +37,53 @@ def of_rank(path: Path, rank: int) -> Path:
     return path.with_name(f"{path.stem}.{rank}{path.suffix}") if rank else path
 
 
+def address(nodes: int) -> str:
+    """This host's IPv4 address, as ranks on so many nodes reach it.
+
+    On one node the loopback's. On several that of the interface which `XFBENCH_INTERFACE`
+    names (a site's fast network), else what the host's name stands for, else the first
+    interface's. Raises RuntimeError where there is none.
+    """
+    if nodes == 1:
+        return "127.0.0.1"
+    chosen = os.environ.get("XFBENCH_INTERFACE")
+    try:
+        if chosen:
+            return _of_interface(chosen)
+        named = socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        if chosen:
+            raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
+        named = "127.0.0.1"
+    if not named.startswith("127."):
+        return named
+    for _, name in socket.if_nameindex():
+        try:
+            found = _of_interface(name)
+        except OSError:  # it has none
+            continue
+        if not found.startswith("127."):
+            return found
+    raise RuntimeError("this node has no address but the loopback's: name XFBENCH_INTERFACE")
+
+
+def _of_interface(name: str) -> str:
+    """Raises OSError where the interface is not there or has no IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        asked = struct.pack("256s", name.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, asked)[20:24])
+
+
 def addresses(group: Group) -> list[str]:
     """An address for each rank to listen on, "host:port", in order: for frameworks that ask.
 
     Each rank chooses its own and tells the others through the meeting place. Raises
-    RuntimeError where they do not all come within a minute.
+    RuntimeError where they do not all come within two minutes.
     """
+    host = address(group.nodes)
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        own = f"127.0.0.1:{probe.getsockname()[1]}"
+        probe.bind((host, 0))
+        own = f"{host}:{probe.getsockname()[1]}"
     told = [Path(f"{group.meeting}.{rank}") for rank in range(group.size)]
     partial = Path(f"{group.meeting}.{group.rank}.partial")
     partial.write_text(own)
@@ -52,7 +93,7 @@ def addresses(group: Group) -> list[str]:
             return [path.read_text() for path in told]
         time.sleep(_PAUSE_SECONDS)
     missing = [rank for rank, path in enumerate(told) if not path.exists()]
-    raise RuntimeError(f"ranks {missing} did not come to the meeting within a minute")
+    raise RuntimeError(f"ranks {missing} did not come to the meeting within two minutes")
 
 
 def group(request: dict[str, Any]) -> Group:
@@ -62,4 +103,12 @@ def group(request: dict[str, Any]) -> Group:
     rank, size = place()
     if size != request["ranks"]:
         raise RuntimeError(f"{request['ranks']} ranks were asked for, and {size} were started")
-    return Group(rank, size, request["strategy"], str(Path("meeting").absolute()))
+    meeting = str(Path("meeting").absolute())
+    return Group(rank, size, request["strategy"], meeting, request["nodes"])
+
+
+def name_addresses(nodes: int) -> None:
+    """Put this host's address where the environment says "{address}"."""
+    for name, value in os.environ.items():
+        if "{address}" in value:
+            os.environ[name] = value.replace("{address}", address(nodes))

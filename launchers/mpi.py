@@ -1,0 +1,87 @@
+"""Ranks under an MPI's start command: Open MPI's, MPICH's and those made from it, or a site's own.
+
+Their binding is switched off: ranks bound to one core with many threads are the commonest
+silent error. Affinity is the worker's to set, once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from xfbench.command import Command, CommandError, output
+from xfbench.errors import UnavailableError
+from xfbench.launchers.resources import Resources, started
+
+# Library name by family, and what the program says of itself. Intel MPI is made from MPICH.
+LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
+_SAYS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "PRTE": "openmpi", "HYDRA": "mpich"}
+_SAYS["Intel(R) MPI"] = "mpich"
+_FREE = {
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    # Containers have no other user; elsewhere nobody is root.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def commands(
+    command: Command, resources: Resources, program: str = "mpirun", family: str = "openmpi"
+) -> list[Command]:
+    """The one command that starts all ranks through `program`, which is of that family."""
+    words = openmpi(program, resources) if family == "openmpi" else mpich(program, resources)
+    made = started(words, command, resources)
+    return [made.with_environment(_FREE) if family == "openmpi" else made]
+
+
+def openmpi(program: str, resources: Resources) -> tuple[str, ...]:
+    """Open MPI's words, so many ranks on each node."""
+    hosts = [f"{host}:{resources.per_node}" for host in resources.hosts]
+    named = ("--host", ",".join(hosts)) if hosts else ()
+    spread = ("--map-by", f"ppr:{resources.per_node}:node")
+    return (program, "-n", str(resources.ranks), *spread, *named, *resources.options)
+
+
+def mpich(program: str, resources: Resources) -> tuple[str, ...]:
+    """MPICH's words, which Intel MPI understands too."""
+    named = ("-hosts", ",".join(resources.hosts)) if resources.hosts else ()
+    spread = ("-ppn", str(resources.per_node), "-bind-to", "none")
+    return (program, "-n", str(resources.ranks), *spread, *named, *resources.options)
+
+
+def of_site(command: Command, resources: Resources, start: Sequence[str]) -> list[Command]:
+    """The one command that starts all ranks through a site's own words (ibrun, jsrun)."""
+    return [started((*resources.filled(start), *resources.options), command, resources)]
+
+
+def family(program: str) -> str:
+    """Which MPI `program` belongs to. Raises UnavailableError, with what to do."""
+    if not shutil.which(program):
+        raise UnavailableError(
+            f"{program} is not on the PATH: load a module with an MPI, install Open MPI or "
+            "MPICH, or use --launcher local"
+        )
+    try:
+        words = output([program, "--version"], timeout=60)
+    except CommandError as error:
+        raise UnavailableError(f"{program} does not say what it is: {error}") from error
+    found = [name for sign, name in _SAYS.items() if sign in words]
+    if not found:
+        first = words.strip().partition("\n")[0]
+        raise UnavailableError(f"{program} is of no MPI that is known here: {first!r}")
+    return found[0]
+
+
+def library(program: str, family: str, search: Sequence[str] = ()) -> Path | None:
+    """The MPI library that belongs to `program`: beside it, or in one of the folders `search`."""
+    found = shutil.which(program)
+    roots = [Path(found).resolve().parent.parent] if found else []
+    folders = [root / name for root in roots for name in ("lib", "lib64", "lib/release")]
+    folders += [Path(folder) for folder in search if folder]
+    folders += [folder for root in roots for folder in sorted(root.glob("lib/*-linux-gnu*"))]
+    files = (folder / LIBRARIES[family] for folder in folders)
+    return next((file for file in files if file.exists()), None)

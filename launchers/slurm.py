@@ -1,0 +1,126 @@
+"""Ranks under Slurm: srun inside an allocation, and the job script that a login node submits.
+
+Whatever a person typed is quoted wherever a shell reads it, and refused where Slurm would:
+`#SBATCH` lines are read by Slurm itself, a word each, so that none may hold a line's end.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xfbench.command import Command
+from xfbench.errors import UsageError
+from xfbench.launchers.resources import Resources, started
+
+
+def commands(command: Command, resources: Resources, plugin: str = "none") -> list[Command]:
+    """The srun that starts all ranks inside this allocation; `plugin` is its `--mpi`."""
+    words = (
+        "srun",
+        f"--nodes={resources.nodes}",
+        f"--ntasks={resources.ranks}",
+        f"--ntasks-per-node={resources.per_node}",
+        f"--cpus-per-task={resources.threads}",
+        "--distribution=block",
+        "--cpu-bind=none",
+        "--kill-on-bad-exit=1",
+        "--overlap",
+        f"--mpi={plugin}",
+        *resources.options,
+    )
+    return [started(words, command, resources)]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job script asks for. Slurm sends no mail and starts nothing twice.
+
+    `name` identifies it: a request submitted twice is one job. `variables` are set before
+    `argv` runs; `folder` is where it runs and writes.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    folder: Path
+    nodes: int
+    per_node: int
+    threads: int
+    minutes: int
+    queue: str = ""
+    account: str = ""
+    options: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def script(job: Job) -> str:
+    """The job script. Its last act is to leave its exit status in `job.status`.
+
+    Raises UsageError for a value that cannot stand in it.
+    """
+    options = [
+        f"--job-name={job.name}",
+        f"--nodes={job.nodes}",
+        f"--ntasks-per-node={job.per_node}",
+        f"--cpus-per-task={job.threads}",
+        f"--time={job.minutes}",
+        f"--chdir={job.folder}",
+        "--output=job.stdout",
+        "--error=job.stderr",
+        "--no-requeue",
+        *([f"--partition={job.queue}"] if job.queue else []),
+        *([f"--account={job.account}"] if job.account else []),
+        *job.options,
+    ]
+    lines = [f"#SBATCH {_directive(option)}" for option in options]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            "# Submitted by xfbench; job.json says what it is to measure.",
+            *lines,
+            shlex.join(job.argv),
+            "status=$?",
+            'echo "$status" > job.status.partial && mv job.status.partial job.status',
+            'exit "$status"',
+            "",
+        ]
+    )
+
+
+def submission(job: Job, path: Path) -> tuple[str, ...]:
+    """The sbatch that submits the script at `path`."""
+    return ("sbatch", "--parsable", str(path))
+
+
+def _directive(option: str) -> str:
+    """An option as Slurm's own reader takes it: in double quotes where it has a space.
+
+    Raises UsageError where no quoting helps.
+    """
+    if not option.isprintable() or any(mark in option for mark in "\"'\\#"):
+        raise UsageError(
+            f"{option!r} cannot stand in a job script: leave out quotes, backslashes, number "
+            "signs and line ends"
+        )
+    return f'"{option}"' if " " in option else option
+
+
+STATES = {
+    "BOOT_FAIL": ("crashed", "a node did not boot"),
+    "CANCELLED": ("failed", "the job was cancelled"),
+    "DEADLINE": ("timed_out", "the job could not end before its deadline"),
+    "FAILED": ("crashed", "the job's script failed"),
+    "NODE_FAIL": ("crashed", "a node of the job failed"),
+    "OUT_OF_MEMORY": ("failed", "the job used more memory than its nodes allow it"),
+    "PREEMPTED": ("failed", "the job was preempted by one that goes before it"),
+    "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --time-limit"),
+}
+
+
+def state(listing: str) -> str:
+    """The job's state, from `scontrol -o show job`'s line."""
+    fields: Sequence[str] = listing.split()
+    return next((word[9:] for word in fields if word.startswith("JobState=")), "")

@@ -1,0 +1,157 @@
+"""What a machine's own ways are: one TOML file per site, a person's own ones first.
+
+A site says how ranks are started there, which queues, modules and cores there are, and what
+its scheduler does not take. What nobody could check is named in its `unverified`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from xfbench import errors, paths
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Queue(_Table):
+    """A queue's limits, and its nodes' cores where they differ from the site's."""
+
+    max_nodes: int | None = Field(default=None, ge=1)
+    max_minutes: int | None = Field(default=None, ge=1)
+    cores: int | None = Field(default=None, ge=1)
+    note: str = ""
+
+
+class Modules(_Table):
+    """How modules are loaded, and which ones give each framework."""
+
+    init: str = "/usr/share/lmod/lmod/init/bash"
+    path: tuple[str, ...] = ()
+    frameworks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    python: str = "python3"
+
+
+class Site(_Table):
+    """One site. Words with "{ranks}", "{nodes}", "{per_node}", "{threads}" are filled in.
+
+    `start` replaces mpirun and its options; `start_options` are added to whatever starts
+    ranks, `script_options` to a job script's; none of them may begin with one of `forbidden`.
+    `cores` is what a node has, of which `reserved_cores` are the system's. `mpi_plugin` and
+    `mpi_library` are what srun and the ranks need for strategy mpi, where xfbench's own MPICH is
+    not to be used. `variables` are set in every rank.
+    """
+
+    title: str
+    extends: str = ""
+    launcher: Literal["local", "mpi", "slurm", "lsf"] = "local"
+    start: tuple[str, ...] = ()
+    start_options: tuple[str, ...] = ()
+    script_options: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    interface: str = ""
+    cores: int | None = Field(default=None, ge=1)
+    reserved_cores: int = Field(default=0, ge=0)
+    queue: str = ""
+    account: str = ""
+    queues: dict[str, Queue] = Field(default_factory=dict)
+    modules: Modules = Modules()
+    variables: dict[str, str] = Field(default_factory=dict)
+    mpi_plugin: str = "pmi2"
+    mpi_library: str = ""
+    file_systems: dict[str, str] = Field(default_factory=dict)
+    memory_modes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    unverified: tuple[str, ...] = ()
+
+
+def own_folder() -> Path:
+    """Where a person's own site files lie."""
+    return platformdirs.user_config_path("xfbench") / "sites"
+
+
+def folders() -> dict[str, Path]:
+    """Site name to file; one of the user's own replaces a built-in one of its name."""
+    built_in = paths.package_folder("xfbench.launchers") / "sites"
+    files = [file for root in (built_in, own_folder()) for file in sorted(root.glob("*.toml"))]
+    return {file.stem: file for file in files}
+
+
+def names() -> list[str]:
+    """Every site's name, in order."""
+    return sorted(folders())
+
+
+@cache
+def load(name: str | None) -> Site:
+    """The site of that name, or of that file; none is any machine. Raises UsageError."""
+    if not name:
+        return Site(title="this machine")
+    own = Path(name) if name.endswith(".toml") else folders().get(name)
+    if own is None:
+        raise errors.unknown("site", name, names())
+    return _read(own, ())
+
+
+def _read(file: Path, below: tuple[Path, ...]) -> Site:
+    try:
+        text = file.read_text(encoding="utf-8")
+        content: dict[str, Any] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise errors.UsageError(f"{file}: {error}") from error
+    base: dict[str, Any] = {}
+    if extends := content.get("extends"):
+        parent = folders().get(str(extends))
+        if parent == file:  # one's own file of a built-in site's name adds to that one
+            parent = paths.package_folder("xfbench.launchers") / "sites" / file.name
+        if parent is None or parent in below or not parent.is_file():
+            raise errors.UsageError(f"{_line(file, text, 'extends')}: no such site: {extends}")
+        base = _read(parent, (*below, file)).model_dump(exclude_unset=True)
+    try:
+        site = Site.model_validate(_merged(base, content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(next((part for part in reversed(first["loc"]) if isinstance(part, str)), ""))
+        message = first["msg"]
+        if first["type"] == "extra_forbidden":
+            message = str(errors.unknown("key", key, _known(first["loc"])))
+        raise errors.UsageError(f"{_line(file, text, key)}: {message}") from error
+    for option in (*site.start_options, *site.script_options):
+        if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):
+            raise errors.UsageError(
+                f"{_line(file, text, option)}: {option} is not allowed there: leave it out"
+            )
+    return site
+
+
+def _merged(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """A site's own words over those of the one that it extends; tables are merged."""
+    merged = dict(base)
+    for key, value in content.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _known(place: tuple[int | str, ...]) -> list[str]:
+    tables: dict[str, type[_Table]] = {"queues": Queue, "modules": Modules}
+    model = tables.get(str(place[0]) if len(place) > 1 else "", Site)
+    return sorted(model.model_fields)
+
+
+def _line(file: Path, text: str, word: str) -> str:
+    """The file, and the line where `word` first stands as a key or value."""
+    found = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
+    number = next((n for n, one in enumerate(text.splitlines(), 1) if found.search(one)), None)
+    return f"{file}, line {number}" if number else str(file)

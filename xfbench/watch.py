@@ -1,0 +1,152 @@
+"""The driver's end of `worker/watch.py`: hears from the watcher beside each rank.
+
+It knows which rank failed first, and that one is gone whose node no longer answers, sooner
+than a start command or a scheduler says so. When it closes, all ranks end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import threading
+import time
+from typing import Self
+
+from xfbench.command import Outcome
+from xfbench.worker.distributed import address
+from xfbench.worker.watch import SILENCE_SECONDS
+
+_BEAT_SECONDS = 1.0
+_LONGEST_LINE = 1000
+
+
+class Watch:
+    """Watches `ranks` on `nodes` while it is entered.
+
+    `alarm` is readable as soon as a rank has failed or is lost; `failure` is then how.
+    """
+
+    def __init__(self, ranks: int, nodes: int) -> None:
+        self.ranks, self.nodes = ranks, nodes
+        self.failure: Outcome | None = None
+        self.token = secrets.token_hex(16)
+        self.listener = socket.create_server((address(nodes), 0), backlog=min(ranks, 4096))
+        self.alarm, self._raised = socket.socketpair()
+        self._stop, self._stopped = socket.socketpair()
+        self._heard: dict[socket.socket, tuple[int, float]] = {}
+        self._text: dict[socket.socket, bytes] = {}
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(target=self._serve, name="watch", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """What ranks are told: "host:port:token"."""
+        host, port = self.listener.getsockname()
+        return f"{host}:{port}:{self.token}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.send(b".")
+        self._thread.join()
+        for one in (self.listener, self.alarm, self._raised, self._stop, self._stopped):
+            one.close()
+        for one in [*self._heard, *self._text]:
+            one.close()
+        self._selector.close()
+
+    def verdict(self, patience: float = 2.0) -> Outcome | None:
+        """How the first rank failed, where one did; word of it may take a moment."""
+        end = time.monotonic() + patience
+        while self.failure is None and time.monotonic() < end and self._heard:
+            time.sleep(0.02)
+        return self.failure
+
+    def _serve(self) -> None:
+        for one in (self.listener, self._stopped):
+            self._selector.register(one, selectors.EVENT_READ)
+        beat = time.monotonic() + _BEAT_SECONDS
+        while True:
+            for key, _ in self._selector.select(max(0.0, beat - time.monotonic())):
+                if key.fileobj is self._stopped:
+                    return
+                if key.fileobj is self.listener:
+                    self._accept()
+                elif isinstance(key.fileobj, socket.socket):
+                    self._hear(key.fileobj)
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + _BEAT_SECONDS
+                self._beat()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            one, _ = self.listener.accept()
+            one.setblocking(False)
+            self._text[one] = b""
+            self._selector.register(one, selectors.EVENT_READ)
+
+    def _hear(self, one: socket.socket) -> None:
+        try:
+            received = one.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self._forget(one, lost="the process that watched over it has gone")
+            return
+        *lines, self._text[one] = (self._text[one] + received).split(b"\n")
+        for line in lines:
+            self._understand(one, line.decode(errors="replace"))
+        if len(self._text.get(one, b"")) > _LONGEST_LINE:
+            self._forget(one)
+
+    def _understand(self, one: socket.socket, line: str) -> None:
+        if one in self._heard:
+            self._heard[one] = self._heard[one][0], time.monotonic()
+            if line.startswith("ended "):
+                rank, status = self._heard[one][0], int(line.split()[1])
+                self._forget(one)
+                if status:
+                    self._fail(Outcome(status, rank=rank))
+            return
+        token, _, rest = line.partition(" ")
+        number = rest.partition(" ")[0]
+        known = secrets.compare_digest(token, self.token)
+        if known and number.isdecimal() and int(number) < self.ranks:
+            self._heard[one] = int(number), time.monotonic()
+        else:  # nobody of ours
+            self._forget(one)
+
+    def _beat(self) -> None:
+        silent = time.monotonic() - SILENCE_SECONDS
+        for one, (_, heard) in list(self._heard.items()):
+            if heard < silent:
+                self._forget(one, lost=f"no sign of life for {SILENCE_SECONDS:g} s")
+                continue
+            try:
+                one.send(b".\n")
+            except BlockingIOError:  # its node does not answer: that is found by its silence
+                continue
+            except OSError:
+                self._forget(one, lost="its connection broke")
+
+    def _forget(self, one: socket.socket, lost: str = "") -> None:
+        rank, _ = self._heard.pop(one, (None, 0.0))
+        self._text.pop(one, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(one)
+        one.close()
+        if lost and rank is not None:
+            node = rank // (self.ranks // self.nodes) + 1
+            where = f", on node {node} of {self.nodes}" if self.nodes > 1 else ""
+            self._fail(Outcome(1, rank=rank, words=f"it was lost: {lost}{where}"))
+
+    def _fail(self, failure: Outcome) -> None:
+        if self.failure is None:
+            self.failure = failure
+            self._raised.send(b".")

@@ -1,0 +1,120 @@
+"""Beside a rank that a start command started: tells the driver how it ends, and ends it.
+
+The rank becomes a child process. This one, its parent, answers the driver's signs of life, and
+ends the rank when the driver has gone: another rank failed, or its node is lost, which no start
+command may notice for minutes. It waits for events alone, so that it takes nothing from training.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Callable
+
+from xfbench.worker import distributed
+
+ADDRESS = "XFBENCH_WATCH"  # "host:port:token" of the driver
+# The driver speaks every second; so long without a word, and it or the network has gone.
+SILENCE_SECONDS = 8.0
+_CONNECT_SECONDS = 60.0
+_PARENT_DEATH_SIGNAL = 1  # prctl(2)
+
+
+def beside(rank: int, work: Callable[[], int]) -> int:
+    """Do `work` in a child process, its output in files of the rank's own; the exit status.
+
+    Without `XFBENCH_WATCH`, where the driver itself started this process, just do it. Raises
+    OSError where the driver cannot be reached.
+    """
+    address = os.environ.get(ADDRESS)
+    if not address:
+        return work()
+    host, port, token = address.rsplit(":", 2)
+    driver = socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
+    driver.settimeout(_CONNECT_SECONDS)
+    driver.sendall(f"{token} {rank} {socket.gethostname()}\n".encode())
+    parent, woken = os.getpid(), _Woken()
+    child = os.fork()
+    if child == 0:
+        woken.close()
+        driver.close()
+        _become_rank(rank, parent)
+        return work()
+    with suppress(OSError):  # the child may have done so, or have ended
+        os.setpgid(child, child)
+    status = _until_it_ends(child, driver, woken)
+    with suppress(OSError):
+        driver.sendall(f"ended {status}\n".encode())
+    driver.close()
+    return status if 0 <= status < 256 else 1
+
+
+class _Woken:
+    """A descriptor that is readable when a child has ended, or this process was asked to end."""
+
+    def __init__(self) -> None:
+        self.descriptor, self.written = os.pipe()
+        os.set_blocking(self.written, False)
+        os.set_blocking(self.descriptor, False)
+        self.numbers = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        self.before = [signal.signal(number, lambda *_: None) for number in self.numbers]
+        signal.set_wakeup_fd(self.written)
+
+    def signals(self) -> set[int]:
+        with suppress(BlockingIOError):
+            return set(os.read(self.descriptor, 4096))
+        return set()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in zip(self.numbers, self.before):
+            signal.signal(number, handler)
+        os.close(self.descriptor)
+        os.close(self.written)
+
+
+def _become_rank(rank: int, parent: int) -> None:
+    """In the child: its own process group, its own output, and no life without its parent."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        file = os.open(
+            str(distributed.of_rank(Path(name), rank)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        )
+        os.dup2(file, descriptor)
+        os.close(file)
+    sys.stdout.flush()
+
+
+def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
+    """Wait for the child, or for a reason to end it; its exit status, or minus the signal."""
+    while True:
+        ready = select.select([driver.fileno(), woken.descriptor], [], [], SILENCE_SECONDS)[0]
+        alive = bool(ready)
+        if woken.descriptor in ready:
+            alive = not woken.signals() - {signal.SIGCHLD}
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return _status(status)
+        if driver.fileno() in ready:
+            try:
+                alive = alive and bool(driver.recv(4096))
+                driver.sendall(b".\n")
+            except OSError:
+                alive = False
+        if not alive:
+            with suppress(OSError):
+                os.killpg(child, signal.SIGKILL)
+            return _status(os.waitpid(child, 0)[1])
+
+
+def _status(status: int) -> int:
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
