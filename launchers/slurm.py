@@ -6,14 +6,17 @@ Whatever a person typed is quoted wherever a shell reads it, and refused where S
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xfbench.command import Command
+from xfbench.command import Command, CommandError, output
 from xfbench.errors import UsageError
 from xfbench.launchers.resources import Resources, started
+
+_TIMEOUT = 60.0  # seconds, for a word with Slurm
 
 
 def commands(command: Command, resources: Resources, plugin: str = "none") -> list[Command]:
@@ -90,11 +93,6 @@ def script(job: Job) -> str:
     )
 
 
-def submission(job: Job, path: Path) -> tuple[str, ...]:
-    """The sbatch that submits the script at `path`."""
-    return ("sbatch", "--parsable", str(path))
-
-
 def _directive(option: str) -> str:
     """An option as Slurm's own reader takes it: in double quotes where it has a space.
 
@@ -124,3 +122,32 @@ def state(listing: str) -> str:
     """The job's state, from `scontrol -o show job`'s line."""
     fields: Sequence[str] = listing.split()
     return next((word[9:] for word in fields if word.startswith("JobState=")), "")
+
+
+def submit(path: Path) -> str:
+    """Submit the script at `path`; the job's number. Raises CommandError, with Slurm's words."""
+    return output(["sbatch", "--parsable", str(path)], timeout=_TIMEOUT).strip().partition(";")[0]
+
+
+def find(name: str) -> str | None:
+    """The number of this user's job of that name which waits or runs, if there is one."""
+    listing = output(
+        ["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%i"],
+        timeout=_TIMEOUT,
+    )
+    return next(iter(listing.split()), None)
+
+
+def look(number: str) -> str:
+    """The job's state; empty where Slurm has forgotten it."""
+    try:
+        return state(output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT))
+    except CommandError as error:
+        if "Invalid job id" in str(error):
+            return ""
+        raise
+
+
+def cancel(number: str) -> None:
+    """Take the job out of the queue, or end it."""
+    output(["scancel", number], timeout=_TIMEOUT)

@@ -11,6 +11,11 @@ from pydantic import BaseModel, ConfigDict
 from xfbench import digest
 
 
+def now() -> str:
+    """The time as documents have it: RFC 3339, UTC, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class EditedError(ValueError):
     """A document whose content is not what its id says."""
 
@@ -28,8 +33,7 @@ class Sealed(BaseModel):
     @classmethod
     def make(cls, **fields: Any) -> Self:
         """One of now, with its id computed. Raises pydantic's ValidationError."""
-        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        draft = cls(id="sha256:" + "0" * 64, **{"created": created, **fields})
+        draft = cls(id="sha256:" + "0" * 64, **{"created": now(), **fields})
         return draft.model_copy(update={"id": draft.computed_id()})
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -64,10 +64,17 @@ class Store:
         if run is not None:
             run.replace(self.run_folder(record))
 
-    def records(self, complain: Callable[[str], None] = lambda _: None) -> Iterator[Record]:
-        """Every record, oldest first; `complain` hears of each file that is none."""
+    def records(
+        self, complain: Callable[[str], None] = lambda _: None, skip: Container[str] = ()
+    ) -> Iterator[Record]:
+        """Every record but those with an id in `skip`, oldest first.
+
+        `complain` hears of each file that is none.
+        """
         found = []
         for path in (self.folder / "records").glob("??/*.json"):
+            if f"sha256:{path.stem}" in skip:
+                continue
             try:
                 record = Record.read(path.read_bytes())
                 if path.stem != record.id[7:]:

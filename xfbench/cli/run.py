@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +24,9 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from xfbench.record import Record
     from xfbench.request import Request
+    from xfbench.store import Store
 
 
 def run(
@@ -124,6 +128,20 @@ def run(
         bool,
         typer.Option("--strict", help="Refuse a noisy machine; what is disturbed does not count."),
     ] = False,
+    queue: Annotated[
+        str, typer.Option(help="Slurm's partition (default: the site's).", show_default=False)
+    ] = "",
+    account: Annotated[
+        str, typer.Option(help="Whom the job is charged to.", show_default=False)
+    ] = "",
+    minutes: Annotated[
+        int, typer.Option(min=1, help="How long a job submitted from a login node may take.")
+    ] = 60,
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="Submit and leave; the same with --resume picks it up."),
+    ] = False,
+    job: Annotated[Path | None, typer.Option(hidden=True)] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -139,10 +157,18 @@ def run(
     xfbench run --framework torch,mxnet --workload alexnet --batch-size 16 --threads 1,2
     xfbench run --framework torch --workload lenet --epochs 5 --launches 5
     xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
+    xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
+    xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
     """
-    from xfbench import doctor, errors, experiment, paths, progress, runner
+    from xfbench import errors, experiment, paths, queued, runner
+    from xfbench.plan import Plan, measure
     from xfbench.store import Store
 
+    if job:
+        store = Store(paths.results(results))
+        with queued.counting(job.parent):
+            _conclude(measure(Plan.read(job), store), store, as_json)
+        return
     interpreters = pythons(python)
     lists = {
         "framework": words(framework, str, "--framework"),
@@ -181,23 +207,37 @@ def run(
             one.model_copy(update={**({"launches": None} if given else {}), **given, "seed": seed})
             for one in experiment.load("quick").matrix
         ]
-    cells = experiment.cells(matrices, interpreters)
-    requests = runner.plan(cells, seed)
     store = Store(paths.results(results))
-    done = runner.done(requests, store) if resume else []
-    requests = [request for request in requests if request not in {r.request for r in done}]
-    if dry_run:
-        _show(requests, as_json)
-        return
-    if strict:
-        doctor.insist()
-    session = runner.Session(store, time_limit=time_limit, strict=strict)
-    records = progress.follow(
-        requests, session, interpreters, dict(cells), done, verify=not no_verify
+    cells = experiment.cells(matrices, interpreters)
+    plan = Plan(
+        requests=tuple(runner.plan(cells, seed)),
+        protocols=tuple(cells),
+        pythons=interpreters,
+        verify=not no_verify,
+        strict=strict,
+        time_limit=time_limit,
     )
-    summary: dict[str, int] = {}
-    for record in records:
-        summary[record.status] = summary.get(record.status, 0) + 1
+    done = runner.done(plan.requests, store) if resume else []
+    if any(request.launcher == "slurm" for request in plan.requests) and not queued.inside():
+        jobs = queued.prepare(plan, store, minutes, queue, account)
+        if dry_run:
+            print("\n".join(queued.scripts(jobs)))
+        elif records := queued.measure(jobs, store, done, wait=not no_wait):
+            _conclude(records, store, as_json)
+        return
+    if no_wait:
+        raise errors.UsageError("--no-wait is for --launcher slurm on a login node")
+    if dry_run:
+        _show(plan.without(done).requests, as_json)
+    else:
+        _conclude(measure(plan, store, done), store, as_json)
+
+
+def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:
+    """Print what came of it; the exit status says whether all held."""
+    from xfbench import progress
+
+    summary = dict(Counter(record.status for record in records))
     if as_json:
         print(json.dumps({"records": [r.document() for r in records], "summary": summary}))
     else:

@@ -1,0 +1,109 @@
+"""Nodes of a cluster as namespaces of this machine: network, name, processes, mounts of their own.
+
+A bridge in the first node's network joins them, so that this machine's network is untouched.
+What runs in a node ends with it, and all nodes end with the process that made them.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+KINDS = ("--net", "--uts", "--ipc", "--pid", "--mount")
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def refusal():
+    """Why namespaces cannot be made here; None where they can."""
+    try:
+        made = subprocess.run(
+            ["unshare", *KINDS, "--fork", "--mount-proc", "ip", "link", "add", "type", "veth"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return made.stderr.strip() if made.returncode else None
+
+
+class Node:
+    """A host of its own in all but its kernel and files; `folder`/local is a disk of its own."""
+
+    def __init__(self, name, address, folder, hosts):
+        self.name, self.address = name, address
+        script = (
+            "mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && "
+            'mount --bind "$1" /etc/hosts && mount -t tmpfs tmpfs "$2" && hostname "$3" && '
+            "ip link set lo up && echo up && exec sleep 86400"
+        )
+        self.holder = subprocess.Popen(
+            [
+                *("unshare", *KINDS, "--fork", "--kill-child", "--mount-proc"),
+                *("sh", "-c", script, "node", str(hosts), str(folder / "local"), name),
+            ],
+            stdout=subprocess.PIPE,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        )
+        if self.holder.stdout.readline() != b"up\n":
+            raise RuntimeError(f"{name} did not come up")
+        children = Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children")
+        self.pid = int(children.read_text().split()[0])
+
+    def inside(self, *argv, kinds=KINDS):
+        """The command, run in this node, in the folder where the caller is."""
+        entered = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={os.getcwd()}")
+        return [*entered, "--", *map(str, argv)]
+
+    def network(self, *words):
+        """Do something with this node's network: the words of ip(8), process ids as seen here."""
+        command = self.inside("ip", *words, kinds=("--net",))
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+    def start(self, *argv, log, environment):
+        """Start a command that goes on; it ends with this node."""
+        return subprocess.Popen(
+            self.inside(*argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            preexec_fn=die_with_parent,
+        )
+
+    def end(self):
+        """As if its power had failed."""
+        self.holder.kill()
+        self.holder.wait(timeout=30)
+
+
+def connected(names, folder):
+    """Nodes of these names, the first with the bridge, all on one network."""
+    (folder / "local").mkdir()
+    hosts = folder / "hosts"
+    addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 1)}
+    lines = ["127.0.0.1 localhost", *(f"{at} {name}" for name, at in addresses.items())]
+    hosts.write_text("\n".join(lines) + "\n")
+    nodes = [Node(name, at, folder, hosts) for name, at in addresses.items()]
+    first = nodes[0]
+    first.network("link", "add", "bridge", "type", "bridge")
+    first.network("addr", "add", f"{first.address}/24", "dev", "bridge")
+    first.network("link", "set", "bridge", "up")
+    for number, node in enumerate(nodes[1:], 1):
+        join(first, node, number)
+    return nodes
+
+
+def join(first, node, number):
+    """Lay a cable from a node to the bridge."""
+    peer = ("peer", "name", "eth0", "netns", str(node.pid))
+    first.network("link", "add", f"port{number}", "type", "veth", *peer)
+    first.network("link", "set", f"port{number}", "master", "bridge", "up")
+    node.network("addr", "add", f"{node.address}/24", "dev", "eth0")
+    node.network("link", "set", "eth0", "up")

@@ -1,0 +1,221 @@
+"""From a login node and in an allocation of a real Slurm: records, and every way to end."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from tests.cluster.conftest import XFBENCH, left_running
+from xfbench import adapter
+
+TRAINER = """
+import os, time
+import numpy as np
+
+class Trainer:
+    def __init__(self, group): self.group, self.steps = group, 0
+    def load(self, images, labels): return images
+    def step(self, batch):
+        self.steps += 1
+        time.sleep(0.02)
+        after_step(self.group.rank, self.steps)
+    def wait(self): return 1.0 + self.group.rank
+    def loss(self, batch): return EXPECTED_LOSS
+    def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
+    def gradients(self, batch): return {}
+    def parameters(self): return {}
+    def assign(self, parameters): pass
+    def observed(self):
+        known = {"framework_version": "1", "layout": "NCHW", "kernel": "plain"}
+        return {**known, "kernel_evidence": []}
+
+def after_step(rank, steps): pass
+
+def build(network, solver, options, group):
+    return Trainer(group)
+"""
+SLOW = "\ndef after_step(rank, steps): time.sleep(0.5)\n"
+ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak --launcher slurm"
+ASKED += " --launches 1 --threads 1 --no-verify --json"
+
+
+@pytest.fixture
+def xfbench(own_adapter, tmp_path):
+    """The words that run xfbench with a framework of the test's own, and its results folder."""
+
+    def make(train="", more=""):
+        own_adapter("odd", TRAINER + train)
+        described = tmp_path / "adapters" / "odd" / "adapter.toml"
+        known = described.read_text()
+        described.write_text(known.replace('["none"]', '["none", "side by side"]'))
+        return [*XFBENCH, *ASKED.split(), *more.split(), "--results", str(tmp_path / "results")]
+
+    return make
+
+
+def records(run):
+    assert run.stdout, run.stderr
+    return json.loads(run.stdout)["records"]
+
+
+def until(there, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := there():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not come about")
+
+
+def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_path):
+    """The whole way: a job per number of nodes, two ranks on two nodes, a scaling table."""
+    asked = "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
+    asked += " --scaling strong --launcher slurm --threads 1 --steps 5 --launches 1 --json"
+    results = ["--results", str(tmp_path / "results")]
+    done = cluster.run(*XFBENCH, *asked.split(), *results, timeout=900)
+    found = records(done)
+    assert done.returncode == 0, done.stderr
+    assert len(found) == 12
+    for record in found:
+        assert record["status"] == "ok", record["reason"]
+        assert record["certificate"], (record["request"]["framework"], done.stderr)
+        assert record["request"]["launcher"] == "slurm"
+    spread = {(one["request"]["ranks"], one["request"]["nodes"]) for one in found}
+    assert spread == {(1, 1), (2, 1), (2, 2)}
+    shown = cluster.run(*XFBENCH, "leaderboard", "--json", *results)
+    [table] = json.loads(shown.stdout)["tables"]
+    assert table["scaling"] == "strong" and len(table["rows"]) == 12
+    assert not cluster.jobs() and not left_running(tmp_path)
+
+
+def test_two_ranks_on_each_of_two_nodes_inside_an_allocation(cluster, xfbench, tmp_path):
+    words = xfbench(more="--ranks 4 --nodes 2 --steps 3")
+    done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
+    [record] = records(done)
+    assert record["status"] == "ok", record["reason"]
+    assert [one["rank"] for one in record["observed"]["ranks"]] == [0, 1, 2, 3]
+    run = next((tmp_path / "results" / "runs").iterdir())
+    assert {"stdout", "stdout.3", "stderr.2", "reply.3.json"} <= {p.name for p in run.iterdir()}
+
+
+def test_submitting_twice_is_one_job_and_resume_picks_it_up(cluster, xfbench, tmp_path):
+    words = xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 8")
+    first = cluster.run(*words, "--no-wait")
+    assert first.returncode == 0, first.stderr
+    [number] = cluster.jobs()
+    again = cluster.run(*words, "--no-wait")
+    assert "there already" in again.stderr
+    assert cluster.jobs() == [number]
+    done = cluster.run(*words, "--resume")
+    [record] = records(done)
+    assert record["status"] == "ok", record["reason"]
+    assert not cluster.jobs()
+    assert "nothing" in cluster.run(*words, "--resume").stderr
+
+
+def test_dry_run_prints_the_script_and_submits_nothing(cluster, xfbench):
+    done = cluster.run(*xfbench(more="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in done.stdout
+    assert not cluster.jobs()
+
+
+def test_a_queue_that_is_not_there_is_told_in_slurms_words(cluster, xfbench):
+    done = cluster.run(*xfbench(more="--ranks 1 --steps 3 --queue nowhere"))
+    assert done.returncode == 1
+    [record] = records(done)
+    assert record["status"] == "unavailable"
+    assert "invalid partition" in record["reason"].lower()
+
+
+def test_a_job_that_is_cancelled_says_so(cluster, xfbench, tmp_path):
+    run = cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 100"))
+    until(lambda: left_running(tmp_path), 60)
+    [number] = cluster.jobs()
+    cluster.run("scancel", number)
+    output, errors = run.communicate(timeout=30)
+    [record] = json.loads(output)["records"]
+    assert (record["status"], record["request"]["ranks"]) == ("failed", 2), errors
+    assert "was cancelled" in record["reason"]
+    assert not until_gone(tmp_path)
+
+
+def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
+    run = cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 200"))
+    until(lambda: left_running(tmp_path), 60)
+    [number] = cluster.jobs()
+    cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
+    output, _ = run.communicate(timeout=60)
+    [record] = json.loads(output)["records"]
+    assert record["status"] == "timed_out"
+    assert not until_gone(tmp_path)
+
+
+def until_gone(folder, seconds=15):
+    """Wait for the last worker to end; those that are still there."""
+    end = time.monotonic() + seconds
+    while (left := left_running(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left
+
+
+@pytest.mark.parametrize("who", ["rank", "watcher"])
+def test_a_killed_rank_ends_the_launch_and_is_named(cluster, xfbench, tmp_path, who):
+    run = cluster.popen(*xfbench(SLOW, more="--ranks 4 --nodes 2 --steps 200"))
+
+    def ready():
+        found = left_running(tmp_path)
+        return found if len(found) == 8 else None  # each rank and the watcher beside it
+
+    found = until(ready, 60)
+    ranks = [one for one in found if one.parent() in found]
+    killed = next(one for one in ranks if one.environ()["SLURM_PROCID"] == "3")
+    time.sleep(1)
+    killed = killed if who == "rank" else killed.parent()
+    begun = time.monotonic()
+    os.kill(killed.pid, signal.SIGKILL)
+    assert not until_gone(tmp_path)
+    assert time.monotonic() - begun < 15
+    output, _ = run.communicate(timeout=60)
+    [record] = json.loads(output)["records"]
+    assert record["status"] == "crashed"
+    assert "rank 3 of 4" in record["reason"], record["reason"]
+    assert not cluster.jobs()
+
+
+def test_a_lost_node_ends_the_launch_long_before_slurm_knows(own_cluster, xfbench, tmp_path):
+    run = own_cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 200"))
+    until(lambda: len(left_running(tmp_path)) == 4, 60)
+    time.sleep(2)
+    begun = time.monotonic()
+    own_cluster.lose(own_cluster.nodes[1])
+    assert not until_gone(tmp_path, 20)
+    assert time.monotonic() - begun < 15
+    output, _ = run.communicate(timeout=60)
+    [record] = json.loads(output)["records"]
+    assert record["status"] == "crashed"
+    assert "rank 1 of 2" in record["reason"] and "node 2 of 2" in record["reason"]
+    until(lambda: not own_cluster.jobs(), 60)
+
+
+def test_the_loss_of_the_drivers_node_is_seen_from_the_login_node(
+    own_cluster, xfbench, tmp_path
+):
+    run = own_cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 200"))
+    until(lambda: len(left_running(tmp_path)) == 4, 60)
+    time.sleep(4)
+    begun = time.monotonic()
+    own_cluster.lose(own_cluster.nodes[0])
+    output, errors = run.communicate(timeout=60)
+    assert time.monotonic() - begun < 16, errors
+    [record] = json.loads(output)["records"]
+    assert record["status"] == "crashed"
+    assert "node" in record["reason"]
+    assert not until_gone(tmp_path)
+    until(lambda: not own_cluster.jobs(), 60)
+
+
+def test_all_four_frameworks_offer_mpi():
+    for name in ("caffe", "mxnet", "tensorflow", "torch"):
+        assert "mpi" in adapter.load(name).strategies

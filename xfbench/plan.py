@@ -1,0 +1,71 @@
+"""What one `run` is to do, as a value: done here, or read by `run` inside a submitted job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from xfbench import digest, doctor, errors, progress, runner
+from xfbench.record import Record
+from xfbench.request import Cell, Protocol, Request
+from xfbench.store import Store
+
+
+class Plan(BaseModel):
+    """The launches that may be needed, in order, and how they are to be done."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requests: tuple[Request, ...]
+    protocols: tuple[tuple[Cell, Protocol], ...]
+    pythons: dict[str, Path]
+    verify: bool
+    strict: bool
+    time_limit: float
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The plan that a job was given. Raises UsageError."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
+
+    def name(self) -> str:
+        """What a job that does it is called: the same plan is the same job."""
+        return f"xfbench-{digest.of_json(self.model_dump(mode='json'))[7:19]}"
+
+    def without(self, done: Sequence[Record]) -> Self:
+        """What is left of it."""
+        have = {record.request for record in done}
+        left = tuple(request for request in self.requests if request not in have)
+        return self.model_copy(update={"requests": left})
+
+    def by_nodes(self) -> list[Self]:
+        """One plan per number of nodes: a job holds no more of them than it uses."""
+        groups: dict[int, list[Request]] = defaultdict(list)
+        for request in self.requests:
+            groups[request.nodes].append(request)
+        return [
+            self.model_copy(
+                update={
+                    "requests": tuple(group),
+                    "protocols": tuple(pair for pair in self.protocols if pair[0].nodes == nodes),
+                }
+            )
+            for nodes, group in sorted(groups.items())
+        ]
+
+
+def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
+    """Do what is left of the plan here, and show how far it is; the new records."""
+    if plan.strict:
+        doctor.insist()
+    session = runner.Session(store, time_limit=plan.time_limit, strict=plan.strict)
+    left = plan.without(done).requests
+    protocols = dict(plan.protocols)
+    return progress.follow(left, session, plan.pythons, protocols, done, verify=plan.verify)

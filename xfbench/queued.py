@@ -1,0 +1,301 @@
+"""Launches from a login node: one Slurm job per number of nodes, in which xfbench runs again.
+
+Inside the job everything is as in any allocation: the machine described is the one that
+trains, certificates are its own, launches are interleaved. Out here the job is submitted once,
+looked after, and whatever ends it becomes the reason on the records that it could not write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+from rich.console import Console
+
+from xfbench import atomic, errors, facts, sealed, sites
+from xfbench.command import CommandError
+from xfbench.launchers import slurm
+from xfbench.plan import Plan
+from xfbench.record import Record
+from xfbench.runner import Session
+from xfbench.store import Store
+from xfbench.workloads import workloads
+
+ALIVE = "alive"  # the driver in the job counts in it
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "")
+_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
+_LOOK_SECONDS = 2.0
+# So long without a sign of the driver in a running job, and its node is lost.
+_SILENCE_SECONDS = 10.0
+_FORGOTTEN = 5  # looks in a row at which Slurm does not know the job
+
+
+@dataclass
+class Submitted:
+    """A plan and the job that does it, submitted at `since`."""
+
+    plan: Plan
+    folder: Path
+    number: str
+    since: str
+
+
+Jobs = Sequence[tuple[Plan, slurm.Job]]
+
+
+def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
+    """A job per number of nodes. Raises UsageError where the site has no such queue."""
+    return [(part, _job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
+
+
+def scripts(jobs: Jobs) -> list[str]:
+    """The scripts that would be submitted. Raises UsageError for what no script can say."""
+    return [slurm.script(job) for _, job in jobs]
+
+
+def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
+    """Submit what is left of the jobs' plans; unless told not to wait, the new records.
+
+    The environments are made first, since nodes may have no network.
+    """
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    submitted: list[Submitted] = []
+    records: list[Record] = []
+    store.prepare()
+    for whole, job in jobs:
+        plan = whole.without(done)
+        if not plan.requests:
+            continue
+        session = Session(store)
+        session.prepare((r.framework for r in plan.requests), plan.pythons, console.print)
+        try:
+            submitted.append(submit(plan, job, console.print))
+        except CommandError as error:
+            console.print(str(error))
+            records += _unwritten(plan, (), store, "unavailable", f"Slurm took no job: {error}")
+    if not submitted:
+        console.print("nothing is left to submit")
+        return records
+    if not wait:
+        console.print("not waiting: the same command with --resume instead picks them up")
+        return records
+    return records + follow(submitted, store, console.print)
+
+
+def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
+    site = sites.load(plan.requests[0].site)
+    queue = queue or site.queue
+    nodes = max(request.nodes for request in plan.requests)
+    if site.queues and queue and queue not in site.queues:
+        raise errors.unknown("queue", queue, site.queues)
+    limits = site.queues.get(queue, sites.Queue())
+    if limits.max_nodes and nodes > limits.max_nodes:
+        raise errors.UsageError(f"queue {queue} has at most {limits.max_nodes} nodes, not {nodes}")
+    folder = store.folder / "jobs" / plan.name()
+    kept = ("XFBENCH_HOME", "XFBENCH_ADAPTERS")
+    return slurm.Job(
+        name=plan.name(),
+        argv=(
+            *(sys.executable, "-P", "-m", "xfbench", "run", "--job", str(folder / "job.json")),
+            *("--results", str(store.folder)),
+        ),
+        folder=folder,
+        nodes=nodes,
+        per_node=max(request.ranks // request.nodes for request in plan.requests),
+        threads=max(request.threads for request in plan.requests),
+        minutes=min(minutes, limits.max_minutes or minutes),
+        queue=queue,
+        account=account or site.account,
+        options=site.script_options,
+        variables=tuple((name, os.environ[name]) for name in kept if name in os.environ),
+    )
+
+
+def submit(plan: Plan, job: slurm.Job, say: Callable[[str], None]) -> Submitted:
+    """Submit the job that does `plan`, or find the one that is there.
+
+    Raises CommandError, with Slurm's words.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(job.folder / "lock"):
+        number = slurm.find(job.name)
+        if number:
+            say(f"job {number} ({job.name}) is there already: looking after it")
+        else:
+            atomic.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
+            atomic.write(job.folder / "job.sh", slurm.script(job).encode())
+            atomic.write(job.folder / "submitted", sealed.now().encode())
+            for stale in ("job.status", ALIVE):
+                (job.folder / stale).unlink(missing_ok=True)
+            number = slurm.submit(job.folder / "job.sh")
+            say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
+    since = (job.folder / "submitted").read_text(encoding="utf-8")
+    return Submitted(plan, job.folder, number, since)
+
+
+def follow(
+    submitted: Sequence[Submitted],
+    store: Store,
+    say: Callable[[str], None],
+) -> list[Record]:
+    """Wait for the jobs; their records, one per request, what they could not write included.
+
+    An interrupt cancels the jobs and is passed on.
+    """
+    left = {one.number: one for one in submitted}
+    watches = {one.number: _Watch(one) for one in submitted}
+    found: list[Record] = []
+    try:
+        while left:
+            time.sleep(_LOOK_SECONDS)
+            for number, one in list(left.items()):
+                ended = watches[number].look(say)
+                for record in watches[number].fresh(store):
+                    found.append(record)
+                    say(_told(record))
+                if ended is not None:
+                    del left[number]
+                    status, reason = ended
+                    found += _unwritten(one.plan, found, store, status, reason)
+    except KeyboardInterrupt:
+        for number in left:
+            say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
+            slurm.cancel(number)
+        raise
+    return found
+
+
+class _Watch:
+    """What is known of one job, from look to look."""
+
+    def __init__(self, one: Submitted) -> None:
+        self.one = one
+        self.state = ""
+        self.count = ""
+        self.changed = time.monotonic()
+        self.forgotten = 0
+        self.wanted = set(one.plan.requests)
+        self.known: set[str] = set()
+
+    def fresh(self, store: Store) -> list[Record]:
+        """The job's records that no earlier look has seen."""
+        unknown = list(store.records(skip=self.known))
+        self.known |= {record.id for record in unknown}
+        since = self.one.since
+        return [r for r in unknown if r.request in self.wanted and r.created >= since]
+
+    def look(self, say: Callable[[str], None]) -> tuple[str, str] | None:
+        """How the job ended: the status and reason of what it left undone. None: it has not."""
+        status = self.one.folder / "job.status"
+        try:
+            state = slurm.look(self.one.number)
+        except CommandError as error:
+            say(f"job {self.one.number}: Slurm does not answer: {error}")
+            state = self.state
+        if state != self.state:
+            say(f"job {self.one.number}: {(state or 'unknown').lower()}")
+            self.state = state
+            self.changed = time.monotonic()
+        self.forgotten = 0 if state else self.forgotten + 1
+        if state in slurm.STATES and not (state == "FAILED" and status.exists()):
+            known, reason = slurm.STATES[state]
+            return known, f"{reason} (job {self.one.number})"
+        if status.exists() or state in ("COMPLETED", "FAILED"):
+            return "crashed", f"job {self.one.number} ended without it{_last_words(self.one)}"
+        if self.forgotten >= _FORGOTTEN:
+            return "crashed", f"Slurm no longer knows job {self.one.number}"
+        if state == "RUNNING" and self._silent():
+            slurm.cancel(self.one.number)
+            return "crashed", (
+                f"no sign of life from the first node of job {self.one.number} for "
+                f"{_SILENCE_SECONDS:g} s: the node is lost"
+            )
+        return None
+
+    def _silent(self) -> bool:
+        """Whether the driver in the job, once it has begun, counts no more."""
+        try:
+            count = (self.one.folder / ALIVE).read_text(encoding="utf-8")
+        except OSError:
+            return False
+        if count != self.count:
+            self.count, self.changed = count, time.monotonic()
+        return time.monotonic() - self.changed > _SILENCE_SECONDS
+
+
+def _unwritten(
+    plan: Plan, found: Sequence[Record], store: Store, status: str, reason: str
+) -> list[Record]:
+    """A record for every request that has none: of a protocol's launches, the least it needs."""
+    have = {record.request for record in found}
+    impossible = {
+        record.request.cell()
+        for record in found
+        if record.request and record.status in ("unsupported", "unavailable")
+    }
+    least = {cell: protocol.least for cell, protocol in plan.protocols}
+    records = []
+    for request in plan.requests:
+        cell = request.cell()
+        if request in have or cell in impossible or request.launch > least.get(cell, 1):
+            continue
+        record = Record.make(
+            status=status,
+            reason=reason,
+            request=request,
+            protocol=dict(plan.protocols).get(cell),
+            workload=facts.facts(workloads()[request.workload]),
+        )
+        store.add(record)
+        records.append(record)
+    return records
+
+
+def _told(record: Record) -> str:
+    request = record.request
+    assert request is not None
+    reason = f": {record.reason}" if record.reason else ""
+    return f"{request.label()} · launch {request.launch} · {record.status}{reason}"
+
+
+def _last_words(one: Submitted) -> str:
+    try:
+        lines = (one.folder / "job.stderr").read_text(errors="replace").split("\n")
+    except OSError:
+        return ""
+    words = [line.strip() for line in lines if line.strip()]
+    return f": {words[-1][:200]}" if words else ""
+
+
+@contextlib.contextmanager
+def counting(folder: Path) -> Iterator[None]:
+    """Meanwhile, count in the job's folder: so it is known that this node is there."""
+    stop = threading.Event()
+
+    def count() -> None:
+        number = 0
+        while not stop.wait(_LOOK_SECONDS):
+            number += 1
+            with contextlib.suppress(OSError):
+                (folder / ALIVE).write_text(str(number), encoding="utf-8")
+
+    thread = threading.Thread(target=count, name="counting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        (folder / ALIVE).unlink(missing_ok=True)
+
+
+def inside() -> bool:
+    """Whether this process is in an allocation already."""
+    return "SLURM_JOB_ID" in os.environ
