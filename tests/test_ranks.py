@@ -172,6 +172,7 @@ def reply(rank, **measured):
     observed = {"threads": 1, "cpus": 0.9, "affinity": [rank], "kernel": "plain", "pools": {"a": 1}}
     return {
         "status": "ok",
+        "used": {"here": 2.0},
         "measurement": measurement,
         "learning": None,
         "canary": {"loss": 2.3},
@@ -187,6 +188,7 @@ def test_steps_and_losses_are_means_and_the_slowest_rank_ends_the_rest():
     assert (measured["images"], measured["peak_rss_bytes"]) == (16, 200)
     assert measured["losses"] == [2.0, 5.0]
     assert measured["phases"] == {"input_seconds": 0.5}
+    assert merged["used"] == {"here": 4.0}
     assert merged["observed"]["affinity"] == [0, 1]
     assert [one["affinity"] for one in merged["observed"]["ranks"]] == [[0], [1]]
 

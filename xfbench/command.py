@@ -32,6 +32,10 @@ _ALARM = -1
 class CommandError(XfbenchError):
     """A command that was to succeed did not; the message ends with its last words."""
 
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 @dataclass(frozen=True)
 class Command:
@@ -173,7 +177,7 @@ def output(
         raise CommandError(f"{argv[0]}: no answer within {timeout:g} s") from error
     if process.returncode:
         words = (process.stderr or process.stdout).decode(errors="replace").strip()
-        raise CommandError(f"{Path(argv[0]).name} failed: {words[-2000:]}")
+        raise CommandError(f"{Path(argv[0]).name} failed: {words[-2000:]}", process.returncode)
     return process.stdout.decode(errors="replace")
 
 

@@ -67,8 +67,11 @@ def read() -> Reading:
     )
 
 
-def between(before: Reading, after: Reading) -> Conditions:
-    """What went on between two readings."""
+def between(before: Reading, after: Reading, ours: float = 0.0) -> Conditions:
+    """What went on between two readings; `ours` are CPU seconds of the launch itself.
+
+    Beyond those of this process and its children.
+    """
     seconds = max(after.moment - before.moment, 1e-9)
     competing = [
         Competitor(name=name, cpus=(used - before.processes.get(key, (name, 0.0))[1]) / seconds)
@@ -80,7 +83,7 @@ def between(before: Reading, after: Reading) -> Conditions:
         steal_seconds=max(0.0, after.steal - before.steal),
         swap_bytes=max(0, after.swap - before.swap),
         throttled_seconds=max(0.0, after.throttled - before.throttled),
-        other_cpus=max(0.0, (after.busy - before.busy) - (after.own - before.own)) / seconds,
+        other_cpus=max(0.0, after.busy - before.busy - (after.own - before.own) - ours) / seconds,
         competing=tuple(
             sorted(
                 (one for one in competing if one.cpus >= _COMPETES),

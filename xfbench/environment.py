@@ -2,7 +2,8 @@
 
 A managed environment is a virtual environment with exactly the packages of the adapter's
 lock; a debian one is a private prefix of unpacked packages; "own" is xfbench's own
-interpreter; "python" one that the user names. One process makes an environment while
+interpreter; "python" one that the user names; "modules" what a site's modules lead to. One
+process makes an environment while
 others wait; only one that is whole is used.
 """
 
@@ -16,13 +17,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import filelock
 
-from xfbench import atomic, command, debian, digest, installer, paths, worker_archive
+from xfbench import (
+    atomic,
+    command,
+    debian,
+    digest,
+    installer,
+    modules,
+    paths,
+    sites,
+    worker_archive,
+)
 from xfbench.adapter import Adapter
 from xfbench.errors import UnavailableError, XfbenchError
 
@@ -36,7 +47,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter that has a framework; `version` is the framework's, `digest` its contents'."""
+    """An interpreter that has a framework; `version` is the framework's, `digest` its contents'.
+
+    `loaded` are the variables that modules have set for it.
+    """
 
     framework: str
     kind: str
@@ -46,6 +60,7 @@ class Environment:
     python: str
     packages: dict[str, str]
     digest: str
+    loaded: dict[str, str] = field(default_factory=dict)
 
     def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
         """The worker's whole environment: an allow-list, then the adapter's own settings."""
@@ -55,10 +70,11 @@ class Environment:
             **adapter.variables,
             **adapter.kernels[kernel].variables,
         }
-        if self.kind == "python":  # the prefix's own variables belong to the prefix
+        if self.kind in ("python", "modules"):  # the prefix's own variables belong to the prefix
             chosen = {**adapter.variables, **adapter.kernels[kernel].variables}
         return {
             **inherited,
+            **self.loaded,
             "PYTHONHASHSEED": "0",
             "PYTHONNOUSERSITE": "1",
             **{
@@ -68,9 +84,15 @@ class Environment:
         }
 
 
-def kind(adapter: Adapter, python: Path | None = None) -> str:
-    """Which kind of environment a run would use."""
-    return "python" if python else adapter.environment.kind
+def kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
+    """Which kind of environment a run would use there."""
+    if python:
+        return "python"
+    return "modules" if _modules(adapter, site) else adapter.environment.kind
+
+
+def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
+    return sites.load(site).modules.frameworks.get(adapter.name, ())
 
 
 def find(adapter: Adapter, python: Path | None = None) -> Environment | None:
@@ -81,13 +103,23 @@ def find(adapter: Adapter, python: Path | None = None) -> Environment | None:
     return _read(complete) if complete.is_file() else None
 
 
-def ensure(adapter: Adapter, python: Path | None = None, say: Say = lambda _: None) -> Environment:
-    """The environment, made if it is missing.
+def ensure(
+    adapter: Adapter,
+    python: Path | None = None,
+    say: Say = lambda _: None,
+    site: str | None = None,
+) -> Environment:
+    """The environment, made if it is missing; where the site has modules for it, what they give.
 
     Raises UnavailableError, with what to do, if it cannot be had here.
     """
     if python:
         return _inspected(adapter, "python", python, python.parent.parent)
+    if names := _modules(adapter, site):
+        of_site = sites.load(site).modules
+        loaded = modules.environment(of_site.init, of_site.path, names)
+        found = modules.interpreter(loaded, of_site.python)
+        return _inspected(adapter, "modules", found, found.parent.parent, loaded)
     if adapter.environment.kind == "own":
         return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
     folder = _folder(adapter)
@@ -186,9 +218,15 @@ def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
     return _inspected(adapter, "managed", folder / "bin" / "python", folder)
 
 
-def _inspected(adapter: Adapter, kind: str, interpreter: Path, prefix: Path) -> Environment:
+def _inspected(
+    adapter: Adapter,
+    kind: str,
+    interpreter: Path,
+    prefix: Path,
+    loaded: dict[str, str] | None = None,
+) -> Environment:
     """Import the framework there, once, and see what it is. Raises UnavailableError."""
-    draft = Environment(adapter.name, kind, interpreter, prefix, "", "", {}, "")
+    draft = Environment(adapter.name, kind, interpreter, prefix, "", "", {}, "", loaded or {})
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
         folder = Path(scratch)
         job, reply = folder / "job.json", folder / "reply.json"
@@ -221,6 +259,7 @@ def _inspected(adapter: Adapter, kind: str, interpreter: Path, prefix: Path) -> 
         answer["python"],
         answer["packages"],
         digest.of_json(contents),
+        draft.loaded,
     )
 
 

@@ -46,6 +46,7 @@ class Matrix(BaseModel):
     nodes: Sequence[int] = (1,)
     launcher: str | None = None
     site: str | None = None
+    queue: str | None = None
     data: str | None = None
     steps: int | None = None
     epochs: int | None = None
@@ -156,12 +157,12 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         try:
             cell = Cell(
                 framework=framework,
-                environment=environment.kind(described, pythons.get(framework)),  # type: ignore[arg-type]
+                environment=environment.kind(described, pythons.get(framework), m.site),  # type: ignore[arg-type]
                 workload=name,
                 device=device,
                 precision=precision,
                 kernel=_default_kernel(described, device) if kernel == "default" else kernel,
-                threads=of_rank or max(1, _cores(site) * nodes // ranks),
+                threads=of_rank or max(1, _cores(site, m.queue) * nodes // ranks),
                 ranks=ranks,
                 nodes=nodes,
                 strategy=_strategy(described, strategy, ranks),
@@ -183,9 +184,12 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     return list(found.items())
 
 
-def _cores(site: sites.Site) -> int:
+def _cores(site: sites.Site, queue: str | None) -> int:
     """The cores of a node that ranks may have."""
-    return (site.cores or machine.usable_cores()) - site.reserved_cores
+    there = site.queues.get(queue or site.queue, sites.Queue())
+    cores = there.cores or site.cores or machine.usable_cores()
+    reserved = site.reserved_cores if there.reserved_cores is None else there.reserved_cores
+    return cores - reserved
 
 
 def _launcher(site: sites.Site) -> str:

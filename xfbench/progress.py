@@ -43,7 +43,8 @@ def follow(
     console.print(f"xfbench · {leaderboard.machine_class(here)} · {here.kernel_release}")
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
-        session.prepare((request.framework for request in requests), pythons, console.print)
+        site = next((request.site for request in requests), None)
+        session.prepare((r.framework for r in requests), pythons, console.print, site)
     versions = [f"{name} {found.version} ✔" for name, found in session.environments.items()]
     versions += [f"{name} ✘" for name in session.unavailable]
     ready = f"environments ready in {time.monotonic() - started:.0f} s"

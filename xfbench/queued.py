@@ -29,8 +29,6 @@ from xfbench.store import Store
 from xfbench.workloads import workloads
 
 ALIVE = "alive"  # the driver in the job counts in it
-_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "")
-_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
 _LOOK_SECONDS = 2.0
 # So long without a sign of the driver in a running job, and its node is lost.
 _SILENCE_SECONDS = 10.0
@@ -74,7 +72,8 @@ def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> 
         if not plan.requests:
             continue
         session = Session(store)
-        session.prepare((r.framework for r in plan.requests), plan.pythons, console.print)
+        frameworks = [request.framework for request in plan.requests]
+        session.prepare(frameworks, plan.pythons, console.print, plan.requests[0].site)
         try:
             submitted.append(submit(plan, job, console.print))
         except CommandError as error:
@@ -201,8 +200,9 @@ class _Watch:
             state = self.state
         if state != self.state:
             say(f"job {self.one.number}: {(state or 'unknown').lower()}")
+            if state == "RUNNING":
+                self.changed = time.monotonic()
             self.state = state
-            self.changed = time.monotonic()
         self.forgotten = 0 if state else self.forgotten + 1
         if state in slurm.STATES and not (state == "FAILED" and status.exists()):
             known, reason = slurm.STATES[state]
@@ -211,7 +211,7 @@ class _Watch:
             return "crashed", f"job {self.one.number} ended without it{_last_words(self.one)}"
         if self.forgotten >= _FORGOTTEN:
             return "crashed", f"Slurm no longer knows job {self.one.number}"
-        if state == "RUNNING" and self._silent():
+        if state in ("RUNNING", "COMPLETING") and self._silent():
             slurm.cancel(self.one.number)
             return "crashed", (
                 f"no sign of life from the first node of job {self.one.number} for "

@@ -8,6 +8,7 @@ started; and what one rank did otherwise than it was told stands for all.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,10 +23,16 @@ def merged(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Raises ValueError where the ranks did not do the same number of steps.
     """
     first = replies[0]
-    if len(replies) == 1 or "measurement" not in first:
+    if len(replies) == 1:
         return first
+    used: Counter[str] = Counter()
+    for reply in replies:
+        used.update(reply["used"])
+    if "measurement" not in first:
+        return {**first, "used": used}
     return {
         **first,
+        "used": used,
         "measurement": _measurement([reply["measurement"] for reply in replies]),
         "learning": _learning([reply["learning"] for reply in replies]),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},

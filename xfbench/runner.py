@@ -7,6 +7,7 @@ time; whatever a worker does, the next launch starts on a machine without its re
 
 from __future__ import annotations
 
+import platform
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,13 +70,17 @@ class Session:
     strict: bool = False
 
     def prepare(
-        self, frameworks: Iterable[str], pythons: Mapping[str, Path], say: environment.Say
+        self,
+        frameworks: Iterable[str],
+        pythons: Mapping[str, Path],
+        say: environment.Say,
+        site: str | None = None,
     ) -> None:
         """Have an environment for each framework, or the reason why not."""
         for name in dict.fromkeys(frameworks):
             try:
                 self.environments[name] = environment.ensure(
-                    adapter.load(name), pythons.get(name), say
+                    adapter.load(name), pythons.get(name), say, site
                 )
             except UnavailableError as error:
                 self.unavailable[name] = str(error)
@@ -214,7 +219,9 @@ def _launch(
         folder,
         session.time_limit,
     )
-    seen = conditions.between(before, conditions.read())
+    # Ranks that Slurm has started are none of our children, but ours they are.
+    used = reply.get("used", {}) if request.launcher == "slurm" else {}
+    seen = conditions.between(before, conditions.read(), used.get(platform.node(), 0.0))
     fields |= {
         "conditions": seen,
         "software": _software(described, found),

@@ -23,11 +23,12 @@ class _Table(BaseModel):
 
 
 class Queue(_Table):
-    """A queue's limits, and its nodes' cores where they differ from the site's."""
+    """A queue's limits; its nodes' cores, and how many the system keeps, if not as the site's."""
 
     max_nodes: int | None = Field(default=None, ge=1)
     max_minutes: int | None = Field(default=None, ge=1)
     cores: int | None = Field(default=None, ge=1)
+    reserved_cores: int | None = Field(default=None, ge=0)
     note: str = ""
 
 

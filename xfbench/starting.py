@@ -70,6 +70,8 @@ def start(base: Command, request: Request, described: Adapter, found: Environmen
         library = site.mpi_library or (bundled and str(bundled / "lib/libmpi.so.12")) or ""
         if with_mpi:
             base = _loading(base, library, described)
+        if site.start:
+            return Start(mpi.of_site(base, resources, site.start), True)
         plugin = site.mpi_plugin if with_mpi else "none"
         return Start(slurm.commands(base, resources, plugin), True)
     if request.launcher == "mpi":

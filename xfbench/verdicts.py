@@ -86,7 +86,7 @@ def verdicts(
     for request in requests:
         described = adapter.load(request.framework)
         try:
-            found = environment.ensure(described, pythons.get(request.framework), say)
+            found = environment.ensure(described, pythons.get(request.framework), say, request.site)
         except UnavailableError as error:
             yield _refused(request, str(error), failed=True)
             continue

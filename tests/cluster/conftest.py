@@ -43,7 +43,7 @@ def left_running(folder):
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         with contextlib.suppress(psutil.Error):
-            ours = "worker.pyz" in (process.info["cmdline"] or ())
+            ours = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
             if ours and process.info["status"] != "zombie" and str(folder) in process.cwd():
                 found.append(process)
     return found

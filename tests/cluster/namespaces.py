@@ -4,17 +4,12 @@ A bridge in the first node's network joins them, so that this machine's network 
 What runs in a node ends with it, and all nodes end with the process that made them.
 """
 
-import ctypes
-import os
-import signal
 import subprocess
 from pathlib import Path
 
+# What is behind these words is killed when the process that started it has ended.
+WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 KINDS = ("--net", "--uts", "--ipc", "--pid", "--mount")
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def refusal():
@@ -44,11 +39,10 @@ class Node:
         )
         self.holder = subprocess.Popen(
             [
-                *("unshare", *KINDS, "--fork", "--kill-child", "--mount-proc"),
+                *(*WITH_PARENT, "unshare", *KINDS, "--fork", "--kill-child", "--mount-proc"),
                 *("sh", "-c", script, "node", str(hosts), str(folder / "local"), name),
             ],
             stdout=subprocess.PIPE,
-            preexec_fn=die_with_parent,
             start_new_session=True,
         )
         if self.holder.stdout.readline() != b"up\n":
@@ -58,7 +52,7 @@ class Node:
 
     def inside(self, *argv, kinds=KINDS):
         """The command, run in this node, in the folder where the caller is."""
-        entered = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={os.getcwd()}")
+        entered = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={Path.cwd()}")
         return [*entered, "--", *map(str, argv)]
 
     def network(self, *words):
@@ -69,12 +63,11 @@ class Node:
     def start(self, *argv, log, environment):
         """Start a command that goes on; it ends with this node."""
         return subprocess.Popen(
-            self.inside(*argv),
+            [*WITH_PARENT, *self.inside(*argv)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
-            preexec_fn=die_with_parent,
         )
 
     def end(self):

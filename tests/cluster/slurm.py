@@ -53,7 +53,10 @@ def missing():
     if os.getuid() != 0:
         return f"not installed, and only root may: {' '.join(PACKAGES)}"
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES]):
+    for words in (
+        ["update", "-qq"],
+        ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES],
+    ):
         done = subprocess.run(
             ["apt-get", *words], env=quiet, capture_output=True, text=True, timeout=600, check=False
         )
@@ -104,12 +107,11 @@ class Cluster:
     def popen(self, *argv, **variables):
         """Start a command on the login node, output as text through pipes."""
         return subprocess.Popen(
-            self.login.inside(*argv),
+            [*namespaces.WITH_PARENT, *self.login.inside(*argv)],
             env={**self.environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=namespaces.die_with_parent,
         )
 
     def idle(self):
@@ -119,8 +121,9 @@ class Cluster:
         return int(counts.get("idle", 0))
 
     def jobs(self):
-        """Numbers of the jobs that wait or run."""
-        return self.run("squeue", "--noheader", "--format=%i").stdout.split()
+        """Numbers of the jobs that wait or run; of a lost node Slurm may still be clearing up."""
+        states = "--states=PENDING,RUNNING,SUSPENDED"
+        return self.run("squeue", "--noheader", "--format=%i", states).stdout.split()
 
     def lose(self, node):
         """A node's power fails."""

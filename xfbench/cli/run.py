@@ -191,6 +191,7 @@ def run(
         "scaling": scaling,
         "launcher": launcher,
         "site": site,
+        "queue": queue or None,
         "launches": launches,
     }
     if launches and until_precision:

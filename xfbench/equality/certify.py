@@ -47,6 +47,7 @@ def prove(verifier: Verifier, request: Request, found: Environment, seed: int) -
         alone = request.model_copy(
             update={
                 "ranks": 1,
+                "nodes": 1,
                 "strategy": "none",
                 "global_batch_size": request.batch_size_per_rank,
             }

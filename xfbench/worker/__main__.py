@@ -11,12 +11,13 @@ import hashlib
 import importlib
 import json
 import os
+import socket
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
-from xfbench.worker import distributed, watch
+from xfbench.worker import distributed, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
@@ -35,6 +36,7 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
         "schema": "xfbench.reply/1",
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
         **_answer(json.loads(content)),
+        "used": {socket.gethostname(): observe.cpu_seconds()},
     }
     partial = reply_path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
@@ -68,7 +70,7 @@ def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
 
 
 def _do(job: dict[str, Any]) -> dict[str, Any]:
-    from xfbench.worker import check, loop, observe, trace
+    from xfbench.worker import check, loop, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 

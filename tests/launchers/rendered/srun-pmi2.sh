@@ -1,0 +1,1 @@
+env -i PATH=/usr/bin srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=12 --distribution=block --cpu-bind=none --kill-on-bad-exit=1 --overlap --mpi=pmi2 env -u LD_LIBRARY_PATH -u LD_PRELOAD -u PYTHONPATH -u PYTHONHOME OMP_NUM_THREADS=12 PYTHONHASHSEED=0 /opt/python worker.pyz request.json reply.json

@@ -1,0 +1,1 @@
+env -i PATH=/usr/bin jsrun -n 4 -a 1 -c 12 -g 1 -r 2 env -u LD_LIBRARY_PATH -u LD_PRELOAD -u PYTHONPATH -u PYTHONHOME OMP_NUM_THREADS=12 PYTHONHASHSEED=0 /opt/python worker.pyz request.json reply.json

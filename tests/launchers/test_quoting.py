@@ -1,0 +1,85 @@
+"""No text that a person typed reaches a shell, or Slurm's reader, as anything but text."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from xfbench import modules
+from xfbench.command import Command
+from xfbench.errors import UnavailableError, UsageError
+from xfbench.launchers import slurm
+
+MARKS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"
+ANY = st.text(st.sampled_from(MARKS + "aZ9é"), min_size=1, max_size=20)
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+PRINT = ("printf", "%s\\0")
+
+
+def bash(script, folder):
+    """What the script prints, cut at NULs."""
+    done = subprocess.run(
+        ["bash"], input=script.encode(), cwd=folder, capture_output=True, timeout=30, check=False
+    )
+    return done.stdout.decode().split("\0")[:-1]
+
+
+def job(**fields):
+    chosen = {"name": "xfbench-1", "argv": PRINT, "folder": Path("/tmp"), "nodes": 1}
+    return slurm.Job(**{**chosen, "per_node": 1, "threads": 1, "minutes": 1, **fields})
+
+
+@QUICK
+@given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
+def test_a_job_scripts_command_and_variables_are_words(tmp_path, words, value):
+    argv = ("env", "sh", "-c", 'printf "%s\\0" "$X" "$@"', "-", *words)
+    script = slurm.script(job(argv=argv, variables=(("X", value),)))
+    assert bash(script, tmp_path) == [value, *words]
+    assert [file.name for file in tmp_path.iterdir()] == ["job.status"]
+
+
+@QUICK
+@given(text=ANY, field=st.sampled_from(["name", "queue", "account", "folder", "options"]))
+def test_a_directive_is_one_line_that_slurm_reads_as_one_word_or_it_is_refused(text, field):
+    assume(text.strip())
+    value = {"folder": Path(text), "options": (text,)}.get(field, text)
+    plain = slurm.script(job(**{field: {"folder": Path("x"), "options": ("x",)}.get(field, "x")}))
+    try:
+        script = slurm.script(job(**{field: value}))
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1
+        return
+    assert len(script.splitlines()) == len(plain.splitlines())
+    [line] = set(script.splitlines()) - set(plain.splitlines()) or {None}
+    assert line is None or line.startswith(("#SBATCH --", '#SBATCH "--', "#SBATCH "))
+    assert text == "x" or line is None or str(value if field != "options" else text) in line
+
+
+@QUICK
+@given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
+def test_a_command_again_as_a_shell_line_is_the_same_command(tmp_path, words, value):
+    argv = ("/bin/sh", "-c", '/usr/bin/printf "%s\\0" "$X" "$@"', "-", *words)
+    line = Command(argv, {"X": value}, tmp_path).as_shell()
+    assert bash(line, tmp_path) == [value, *words]
+
+
+@pytest.fixture
+def module_system(tmp_path):
+    """A start-up file for bash that knows no module, and writes down what it is asked for."""
+    init = tmp_path / "init"
+    init.write_text('module() { test "$1" != load || { printf "%s" "$2" > asked; return 1; }; }')
+    return init
+
+
+@QUICK
+@given(name=ANY)
+def test_a_modules_name_is_a_word(tmp_path, module_system, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnavailableError):
+        modules.environment(str(module_system), (), (name,))
+    assert (tmp_path / "asked").read_bytes().decode() == name
+    assert {file.name for file in tmp_path.iterdir()} == {"init", "asked"}

@@ -1,0 +1,75 @@
+"""What each launcher and site would run, compared with what is kept: a change is to be seen.
+
+`python -m tests.launchers.test_rendered` writes the kept files anew, to be read before a commit.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from xfbench import sites
+from xfbench.command import Command
+from xfbench.launchers import local, mpi, slurm
+from xfbench.launchers.resources import Resources
+
+KEPT = Path(__file__).parent / "rendered"
+RANK = Command(
+    ("/opt/python", "worker.pyz", "request.json", "reply.json"),
+    {"OMP_NUM_THREADS": "12", "PYTHONHASHSEED": "0"},
+    Path("/scratch/run"),
+)
+FOUR = Resources(ranks=4, nodes=2, threads=12, variables={"PATH": "/usr/bin"})
+NAMED = Resources(ranks=4, nodes=2, threads=12, hosts=("a1", "a2"), options=("-tag-output",))
+JOB = slurm.Job(
+    name="xfbench-0123456789ab",
+    argv=("/opt/python", "-P", "-m", "xfbench", "run", "--job", "/scratch/my jobs/job.json"),
+    folder=Path("/scratch/my jobs"),
+    nodes=2,
+    per_node=2,
+    threads=12,
+    minutes=60,
+    queue="normal",
+    account="TG-1",
+    options=("--exclusive",),
+    variables=(("XFBENCH_HOME", "/home/me/it's mine"),),
+)
+
+
+def text(commands):
+    return "".join(f"{command.as_shell()}\n" for command in commands)
+
+
+def of_site(name):
+    site = sites.load(name)
+    return text(mpi.of_site(RANK, FOUR, site.start))
+
+
+RENDERED = {
+    "local.sh": lambda: text(local.commands(RANK, Resources(ranks=2))),
+    "openmpi.sh": lambda: text(mpi.commands(RANK, FOUR)),
+    "openmpi-hosts.sh": lambda: text(mpi.commands(RANK, NAMED)),
+    "mpich.sh": lambda: text(mpi.commands(RANK, FOUR, "mpiexec", "mpich")),
+    "mpich-hosts.sh": lambda: text(mpi.commands(RANK, NAMED, "mpiexec", "mpich")),
+    "srun.sh": lambda: text(slurm.commands(RANK, FOUR)),
+    "srun-pmi2.sh": lambda: text(slurm.commands(RANK, FOUR, "pmi2")),
+    "stampede2.sh": lambda: of_site("stampede2"),
+    "maverick.sh": lambda: of_site("maverick"),
+    "summitdev.sh": lambda: of_site("summitdev"),
+    "job.sh": lambda: slurm.script(JOB),
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_what_would_run_is_what_is_kept(name):
+    assert RENDERED[name]() == (KEPT / name).read_text()
+
+
+def test_nothing_is_kept_that_nobody_renders():
+    assert {file.name for file in KEPT.iterdir()} == set(RENDERED)
+
+
+if __name__ == "__main__":
+    for name, render in RENDERED.items():
+        (KEPT / name).write_text(render())
+    sys.exit()

@@ -1,0 +1,93 @@
+"""What `module load` gives, as an environment: Lmod or Environment Modules, captured once.
+
+A shell loads the modules on top of none and prints its variables; what differs from ours is
+kept. Names reach the shell as its arguments, never as its text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from xfbench import command, errors
+from xfbench.command import CommandError
+from xfbench.errors import UnavailableError
+
+_TIMEOUT = 120.0
+_NO_INIT, _MISSING = 77, 78
+_LOAD = """
+source "$1" || exit 77
+module purge
+shift
+while [ "$1" != -- ]; do module use "$1" || exit 77; shift; done
+shift
+for name in "$@"; do
+    module load "$name" || { printf '%s\\n' "$name" >&2; exit 78; }
+done
+exec env -0
+"""
+_LIST = """
+source "$1" || exit 77
+shift
+for folder in "$@"; do module use "$folder" || exit 77; done
+module -t avail 2>&1
+"""
+# Of the shell and of the module system itself.
+_THEIRS = (
+    *("LMOD_", "__LMOD", "_ModuleTable", "_LMFILES", "__MODULES", "MODULE", "LOADEDMODULES"),
+    *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
+)
+
+
+@cache
+def environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
+    """The variables that loading `names`, in order, sets or changes.
+
+    `init` is the module system's start-up file for bash, `folders` more places with modules.
+    Raises UnavailableError that names the module which is not there, and the nearest that is.
+    """
+    if not Path(init).is_file():
+        raise UnavailableError(
+            f"no module system: {init} is not there; name its file as modules.init in a site file"
+        )
+    try:
+        listing = _bash(_LOAD, init, *folders, "--", *names)
+    except CommandError as error:
+        if error.status == _MISSING:
+            missing = str(error).splitlines()[-1].strip()
+            raise UnavailableError(_not_there(init, folders, missing)) from error
+        if error.status == _NO_INIT:
+            raise UnavailableError(f"{init} or a folder of modules cannot be read") from error
+        raise UnavailableError(f"loading modules {' '.join(names)}: {error}") from error
+    found = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
+    return {
+        name: value
+        for name, value in found.items()
+        if os.environ.get(name) != value and not f"{name}=".startswith(_THEIRS)
+    }
+
+
+def interpreter(variables: dict[str, str], python: str) -> Path:
+    """The Python that these variables lead to. Raises UnavailableError."""
+    found = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
+    if found is None:
+        raise UnavailableError(f"with these modules there is no {python}: load one that has it")
+    return Path(found)
+
+
+def _not_there(init: str, folders: Sequence[str], name: str) -> str:
+    try:
+        listing = _bash(_LIST, init, *folders)
+    except CommandError:
+        listing = ""
+    offered = [line.strip() for line in listing.splitlines()]
+    offered = [one for one in offered if one and not one.endswith((":", "/")) and " " not in one]
+    return f"{errors.unknown('module', name, offered)} (see `module spider`)"
+
+
+def _bash(script: str, *arguments: str) -> str:
+    argv = ["bash", "--noprofile", "--norc", "-c", script, "xfbench", *arguments]
+    return command.output(argv, environment=os.environ, timeout=_TIMEOUT)
