@@ -7,10 +7,12 @@ import textwrap
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
 
-from xfbench import canary, digest
+from tests import side_by_side
+from xfbench import canary, digest, runner
 from xfbench.facts import facts
 from xfbench.record import Measurement, Observed, Record
 from xfbench.request import Cell
+from xfbench.store import Store
 from xfbench.workloads import workloads
 
 
@@ -98,6 +100,23 @@ def own_adapter(tmp_path, monkeypatch):
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
     return make
+
+
+@pytest.fixture
+def launch(own_adapter, cell, tmp_path):
+    """A function that does one launch of two ranks with this `train.py`: its record."""
+
+    def do(train, time_limit=60.0, **request):
+        side_by_side.write(own_adapter, tmp_path, train)
+        session = runner.Session(Store(tmp_path / "results"), time_limit=time_limit)
+        session.prepare(["odd"], {}, print)
+        settings = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"}
+        sizes = {"global_batch_size": 8, "batch_size_per_rank": 4}
+        asked = cell(framework="odd", kernel="plain", **{**settings, **sizes, **request})
+        [record] = runner.run([asked.request(1)], session)
+        return record, session.store.run_folder(record)
+
+    return do
 
 
 BURN = """

@@ -7,60 +7,9 @@ import time
 import psutil
 import pytest
 
-from xfbench import experiment, ranks, runner
+from tests.side_by_side import TRAINER
+from xfbench import experiment, ranks
 from xfbench.errors import UsageError
-from xfbench.store import Store
-
-# Ranks that do as they are told, and have nothing to say to one another.
-TRAINER = """
-import os
-import numpy as np
-
-class Trainer:
-    def __init__(self, group): self.group, self.steps = group, 0
-    def load(self, images, labels): return images
-    def step(self, batch):
-        assert len(batch) in (4, 2), len(batch)
-        self.steps += 1
-        sum(range(400000))
-        after_step(self.group.rank, self.steps)
-    def wait(self): return 1.0 + self.group.rank
-    def loss(self, batch): return EXPECTED_LOSS
-    def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
-    def gradients(self, batch): return {}
-    def parameters(self): return {}
-    def assign(self, parameters): pass
-    def observed(self):
-        known = {"framework_version": "1", "layout": "NCHW", "kernel": "plain"}
-        return {**known, "kernel_evidence": []}
-
-def after_step(rank, steps): pass
-
-def build(network, solver, options, group):
-    assert group.strategy == "side by side" and not os.path.exists(group.meeting)
-    return Trainer(group)
-"""
-
-
-@pytest.fixture
-def launch(own_adapter, cell, tmp_path):
-    """A function that does one launch of two ranks with this `train.py`: its record."""
-
-    def do(train, time_limit=60.0, **request):
-        own_adapter("odd", train)
-        folder = tmp_path / "adapters" / "odd"
-        described = (folder / "adapter.toml").read_text()
-        described = described.replace('["none"]', '["none", "side by side"]')
-        (folder / "adapter.toml").write_text(described)
-        session = runner.Session(Store(tmp_path / "results"), time_limit=time_limit)
-        session.prepare(["odd"], {}, print)
-        settings = {"ranks": 2, "strategy": "side by side", "scaling": "weak"}
-        sizes = {"global_batch_size": 8, "batch_size_per_rank": 4}
-        asked = cell(framework="odd", kernel="plain", **{**settings, **sizes, **request})
-        [record] = runner.run([asked.request(1)], session)
-        return record, session.store.run_folder(record)
-
-    return do
 
 
 def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(launch):

@@ -162,7 +162,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 device=device,
                 precision=precision,
                 kernel=_default_kernel(described, device) if kernel == "default" else kernel,
-                threads=of_rank or max(1, _cores(site, m.queue) * nodes // ranks),
+                threads=_threads(site, m.queue, ranks // nodes) if of_rank is None else of_rank,
                 ranks=ranks,
                 nodes=nodes,
                 strategy=_strategy(described, strategy, ranks),
@@ -184,12 +184,12 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     return list(found.items())
 
 
-def _cores(site: sites.Site, queue: str | None) -> int:
-    """The cores of a node that ranks may have."""
+def _threads(site: sites.Site, queue: str | None, per_node: int) -> int:
+    """An even share of the cores of a node that ranks may have."""
     there = site.queues.get(queue or site.queue, sites.Queue())
     cores = there.cores or site.cores or machine.usable_cores()
     reserved = site.reserved_cores if there.reserved_cores is None else there.reserved_cores
-    return cores - reserved
+    return max(1, (cores - reserved) // per_node)
 
 
 def _launcher(site: sites.Site) -> str:

@@ -81,7 +81,7 @@ def own_folder() -> Path:
 
 def folders() -> dict[str, Path]:
     """Site name to file; one of the user's own replaces a built-in one of its name."""
-    built_in = paths.package_folder("xfbench.launchers") / "sites"
+    built_in = paths.package_folder("xfbench.launchers.sites")
     files = [file for root in (built_in, own_folder()) for file in sorted(root.glob("*.toml"))]
     return {file.stem: file for file in files}
 
@@ -112,7 +112,7 @@ def _read(file: Path, below: tuple[Path, ...]) -> Site:
     if extends := content.get("extends"):
         parent = folders().get(str(extends))
         if parent == file:  # one's own file of a built-in site's name adds to that one
-            parent = paths.package_folder("xfbench.launchers") / "sites" / file.name
+            parent = paths.package_folder("xfbench.launchers.sites") / file.name
         if parent is None or parent in below or not parent.is_file():
             raise errors.UsageError(f"{_line(file, text, 'extends')}: no such site: {extends}")
         base = _read(parent, (*below, file)).model_dump(exclude_unset=True)

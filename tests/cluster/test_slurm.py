@@ -7,35 +7,11 @@ import time
 
 import pytest
 
+from tests import side_by_side
 from tests.cluster.conftest import XFBENCH, left_running
+from tests.side_by_side import TRAINER
 from xfbench import adapter
 
-TRAINER = """
-import os, time
-import numpy as np
-
-class Trainer:
-    def __init__(self, group): self.group, self.steps = group, 0
-    def load(self, images, labels): return images
-    def step(self, batch):
-        self.steps += 1
-        time.sleep(0.02)
-        after_step(self.group.rank, self.steps)
-    def wait(self): return 1.0 + self.group.rank
-    def loss(self, batch): return EXPECTED_LOSS
-    def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
-    def gradients(self, batch): return {}
-    def parameters(self): return {}
-    def assign(self, parameters): pass
-    def observed(self):
-        known = {"framework_version": "1", "layout": "NCHW", "kernel": "plain"}
-        return {**known, "kernel_evidence": []}
-
-def after_step(rank, steps): pass
-
-def build(network, solver, options, group):
-    return Trainer(group)
-"""
 SLOW = "\ndef after_step(rank, steps): time.sleep(0.5)\n"
 ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak --launcher slurm"
 ASKED += " --launches 1 --threads 1 --no-verify --json"
@@ -46,10 +22,7 @@ def xfbench(own_adapter, tmp_path):
     """The words that run xfbench with a framework of the test's own, and its results folder."""
 
     def make(train="", more=""):
-        own_adapter("odd", TRAINER + train)
-        described = tmp_path / "adapters" / "odd" / "adapter.toml"
-        known = described.read_text()
-        described.write_text(known.replace('["none"]', '["none", "side by side"]'))
+        side_by_side.write(own_adapter, tmp_path, TRAINER + train)
         results = str(tmp_path / "my results")  # with what shells split words at
         return [*XFBENCH, *ASKED.split(), *more.split(), "--results", results]
 

@@ -44,9 +44,9 @@ def test_a_rank_is_what_the_launcher_says(monkeypatch, told, place):
 def test_another_number_of_ranks_than_was_asked_for_is_an_error(monkeypatch):
     monkeypatch.setenv("XFBENCH_RANK", "0")
     monkeypatch.setenv("XFBENCH_SIZE", "2")
-    assert distributed.group({"ranks": 2, "strategy": "ddp"}).size == 2
+    assert distributed.group({"ranks": 2, "nodes": 1, "strategy": "ddp"}).size == 2
     with pytest.raises(RuntimeError, match="4 ranks were asked for, and 2 were started"):
-        distributed.group({"ranks": 4, "strategy": "ddp"})
+        distributed.group({"ranks": 4, "nodes": 1, "strategy": "ddp"})
 
 
 def test_ranks_tell_one_another_where_they_listen(tmp_path):
@@ -81,3 +81,18 @@ def test_parts_of_a_batch_are_even_and_cover_it():
     parts = [Group(rank, 4).part(64) for rank in range(4)]
     assert [part.start for part in parts] == [0, 16, 32, 48] and parts[-1].stop == 64
     assert Group(0, 4, "parts").part(64) == slice(0, 64)
+
+
+def test_on_one_node_ranks_meet_on_the_loopback_and_on_several_elsewhere(monkeypatch):
+    assert distributed.address(1) == "127.0.0.1"
+    monkeypatch.setenv("XFBENCH_INTERFACE", "lo")
+    assert distributed.address(2) == "127.0.0.1"
+    monkeypatch.setenv("XFBENCH_INTERFACE", "nowhere0")
+    with pytest.raises(RuntimeError, match="network interface nowhere0"):
+        distributed.address(2)
+
+
+def test_an_address_is_filled_in_where_the_environment_asks_for_it(monkeypatch):
+    monkeypatch.setenv("DMLC_NODE_HOST", "at {address}")
+    distributed.name_addresses(1)
+    assert distributed.os.environ["DMLC_NODE_HOST"] == "at 127.0.0.1"

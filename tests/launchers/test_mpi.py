@@ -1,0 +1,149 @@
+"""Ranks under real start commands, Open MPI's and MPICH's: they train, fail, and are found."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from tests.cluster import slurm
+from tests.side_by_side import TRAINER
+from tests.test_ranks import DEATHS
+from xfbench import adapter, environment
+from xfbench.errors import UnavailableError
+from xfbench.launchers import mpi
+
+
+@pytest.fixture(scope="session")
+def openmpi():
+    if reason := slurm.missing():
+        pytest.skip(f"no Open MPI: {reason}")
+    return "mpirun"
+
+
+@pytest.fixture
+def mpich(monkeypatch):
+    """The MPICH of a framework's environment, as the mpirun on the PATH."""
+    found = environment.ensure(adapter.load("torch"))
+    monkeypatch.setenv("PATH", f"{found.prefix / 'bin'}:{os.environ['PATH']}")
+    return "mpirun"
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def family(request):
+    request.getfixturevalue(request.param)
+    assert mpi.family("mpirun") == request.param
+    return request.param
+
+
+def left():
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        ours = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
+        if ours and process.info["status"] != "zombie":
+            found.append(process)
+    return found
+
+
+def test_ranks_train_and_each_writes_its_own_output(launch, family):
+    record, folder = launch(TRAINER, launcher="mpi")
+    assert record.status == "ok", record.reason
+    assert [one.rank for one in record.observed.ranks] == [0, 1]
+    names = {path.name for path in folder.iterdir()}
+    assert {"stdout", "stdout.1", "stderr.1", "reply.1.json", "stdout.start"} <= names
+    assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
+
+
+@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_ends_in_a_step_is_named(launch, family, rank, how):
+    act, status, words = DEATHS[how]
+    train = f"""
+import time
+def after_step(rank, steps):
+    if rank == {rank} and steps == 3:
+        {act}
+    if rank != {rank} and steps == 3:
+        time.sleep(600)
+"""
+    record, _ = launch(TRAINER + train, launcher="mpi")
+    assert record.status == status, record.reason
+    assert f"rank {rank} of 2" in record.reason and words in record.reason
+    assert not left()
+
+
+def test_a_killed_watcher_takes_its_rank_along(launch, family):
+    """What stands between the start command and the rank is no place to survive."""
+    train = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
+
+    def kill():
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            ranks = [one for one in left() if one.parent() in left()]
+            if len(ranks) == 2:
+                time.sleep(1)
+                os.kill(ranks[0].parent().pid, signal.SIGKILL)
+                return
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    record, _ = launch(TRAINER + train, launcher="mpi", steps=30)
+    killer.join()
+    assert record.status == "crashed"
+    assert "rank" in record.reason and "was lost" in record.reason
+    assert not left()
+
+
+def test_a_limit_ends_ranks_that_hang(launch, family):
+    train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
+    record, _ = launch(TRAINER + train, launcher="mpi", time_limit=8)
+    assert record.status == "timed_out"
+    assert not left()
+
+
+def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
+    launch, openmpi, tmp_path
+):
+    site = tmp_path / "odd.toml"
+    site.write_text('title = "odd"\n[variables]\nPYTHONHOME = "/nowhere"\n')
+    record, _ = launch(TRAINER, launcher="mpi", site=str(site))
+    assert record.status == "crashed"
+    assert "no rank was started" in record.reason
+
+
+def test_a_site_says_how_ranks_are_started(launch, openmpi, tmp_path):
+    site = tmp_path / "odd.toml"
+    site.write_text(
+        'title = "odd"\nstart = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]\n'
+        'start_options = ["2"]\n'
+    )
+    record, folder = launch(TRAINER, launcher="mpi", site=str(site))
+    assert record.status == "ok", record.reason
+    assert "--oversubscribe" in (folder / "command.json").read_text()
+
+
+def test_without_an_mpi_it_is_said_what_to_do(launch, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    record, _ = launch(TRAINER, launcher="mpi")
+    assert record.status == "unavailable"
+    assert "mpirun is not on the PATH" in record.reason
+
+
+def test_a_program_of_no_known_mpi_is_refused(tmp_path):
+    odd = tmp_path / "mpirun"
+    odd.write_text("#!/bin/sh\necho something else\n")
+    odd.chmod(0o755)
+    with pytest.raises(UnavailableError, match="something else"):
+        mpi.family(str(odd))
+
+
+def test_the_library_beside_a_start_command_is_found(openmpi, mpich):
+    program = shutil.which("mpirun")
+    found = mpi.library(program, "mpich")
+    assert found.name == "libmpi.so.12"
+    system = mpi.library("/usr/bin/mpirun", "openmpi", ["/usr/lib/x86_64-linux-gnu"])
+    assert system.name == "libmpi.so.40"
