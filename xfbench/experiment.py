@@ -47,6 +47,7 @@ class Matrix(BaseModel):
     launcher: str | None = None
     site: str | None = None
     queue: str | None = None
+    affinity: Literal["cores", "none"] | None = None
     data: str | None = None
     steps: int | None = None
     epochs: int | None = None
@@ -143,6 +144,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
     for (name, framework, device, precision, kernel), (of_rank, size, where, strategy) in points:
         ranks, nodes = where
+        shared = ranks > nodes
         described = adapter.load(framework)
         workload = known[name]
         data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
@@ -175,6 +177,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 warmup=m.warmup,
                 window=window,
                 seed=m.seed,
+                affinity=m.affinity or ("cores" if shared or site.reserved_cores else "none"),
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
             )

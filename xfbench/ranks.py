@@ -14,6 +14,7 @@ from typing import Any
 
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
 _BY_STEP = ("warmup_seconds", "step_seconds")
+_OF_EACH = ("threads", "cpus", "affinity", "laid_out")
 _ADDED_UP = ("images", "peak_rss_bytes")
 
 
@@ -74,7 +75,7 @@ def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for name, value in parts[0].items()
     }
     own = [
-        {"rank": rank, **{name: part[name] for name in ("threads", "cpus", "affinity")}}
+        {"rank": rank, **{name: part.get(name) for name in _OF_EACH}}
         for rank, part in enumerate(parts)
     ]
     cpus = [part["cpus"] for part in parts if part["cpus"] is not None]
@@ -83,6 +84,7 @@ def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "threads": max(part["threads"] for part in parts),
         "cpus": max(cpus, default=None),
         "affinity": sorted({cpu for part in parts for cpu in part["affinity"]}),
+        "laid_out": None,
         "ranks": own,
     }
 

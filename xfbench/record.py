@@ -63,6 +63,7 @@ class OfRank(_Part):
     threads: int
     cpus: float | None
     affinity: tuple[int, ...]
+    laid_out: tuple[int, ...] | None = None
 
 
 class Observed(_Part):
@@ -70,7 +71,8 @@ class Observed(_Part):
 
     `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the
     framework's own thread pools, with their sizes; `affinity` the CPUs that its threads may
-    run on. `precision` is that of the values which pass between layers.
+    run on, and `laid_out` those that it was given, null where it was left free. `precision` is
+    that of the values which pass between layers.
     """
 
     framework_version: str
@@ -78,6 +80,7 @@ class Observed(_Part):
     cpus: float | None = None
     pools: dict[str, int] = Field(default_factory=dict)
     affinity: tuple[int, ...]
+    laid_out: tuple[int, ...] | None = None
     kernel: str
     kernel_evidence: tuple[str, ...]
     libraries: tuple[str, ...]

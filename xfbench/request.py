@@ -14,7 +14,8 @@ class Cell(BaseModel):
 
     Exactly one of `steps` (timed steps, after a first one and `warmup` more at least) and
     `epochs` (of the data set, the first step and `warmup` more not timed) is set. The device
-    is waited for after every `window` steps.
+    is waited for after every `window` steps. With affinity "cores" each rank has cores of its
+    own; with "none" it runs where the system lets it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,6 +39,7 @@ class Cell(BaseModel):
     warmup: int = Field(default=0, ge=0)
     window: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**32)
+    affinity: Literal["cores", "none"] = "none"
     launcher: str = "local"
     site: str | None = None
 

@@ -29,6 +29,7 @@ from xfbench import (
     machine,
     revision,
     roofline,
+    sites,
     statistics,
     validity,
     worker_archive,
@@ -212,7 +213,9 @@ def _launch(
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
-        job.document("train", request, workload),
+        job.document(
+            "train", request, workload, reserved_cores=sites.load(request.site).reserved_cores
+        ),
         request,
         described,
         found,

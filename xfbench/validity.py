@@ -5,8 +5,10 @@ A launch that is invalid is kept and shown with its reason, and never dropped or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xfbench.canary import Expected
-from xfbench.record import Measurement, Observed
+from xfbench.record import Measurement, Observed, OfRank
 from xfbench.request import Request
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.
@@ -60,6 +62,8 @@ def defect(
         return f"{request.precision} was asked for and {observed.precision} observed"
     if reason := _threads(request, observed):
         return reason
+    if reason := _affinity(observed):
+        return reason
     if loss is None:
         return "the test-mode loss at the initial weights is not finite"
     if expected and not expected.relative_error(loss) <= expected.tolerance:
@@ -68,6 +72,23 @@ def defect(
             "another network, other weights or another input (see xfbench verify)"
         )
     return None
+
+
+def _affinity(observed: Observed) -> str | None:
+    """Where a thread may run on other CPUs than its rank was given."""
+    for one in observed.ranks or (observed,):
+        strange = set(one.affinity) - set(one.laid_out or one.affinity)
+        if strange:
+            who = f"rank {one.rank}" if isinstance(one, OfRank) else "the worker"
+            return (
+                f"{who} was given CPUs {_listed(one.laid_out or ())}, "
+                f"and may run on {_listed(one.affinity)}"
+            )
+    return None
+
+
+def _listed(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus))
 
 
 def _threads(request: Request, observed: Observed) -> str | None:

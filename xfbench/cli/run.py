@@ -93,6 +93,13 @@ def run(
     site: Annotated[
         str | None, typer.Option(help="The machine's ways, by name or file: see docs/clusters.md.")
     ] = None,
+    affinity: Annotated[
+        str | None,
+        typer.Option(
+            help="cores: each rank has its own; none (default: cores for several on a node).",
+            show_default=False,
+        ),
+    ] = None,
     window: Annotated[
         int | None,
         typer.Option(
@@ -192,6 +199,7 @@ def run(
         "launcher": launcher,
         "site": site,
         "queue": queue or None,
+        "affinity": affinity,
         "launches": launches,
     }
     if launches and until_precision:

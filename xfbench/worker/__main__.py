@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from xfbench.worker import distributed, observe, watch
+from xfbench.worker import affinity, distributed, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
@@ -84,6 +84,11 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
     request = job["request"]
     distributed.name_addresses(request["nodes"])
     group = distributed.group(request)
+    own_cpus = None
+    if request["affinity"] == "cores":
+        per_node = request["ranks"] // request["nodes"]
+        reserved = job.get("reserved_cores", 0)
+        own_cpus = affinity.settle(group.rank, per_node, request["threads"], reserved)
     options = Options(
         kernel=request["kernel"],
         threads=request["threads"],
@@ -106,7 +111,9 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
     if job["action"] == "canary":
         return check.canary(workload, request, options, adapter.build)
     if job["action"] == "train":
-        return loop.train(workload, request, options, adapter.build, group)
+        reply = loop.train(workload, request, options, adapter.build, group)
+        reply["observed"]["laid_out"] = own_cpus
+        return reply
     raise ValueError(f"unknown action {job['action']!r}")
 
 

@@ -1,0 +1,62 @@
+"""How ranks and threads are laid out over cores, and that threads started later stay there."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.worker import affinity
+
+EIGHT = [[core, core + 8] for core in range(8)]  # two hardware threads each
+
+
+@pytest.mark.parametrize(
+    ("ranks", "threads", "reserved", "expected"),
+    [
+        (1, 8, 0, [[0, 1, 2, 3, 4, 5, 6, 7]]),
+        (2, 4, 0, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        # Each has its half of the node, also where it does not fill it.
+        (2, 2, 0, [[0, 1], [4, 5]]),
+        (4, 1, 0, [[0], [2], [4], [6]]),
+        (2, 3, 2, [[2, 3, 4], [5, 6, 7]]),
+        # Hardware threads where there are too few cores.
+        (2, 8, 0, [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]]),
+        (4, 5, 0, None),
+        (1, 8, 8, None),
+    ],
+)
+def test_ranks_are_spread_evenly_and_have_cores_of_their_own(ranks, threads, reserved, expected):
+    assert affinity.layout(EIGHT, ranks, threads, reserved) == expected
+
+
+def test_cores_come_numa_node_by_numa_node_with_their_hardware_threads(tmp_path):
+    for cpu, (node, core) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1), (0, 0), (1, 0)]):
+        here = tmp_path / f"cpu{cpu}"
+        (here / "topology").mkdir(parents=True)
+        (here / f"node{node}").mkdir()
+        (here / "topology" / "core_id").write_text(f"{core}\n")
+        (here / "topology" / "physical_package_id").write_text(f"{node}\n")
+    assert affinity.cores(set(range(6)), tmp_path) == [[0, 4], [2], [1, 5], [3]]
+    assert affinity.cores({1, 3, 4}, tmp_path) == [[4], [1], [3]]
+
+
+def test_a_rank_settles_on_its_own_cpus_and_its_threads_with_it():
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("one CPU is no choice")
+    script = (
+        "from xfbench.worker import affinity, observe; import threading, time\n"
+        "own = affinity.settle(1, 2, 1, 0)\n"
+        "threading.Thread(target=time.sleep, args=(1,)).start()\n"
+        "print(own, observe.affinity())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    own, seen = done.stdout.strip().split("] [")
+    assert own.strip("[]") == seen.strip("[]") and "," not in own
+
+
+def test_too_many_for_the_node_are_left_free():
+    assert affinity.settle(0, 64, 1000, 0) is None
