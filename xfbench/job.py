@@ -90,7 +90,7 @@ def work(
             return {**answer, "reason": f"{named}{answer.get('reason') or 'no reason given'}"}
         answers[rank] = answer
     try:
-        return ranks.merged([answers[rank] for rank in range(request.ranks)])
+        return ranks.merged([answers[rank] for rank in range(request.ranks)], request.nodes)
     except (ValueError, KeyError, TypeError) as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.record import Machine, Record
@@ -59,6 +60,7 @@ class Row:
     outliers: int
     unstable: int
     costs: Costs
+    communication: Shares | None
     test_accuracy: float | None
     certificate: str | None
     cell: str | None
@@ -183,7 +185,7 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
     ]
     bad = [record for record in records if record.status != "ok"]
     unstable = [record for record in records if record.status == "ok" and not is_steady(record)]
-    shares = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
+    peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
     if bad:
         reason = f"{bad[-1].status}: {bad[-1].reason}"
@@ -206,12 +208,13 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
         images_per_second=speed,
-        share_of_peak=_mean(shares),
+        share_of_peak=_mean(peaks),
         efficiency=None,
         relative_to_best=None,
         outliers=sum(outliers(counted)),
         unstable=len(unstable),
         costs=costs(records, target),
+        communication=shares(records),
         test_accuracy=_mean(accuracies),
         certificate=last.certificate,
         cell=last.cell,

@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from xfbench import communication
+
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
 _BY_STEP = ("warmup_seconds", "step_seconds")
 _OF_EACH = ("threads", "cpus", "affinity", "laid_out")
 _ADDED_UP = ("images", "peak_rss_bytes")
 
 
-def merged(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The launch's reply from those of its ranks, in order, all of them ok.
+def merged(replies: Sequence[dict[str, Any]], nodes: int = 1) -> dict[str, Any]:
+    """The launch's reply from those of its ranks, in order, all of them ok, on so many nodes.
 
     Raises ValueError where the ranks did not do the same number of steps.
     """
@@ -31,10 +33,13 @@ def merged(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
         used.update(reply["used"])
     if "measurement" not in first:
         return {**first, "used": used}
+    measurement = _measurement([reply["measurement"] for reply in replies])
+    told = [reply.get("communication") for reply in replies]
     return {
         **first,
         "used": used,
-        "measurement": _measurement([reply["measurement"] for reply in replies]),
+        "measurement": measurement,
+        "communication": communication.shared(told, measurement["step_seconds"], nodes),
         "learning": _learning([reply["learning"] for reply in replies]),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
         "observed": _observed([reply["observed"] for reply in replies]),

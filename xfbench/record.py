@@ -147,12 +147,23 @@ class Limit(_Part):
 
 
 class Communication(_Part):
-    """What ranks exchanged, per step."""
+    """What ranks exchanged, and what it cost.
+
+    `bytes_per_step` is what the strategy has to send at the least, all ranks together, when
+    each has `payload_bytes` of gradients; `interface_bytes` what the nodes' network interfaces
+    counted per step, whoever sent it (shared memory passes them by). Seconds: of some steps that
+    each rank did alone, after the timed ones, `compute_seconds` is the ranks' mean, and
+    `waiting_seconds` how much longer the slowest took; of each timed step, `exposed_seconds` is
+    what it took beyond the slowest's median. Rounding and noise may make that negative.
+    """
 
     strategy: str
     bytes_per_step: int
     exposed_seconds: tuple[float, ...]
     waiting_seconds: tuple[float, ...]
+    compute_seconds: tuple[float, ...] = ()
+    payload_bytes: int | None = None
+    interface_bytes: dict[str, float] = Field(default_factory=dict)
 
 
 class Machine(_Part):

@@ -21,6 +21,7 @@ from xfbench import (
     __version__,
     adapter,
     canary,
+    communication,
     conditions,
     digest,
     environment,
@@ -38,6 +39,7 @@ from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.record import (
     Canary,
+    Communication,
     Epoch,
     Measurement,
     Observed,
@@ -255,6 +257,8 @@ def _record(
             "observed": observed,
             "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
         }
+        if reply.get("communication"):
+            fields["communication"] = _communication(request, reply["communication"])
         loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
@@ -278,6 +282,13 @@ def _record(
         noise = conditions.disturbances(seen, machine.usable_cores())
         reason = f"disturbed: {'; '.join(noise)}" if noise else None
     return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
+
+
+def _communication(request: Request, told: dict[str, Any]) -> Communication:
+    together = adapter.load(request.framework).together.get(request.strategy)
+    server = together is not None and bool(together.helpers)
+    asked = communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
+    return Communication(strategy=request.strategy, bytes_per_step=asked, **told)
 
 
 def _software(described: adapter.Adapter, found: Environment) -> Software:

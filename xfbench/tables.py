@@ -77,7 +77,30 @@ COLUMNS: dict[str, list[Column]] = {
         ("memory", lambda row: _bytes(row.costs.peak_rss_bytes)),
         ("J/image", lambda row: _or_dash(row.costs.joules_per_image, ".3g")),
     ],
+    "communication": [
+        *_WHO,
+        ("nodes", lambda row: str(row.nodes)),
+        ("efficiency", _efficiency),
+        ("computing", lambda row: _of_step(row, "compute")),
+        ("waiting", lambda row: _of_step(row, "waiting")),
+        ("exchange", lambda row: _of_step(row, "exposed")),
+        ("to send", lambda row: _sent(row, "bytes_per_step")),
+        ("counted", lambda row: _sent(row, "counted_bytes")),
+    ],
 }
+
+
+def _of_step(row: Row, share: str) -> str:
+    known = row.communication
+    return _or_dash(None if known is None else max(0.0, getattr(known, share)), ".0%")
+
+
+def _sent(row: Row, which: str) -> str:
+    known = row.communication
+    sent = None if known is None else getattr(known, which)
+    return "–" if sent is None else f"{sent / 1e6:.3g} MB"
+
+
 _WHERE_KNOWN = (
     "ranks",
     "efficiency",
@@ -223,6 +246,9 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
     found = document.pop("images_per_second") or {}
     document |= document.pop("costs")
+    of_step = document.pop("communication") or {}
+    for key in ("compute", "waiting", "exposed", "bytes_per_step", "counted_bytes"):
+        document[f"communication_{key}"] = of_step.get(key)
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)

@@ -344,6 +344,9 @@ class MXNetTrainer:
         if self.averages:
             self.averages.collect()
 
+    def apart(self) -> None:
+        self.joined = None
+
     def observed(self) -> dict[str, Any]:
         # What has oneDNN's own layout cannot be exported, and a convolution's output has it.
         images, weights = mx.nd.ones((1, 16, 8, 8)), mx.nd.ones((16, 16, 3, 3))

@@ -204,10 +204,7 @@ class TensorFlowTrainer:
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
-        compiled = partial(tf.function, autograph=False, jit_compile=options.kernel == "xla")
-        self._train = compiled(self._together(self._train_step))
-        self._test = compiled(self._test_step)
-        self._differentiate = compiled(self._together(self._backward))
+        self._compile()
         self.iteration = 0
         self.last_loss = tf.zeros(())
         self.operations: Counter[str] = Counter()
@@ -257,6 +254,10 @@ class TensorFlowTrainer:
         for name, variable in self.variables.items():
             variable.assign(self.layouts[name].store(parameters[name]))
 
+    def apart(self) -> None:
+        self.strategy = self.joined = None
+        self._compile()
+
     def observed(self) -> dict[str, Any]:
         rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
         if self.iteration == 0:
@@ -276,6 +277,13 @@ class TensorFlowTrainer:
             "kernel_evidence": [evidence],
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
         }
+
+    def _compile(self) -> None:
+        xla = self.options.kernel == "xla"
+        compiled = partial(tf.function, autograph=False, jit_compile=xla)
+        self._train = compiled(self._together(self._train_step))
+        self._test = compiled(self._test_step)
+        self._differentiate = compiled(self._together(self._backward))
 
     def _together(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` in the strategy's replica context, where ranks may reduce; alone, as it is."""

@@ -154,7 +154,7 @@ class TorchTrainer:
         self.graph = _Graph(network, options.dropout == "random").to(self.device, self.dtype)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
         # Every rank keeps the running averages of its own part, as the other frameworks do.
-        self.training = self.graph
+        self.training: Any = self.graph
         if group.strategy == "ddp":
             self.training = nn.parallel.DistributedDataParallel(
                 self.graph, forward_sync_buffers=False
@@ -182,7 +182,7 @@ class TorchTrainer:
             momentum=solver.momentum,
             fused=True,
         )
-        self.joined = AllReduce(group) if group.strategy == "mpi" else None
+        self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
         self.batch: Any = None
         self.passed: Any = None
@@ -230,6 +230,9 @@ class TorchTrainer:
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         for name, tensor in self.tensors.items():
             tensor.copy_(torch.from_numpy(np.ascontiguousarray(parameters[name])))
+
+    def apart(self) -> None:
+        self.training, self.joined = self.graph, None
 
     def observed(self) -> dict[str, Any]:
         kernel, evidence = self._seen()

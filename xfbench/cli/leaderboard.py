@@ -15,7 +15,10 @@ def leaderboard(
     format: Annotated[str, typer.Option(help="text, markdown, latex, csv, json, html.")] = "text",
     columns: Annotated[
         str,
-        typer.Option(help="throughput, or costs: start-up, time to an outcome, memory, energy."),
+        typer.Option(
+            help="throughput; costs: start-up, time to an outcome, memory, energy; "
+            "communication: what of a step of several ranks is not computing."
+        ),
     ] = "throughput",
     accuracy: Annotated[
         str, typer.Option(help="The test accuracy that the time to accuracy is to.")
@@ -29,6 +32,7 @@ def leaderboard(
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
     xfbench leaderboard --columns costs --accuracy 97%
+    xfbench leaderboard --columns communication
     """
     from xfbench import errors, paths, tables
     from xfbench import leaderboard as boards

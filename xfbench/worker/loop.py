@@ -26,6 +26,7 @@ from xfbench.workloads.initial import initial_parameters
 Build = Callable[..., Trainer]
 # The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
 _MOST_TIMES = 3
+_MOST_APART = 20  # steps that each rank does alone after the timed ones
 _COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
 
 
@@ -59,21 +60,24 @@ def train(
         warm, learning = _steps(series, request, group), []
     wall_seconds = perf_counter() - began
     worked = series.worked()  # before anything else works, the trainer's probes too
+    timed, sent = series.counts[warm:], series.sent()
+    losses, seconds = list(series.losses), list(series.seconds)
     return {
         "measurement": {
             "startup_seconds": startup_seconds,
             "build_seconds": build_seconds,
-            "first_step_seconds": series.seconds[0],
-            "warmup_seconds": series.seconds[1:warm],
-            "step_seconds": series.seconds[warm:],
+            "first_step_seconds": seconds[0],
+            "warmup_seconds": seconds[1:warm],
+            "step_seconds": seconds[warm:],
             "window": request["window"],
             "wall_seconds": wall_seconds,
-            "images": sum(series.counts[warm:]) * batch_size,
+            "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes(),
-            "losses": [finite(loss) for loss in series.losses],
+            "losses": [finite(loss) for loss in losses],
             "energy_joules": energy.joules(counters, energy.read(options.device)),
             "phases": {"input_seconds": sum(series.input_seconds[warm:])},
         },
+        "communication": _communication(series, sent, group, len(timed)),
         "learning": learning or None,
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
         "observed": {
@@ -100,7 +104,8 @@ class _Series:
 
     def watch(self) -> None:
         """From here on threads are counted."""
-        self.ticks = observe.thread_ticks()
+        self.ticks, self.sent_before = observe.thread_ticks(), observe.network_bytes()
+        self.steps = sum(self.counts)
         self.since, self.used = perf_counter(), observe.cpu_seconds()
 
     def worked(self) -> dict[str, Any]:
@@ -110,6 +115,12 @@ class _Series:
             "threads": observe.working_threads(self.ticks, observe.thread_ticks()),
             "cpus": used / passed if passed > _COUNTABLE else None,
         }
+
+    def sent(self) -> dict[str, float]:
+        """Bytes per step that each network interface of this node has sent since."""
+        steps = max(1, sum(self.counts) - self.steps)
+        after = observe.network_bytes()
+        return {name: (n - self.sent_before.get(name, 0)) / steps for name, n in after.items()}
 
     def window(self, steps: int) -> None:
         """Do `steps` steps and wait for the device."""
@@ -126,6 +137,29 @@ class _Series:
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
+
+
+def _communication(
+    series: _Series, sent: dict[str, float], group: Group, timed: int
+) -> dict[str, Any] | None:
+    """What joining the ranks is to be measured by: this rank's steps alone, and bytes.
+
+    The steps are done after everything else, since ranks drift apart. `sent` has bytes per step
+    and interface, of this rank's whole node; `payload_bytes` is the size of all gradients.
+    """
+    if group.size == 1 or not hasattr(series.trainer, "apart"):
+        return None
+    gradients = series.trainer.gradients(series.batch)
+    series.trainer.apart()
+    series.window(1)
+    first = len(series.seconds)
+    for _ in range(min(timed, _MOST_APART)):
+        series.window(1)
+    return {
+        "compute_seconds": series.seconds[first:],
+        "payload_bytes": sum(gradient.nbytes for gradient in gradients.values()),
+        "sent": sent,
+    }
 
 
 def _steps(series: _Series, request: dict[str, Any], group: Group) -> int:

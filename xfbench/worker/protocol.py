@@ -98,3 +98,9 @@ class Trainer(Protocol):
 
     def observed(self) -> dict[str, Any]:
         """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines)."""
+
+    def apart(self) -> None:
+        """From now on steps join nothing with other ranks: what computing alone takes.
+
+        For good; an adapter without strategies may leave it out.
+        """

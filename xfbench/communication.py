@@ -1,0 +1,92 @@
+"""What ranks exchange, and what it costs: shares of a step from what each rank told.
+
+A step of all ranks takes as long as the slowest rank computes, and what of the exchange that
+does not hide. What each computes is measured by steps in which it joins nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xfbench.record import Communication, Record
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of a step of several ranks: medians over a cell's launches, each a share of the step.
+
+    They add up to one but for noise. `bytes_per_step` is what the strategy has to send,
+    `counted_bytes` what network interfaces counted; None where ranks shared memory.
+    """
+
+    compute: float
+    waiting: float
+    exposed: float
+    bytes_per_step: int
+    counted_bytes: float | None
+
+
+def shares(records: Sequence[Record]) -> Shares | None:
+    """The shares of a cell from its launches that are ok; None where they tell nothing."""
+    told = [
+        (record.communication, statistics.median(record.measurement.step_seconds))
+        for record in records
+        if record.status == "ok" and record.communication and record.measurement
+    ]
+    told = [(one, step) for one, step in told if one.compute_seconds]
+    if not told:
+        return None
+    last = told[-1][0]
+    counted = statistics.median(_counted(one) for one, _ in told)
+    return Shares(
+        compute=statistics.median(statistics.median(c.compute_seconds) / s for c, s in told),
+        waiting=statistics.median(statistics.median(c.waiting_seconds) / s for c, s in told),
+        exposed=statistics.median(statistics.median(c.exposed_seconds) / s for c, s in told),
+        bytes_per_step=last.bytes_per_step,
+        counted_bytes=counted or None,
+    )
+
+
+def _counted(one: Communication) -> float:
+    """On several nodes what went from one to another, on one what went over its loopback."""
+    outside = sum(count for name, count in one.interface_bytes.items() if name != "lo")
+    return outside or one.interface_bytes.get("lo", 0.0)
+
+
+def shared(
+    told: Sequence[Mapping[str, Any] | None], steps: Sequence[float], nodes: int
+) -> dict[str, Any] | None:
+    """The launch's communication from what its ranks told, in order; None where one told nothing.
+
+    `steps` are the seconds of its timed steps. Interfaces are counted once on each node.
+    """
+    known = [one for one in told if one is not None]
+    if len(known) < len(told) or not known:
+        return None
+    series = list(zip(*(one["compute_seconds"] for one in known), strict=False))
+    slowest = [max(alone) for alone in series]
+    usual = statistics.median(slowest)
+    sent: Counter[str] = Counter()
+    for one in known[:: len(known) // nodes]:
+        sent.update(one["sent"])
+    return {
+        "payload_bytes": known[0]["payload_bytes"],
+        "interface_bytes": dict(sent),
+        "compute_seconds": [statistics.fmean(alone) for alone in series],
+        "waiting_seconds": [max(alone) - statistics.fmean(alone) for alone in series],
+        "exposed_seconds": [step - usual for step in steps],
+    }
+
+
+def asked_bytes(payload: int, ranks: int, *, server: bool) -> int:
+    """Bytes that all ranks together have to send in a step, at the least.
+
+    To a parameter server and back, `payload` each way and rank; in an all-reduce 2 (n - 1) / n
+    of it from each of n ranks, which no algorithm can do with less (Patarasuk and Yuan,
+    "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009).
+    """
+    return 2 * ranks * payload if server else 2 * (ranks - 1) * payload
