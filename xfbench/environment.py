@@ -95,10 +95,12 @@ def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
     return sites.load(site).modules.frameworks.get(adapter.name, ())
 
 
-def find(adapter: Adapter, python: Path | None = None) -> Environment | None:
+def find(
+    adapter: Adapter, python: Path | None = None, site: str | None = None
+) -> Environment | None:
     """The environment if it is there already; nothing is made, nothing is started."""
-    if kind(adapter, python) in ("own", "python"):
-        return ensure(adapter, python)
+    if kind(adapter, python, site) in ("own", "python", "modules"):
+        return ensure(adapter, python, site=site)
     complete = _folder(adapter) / _COMPLETE
     return _read(complete) if complete.is_file() else None
 

@@ -56,14 +56,8 @@ def work(
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
     _link(worker_archive.worker_archive(request.framework), folder / "worker.pyz")
-    base = command.Command(
-        (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
-        found.variables(described, request.kernel, request.threads),
-        folder,
-    )
     try:
-        base, helpers = _together(base, described, request)
-        start = starting.start(base, request, described, found)
+        start, helpers = prepared(request, described, found, folder)
     except UnavailableError as error:
         return {"status": "unavailable", "reason": str(error)}
     _keep_command([*helpers, *start.commands], folder)
@@ -93,6 +87,22 @@ def work(
         return ranks.merged([answers[rank] for rank in range(request.ranks)], request.nodes)
     except (ValueError, KeyError, TypeError) as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
+
+
+def prepared(
+    request: Request, described: adapter.Adapter, found: Environment, folder: Path
+) -> tuple[Start, list[command.Command]]:
+    """What starts the ranks in `folder`, and the helpers beside them.
+
+    Raises UnavailableError, with what to do, where something that starts them is missing.
+    """
+    base = command.Command(
+        (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
+        found.variables(described, request.kernel, request.threads),
+        folder,
+    )
+    base, helpers = _together(base, described, request)
+    return starting.start(base, request, described, found), helpers
 
 
 def _run(

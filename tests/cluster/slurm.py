@@ -52,7 +52,8 @@ def missing():
         return None
     if os.getuid() != 0:
         return f"not installed, and only root may: {' '.join(PACKAGES)}"
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # At run level 1 Debian's packages start no daemon of their own.
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for words in (
         ["update", "-qq"],
         ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES],

@@ -71,7 +71,11 @@ def test_tf32_is_asked_of_a_gpu():
     assert "NVIDIA" in runner.refusal(cell.request(1))
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    "framework",
+    # The other two take as long again: `make test-all`.
+    ["caffe", "torch", *(pytest.param(f, marks=pytest.mark.long) for f in ("mxnet", "tensorflow"))],
+)
 def test_an_imagenet_network_is_equal(verify, framework):
     verdict = verify(framework, "googlenet")
     assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)

@@ -1,6 +1,8 @@
 """Ranks under real start commands, Open MPI's and MPICH's: they train, fail, and are found."""
 
+import json
 import os
+import shlex
 import shutil
 import signal
 import threading
@@ -12,9 +14,10 @@ import pytest
 from tests.cluster import slurm
 from tests.side_by_side import TRAINER
 from tests.test_ranks import DEATHS
-from xfbench import adapter, environment
+from xfbench import adapter, dry, environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import mpi
+from xfbench.plan import Plan
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +58,24 @@ def test_ranks_train_and_each_writes_its_own_output(launch, family):
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "stderr.1", "reply.1.json", "stdout.start"} <= names
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
+
+
+def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monkeypatch):
+    record, folder = launch(TRAINER, launcher="mpi")
+    request = record.request
+    plan = Plan(
+        requests=(request,),
+        protocols=(),
+        pythons={},
+        verify=False,
+        strict=False,
+        time_limit=1.0,
+    )
+    [(label, lines)] = dry.commands(plan).items()
+    assert label == request.label()
+    kept = json.loads((folder / "command.json").read_text())
+    [line] = lines
+    assert shlex.split(line)[-len(kept["argv"]) :] == kept["argv"]
 
 
 @pytest.mark.parametrize("how", DEATHS)

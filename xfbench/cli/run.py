@@ -24,8 +24,8 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from xfbench.plan import Plan
     from xfbench.record import Record
-    from xfbench.request import Request
     from xfbench.store import Store
 
 
@@ -237,7 +237,7 @@ def run(
     if no_wait:
         raise errors.UsageError("--no-wait is for --launcher slurm on a login node")
     if dry_run:
-        _show(plan.without(done).requests, as_json)
+        _show(plan.without(done), as_json)
     else:
         _conclude(measure(plan, store, done), store, as_json)
 
@@ -255,11 +255,16 @@ def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show(requests: Sequence[Request], as_json: bool) -> None:
-    """The launches that may be needed, and none is done."""
+def _show(plan: Plan, as_json: bool) -> None:
+    """The launches that may be needed and exactly what would run; none is done."""
+    from xfbench import dry
+
     if as_json:
-        print(json.dumps({"requests": [request.model_dump(mode="json") for request in requests]}))
+        requests = [request.model_dump(mode="json") for request in plan.requests]
+        print(json.dumps({"requests": requests, "commands": dry.commands(plan)}))
         return
-    for request in requests:
+    for request in plan.requests:
         batch = f"batch {request.global_batch_size}"
         print(f"{request.label()} · {batch} · launch {request.launch}")
+    for label, lines in dry.commands(plan).items():
+        print(f"\n# {label}", *lines, sep="\n")
