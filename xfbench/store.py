@@ -23,6 +23,7 @@ _README = """Results of xfbench.
 records/       one JSON file per launch, schema xfbench.record/1; never changed
 certificates/  what was proven equal, named by the records it covers; never changed
 runs/          what each launch was given and what it said; command.sh runs it again
+jobs/          scripts of submitted jobs, and what they wrote
 A file under records/ may be copied elsewhere; runs/ may be deleted.
 """
 

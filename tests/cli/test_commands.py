@@ -72,7 +72,9 @@ def test_a_wrong_command_line_is_one_line_and_exit_2(xfbench, arguments, words):
 
 def test_a_dry_run_says_what_would_run_and_makes_nothing(xfbench, tmp_path):
     shown = xfbench("run", "--dry-run")
-    assert len(shown.stdout.splitlines()) == 24
+    launches, *commands = shown.stdout.split("\n\n")
+    assert len(launches.splitlines()) == 24
+    assert len(commands) == 8 and all(one.startswith("# ") for one in commands)
     assert not list(tmp_path.iterdir())
 
 
