@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, ranks, starting, worker_archive
+from xfbench import adapter, command, digest, ranks, sites, starting, worker_archive
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.request import Request
@@ -35,8 +35,15 @@ def document(action: str, request: Request, workload: Workload, **more: Any) -> 
         "action": action,
         "request": request.model_dump(mode="json"),
         "workload": workload.to_json(),
+        "remote": _remote(request),
         **more,
     }
+
+
+def _remote(request: Request) -> bool:
+    """Whether a rank may run on another node than this process or another rank."""
+    hosts = sites.load(request.site).hosts
+    return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
 
 
 def work(
@@ -115,7 +122,10 @@ def _run(
     """Run what starts the ranks, and the helpers beside them, until all or the first have ended."""
     numbers: list[int | str] = list(range(request.ranks))
     with ExitStack() as stack:
-        watch = stack.enter_context(Watch(request.ranks, request.nodes)) if start.watched else None
+        watch = None
+        if start.watched:
+            host = address(_remote(request))
+            watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
         if watch:  # then ranks write their output themselves, wherever they are
             start, numbers = start.with_variable(beside.ADDRESS, watch.address), ["start"]
         numbers += range(request.ranks, request.ranks + len(helpers))
@@ -147,7 +157,7 @@ def _together(
     strategy = described.together.get(request.strategy)
     if strategy is None:
         return base, []
-    host = address(request.nodes)
+    host = address(_remote(request))
     with socket.socket() as probe:
         probe.bind((host, 0))
         known = {"{ranks}": str(request.ranks), "{host}": host}

@@ -97,6 +97,8 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
         raise errors.UsageError(f"queue {queue} has at most {limits.max_nodes} nodes, not {nodes}")
+    per_node = max(request.ranks // request.nodes for request in plan.requests)
+    cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
     folder = store.folder / "jobs" / plan.name()
     kept = ("XFBENCH_HOME", "XFBENCH_ADAPTERS")
     return slurm.Job(
@@ -107,8 +109,8 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
         ),
         folder=folder,
         nodes=nodes,
-        per_node=max(request.ranks // request.nodes for request in plan.requests),
-        threads=max(request.threads for request in plan.requests),
+        per_node=per_node,
+        threads=-(-cpus // per_node),
         minutes=min(minutes, limits.max_minutes or minutes),
         queue=queue,
         account=account or site.account,

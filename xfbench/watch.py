@@ -15,7 +15,6 @@ import time
 from typing import Self
 
 from xfbench.command import Outcome
-from xfbench.worker.distributed import address
 from xfbench.worker.watch import SILENCE_SECONDS
 
 _BEAT_SECONDS = 1.0
@@ -23,16 +22,16 @@ _LONGEST_LINE = 1000
 
 
 class Watch:
-    """Watches `ranks` on `nodes` while it is entered.
+    """Watches `ranks` on `nodes`, which reach it at the address `host`, while it is entered.
 
     `alarm` is readable as soon as a rank has failed or is lost; `failure` is then how.
     """
 
-    def __init__(self, ranks: int, nodes: int) -> None:
+    def __init__(self, ranks: int, nodes: int, host: str) -> None:
         self.ranks, self.nodes = ranks, nodes
         self.failure: Outcome | None = None
         self.token = secrets.token_hex(16)
-        self.listener = socket.create_server((address(nodes), 0), backlog=min(ranks, 4096))
+        self.listener = socket.create_server((host, 0), backlog=min(ranks, 4096))
         self.alarm, self._raised = socket.socketpair()
         self._stop, self._stopped = socket.socketpair()
         self._heard: dict[socket.socket, tuple[int, float]] = {}

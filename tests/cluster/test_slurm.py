@@ -14,7 +14,7 @@ from xfbench import adapter
 
 SLOW = "\ndef after_step(rank, steps): time.sleep(0.5)\n"
 ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak --launcher slurm"
-ASKED += " --launches 1 --threads 1 --no-verify --json"
+ASKED += " --launches 1 --no-verify --json"
 
 
 @pytest.fixture
@@ -87,6 +87,21 @@ def test_submitting_twice_is_one_job_and_resume_picks_it_up(cluster, xfbench, tm
     assert record["status"] == "ok", record["reason"]
     assert not cluster.jobs()
     assert "nothing" in cluster.run(*words, "--resume").stderr
+
+
+def test_from_the_login_node_of_an_allocation_every_node_is_elsewhere(cluster, xfbench):
+    """Nothing of a launch may count on the loopback: neither the ranks nor who watches them."""
+    words = xfbench(more="--ranks 1,2 --threads 1 --steps 3")
+    done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
+    assert [one["status"] for one in records(done)] == ["ok", "ok"], done.stderr
+
+
+def test_ranks_share_what_a_job_has_of_a_node_as_they_are_many(cluster, xfbench):
+    """One rank of two threads, two ranks of one: a job for both asks for two CPUs."""
+    done = cluster.run(*xfbench(more="--ranks 1,2 --steps 3"))
+    found = {one["request"]["ranks"]: one for one in records(done)}
+    assert {ranks: one["status"] for ranks, one in found.items()} == {1: "ok", 2: "ok"}, done.stderr
+    assert {ranks: one["request"]["threads"] for ranks, one in found.items()} == {1: 2, 2: 1}
 
 
 def test_dry_run_prints_the_script_and_submits_nothing(cluster, xfbench):

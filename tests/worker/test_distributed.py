@@ -44,9 +44,9 @@ def test_a_rank_is_what_the_launcher_says(monkeypatch, told, place):
 def test_another_number_of_ranks_than_was_asked_for_is_an_error(monkeypatch):
     monkeypatch.setenv("XFBENCH_RANK", "0")
     monkeypatch.setenv("XFBENCH_SIZE", "2")
-    assert distributed.group({"ranks": 2, "nodes": 1, "strategy": "ddp"}).size == 2
+    assert distributed.group({"ranks": 2, "strategy": "ddp"}).size == 2
     with pytest.raises(RuntimeError, match="4 ranks were asked for, and 2 were started"):
-        distributed.group({"ranks": 4, "nodes": 1, "strategy": "ddp"})
+        distributed.group({"ranks": 4, "strategy": "ddp"})
 
 
 def test_ranks_tell_one_another_where_they_listen(tmp_path):
@@ -83,16 +83,27 @@ def test_parts_of_a_batch_are_even_and_cover_it():
     assert Group(0, 4, "parts").part(64) == slice(0, 64)
 
 
-def test_on_one_node_ranks_meet_on_the_loopback_and_on_several_elsewhere(monkeypatch):
-    assert distributed.address(1) == "127.0.0.1"
+def test_ranks_meet_on_the_loopback_and_from_other_nodes_on_a_networks_interface(monkeypatch):
+    assert distributed.address(remote=False) == "127.0.0.1"
     monkeypatch.setenv("XFBENCH_INTERFACE", "lo")
-    assert distributed.address(2) == "127.0.0.1"
+    assert distributed.address(remote=True) == "127.0.0.1"
     monkeypatch.setenv("XFBENCH_INTERFACE", "nowhere0")
     with pytest.raises(RuntimeError, match="network interface nowhere0"):
-        distributed.address(2)
+        distributed.address(remote=True)
+
+
+def test_a_name_that_stands_for_the_loopback_says_nothing(monkeypatch):
+    """As Debian has it: the host's own name is 127.0.1.1."""
+    monkeypatch.setattr(distributed.socket, "gethostbyname", lambda name: "127.0.1.1")
+    monkeypatch.setattr(distributed.socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
+    known = {"lo": "127.0.0.1", "eth0": "10.1.2.3"}
+    monkeypatch.setattr(distributed, "_of_interface", known.get)
+    assert distributed.address(remote=True) == "10.1.2.3"
+    monkeypatch.setattr(distributed.socket, "if_nameindex", lambda: [(1, "lo")])
+    assert distributed.address(remote=True) == "127.0.0.1"
 
 
 def test_an_address_is_filled_in_where_the_environment_asks_for_it(monkeypatch):
     monkeypatch.setenv("DMLC_NODE_HOST", "at {address}")
-    distributed.name_addresses(1)
+    distributed.name_addresses(remote=False)
     assert distributed.os.environ["DMLC_NODE_HOST"] == "at 127.0.0.1"

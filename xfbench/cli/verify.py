@@ -38,6 +38,13 @@ def verify(
     strategy: Annotated[
         str, typer.Option(help="How they do it (default: the framework's first).")
     ] = "default",
+    launcher: Annotated[
+        str | None,
+        typer.Option(help="local, mpi, slurm (in an allocation): what starts ranks."),
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
+    ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
     ] = 1,
@@ -104,6 +111,8 @@ def verify(
         ranks=words(ranks, positive, "--ranks"),
         strategy=words(strategy, str, "--strategy"),
         scaling="weak",
+        launcher=launcher,
+        site=site,
     )
     if dry_run:
         for request in requests:

@@ -48,6 +48,7 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
 
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
+    own_cpus = _settle(job)
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -55,7 +56,7 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     from xfbench.worker.protocol import Unsupported
 
     try:
-        return {"status": "ok", "reason": None, **_do(job)}
+        return {"status": "ok", "reason": None, **_do(job, own_cpus)}
     except Unsupported as error:
         return _refusal("unsupported", str(error), "")
     except MemoryError:
@@ -69,7 +70,17 @@ def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
     return {"status": status, "reason": reason[:500], "traceback": trace}
 
 
-def _do(job: dict[str, Any]) -> dict[str, Any]:
+def _settle(job: dict[str, Any]) -> list[int] | None:
+    """Go to this rank's own CPUs: before NumPy is loaded, whose threads would stay elsewhere."""
+    request = job.get("request", {})
+    if request.get("affinity") != "cores":
+        return None
+    per_node = request["ranks"] // request["nodes"]
+    reserved = job.get("reserved_cores", 0)
+    return affinity.settle(distributed.place()[0], per_node, request["threads"], reserved)
+
+
+def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     from xfbench.worker import check, loop, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
@@ -82,13 +93,9 @@ def _do(job: dict[str, Any]) -> dict[str, Any]:
             "packages": observe.packages(),
         }
     request = job["request"]
-    distributed.name_addresses(request["nodes"])
-    group = distributed.group(request)
-    own_cpus = None
-    if request["affinity"] == "cores":
-        per_node = request["ranks"] // request["nodes"]
-        reserved = job.get("reserved_cores", 0)
-        own_cpus = affinity.settle(group.rank, per_node, request["threads"], reserved)
+    remote = job.get("remote", False)
+    distributed.name_addresses(remote)
+    group = distributed.group(request, remote)
     options = Options(
         kernel=request["kernel"],
         threads=request["threads"],

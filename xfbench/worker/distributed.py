@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -14,6 +15,7 @@ if TYPE_CHECKING:  # it needs NumPy, and an interpreter without it is to be told
     from xfbench.worker.protocol import Group
 
 _PAUSE_SECONDS, _PATIENCE = 0.01, 12000
+_LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # netdevice(7)
 # Under mpirun inside a batch job Slurm's variables are those of the batch step: MPI's come first.
 _TOLD_BY = (
@@ -37,34 +39,33 @@ def of_rank(path: Path, rank: int) -> Path:
     return path.with_name(f"{path.stem}.{rank}{path.suffix}") if rank else path
 
 
-def address(nodes: int) -> str:
-    """This host's IPv4 address, as ranks on so many nodes reach it.
+def address(remote: bool) -> str:
+    """This host's IPv4 address: the loopback's, or as other nodes reach it.
 
-    On one node the loopback's. On several that of the interface which `XFBENCH_INTERFACE`
-    names (a site's fast network), else what the host's name stands for, else the first
-    interface's. Raises RuntimeError where there is none.
+    That is the one of the interface which `XFBENCH_INTERFACE` names (a site's fast network),
+    else what the host's name stands for, else the first interface's; on a machine without any,
+    the loopback's. Raises RuntimeError where the named interface has none.
     """
-    if nodes == 1:
-        return "127.0.0.1"
+    if not remote:
+        return _LOOPBACK
     chosen = os.environ.get("XFBENCH_INTERFACE")
-    try:
-        if chosen:
-            return _of_interface(chosen)
-        named = socket.gethostbyname(socket.gethostname())
-    except OSError as error:
-        if chosen:
-            raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
-        named = "127.0.0.1"
-    if not named.startswith("127."):
-        return named
-    for _, name in socket.if_nameindex():
+    if chosen:
         try:
-            found = _of_interface(name)
-        except OSError:  # it has none
-            continue
-        if not found.startswith("127."):
-            return found
-    raise RuntimeError("this node has no address but the loopback's: name XFBENCH_INTERFACE")
+            return _of_interface(chosen)
+        except OSError as error:
+            raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
+    found = [_of_name(socket.gethostname())]
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError):  # it has none
+            found.append(_of_interface(name))
+    return next((one for one in found if not one.startswith("127.")), _LOOPBACK)
+
+
+def _of_name(name: str) -> str:
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        return _LOOPBACK
 
 
 def _of_interface(name: str) -> str:
@@ -80,7 +81,7 @@ def addresses(group: Group) -> list[str]:
     Each rank chooses its own and tells the others through the meeting place. Raises
     RuntimeError where they do not all come within two minutes.
     """
-    host = address(group.nodes)
+    host = address(group.remote)
     with socket.socket() as probe:
         probe.bind((host, 0))
         own = f"{host}:{probe.getsockname()[1]}"
@@ -96,19 +97,18 @@ def addresses(group: Group) -> list[str]:
     raise RuntimeError(f"ranks {missing} did not come to the meeting within two minutes")
 
 
-def group(request: dict[str, Any]) -> Group:
+def group(request: dict[str, Any], remote: bool = False) -> Group:
     """The group that `request` asks for. Raises RuntimeError where another one was started."""
     from xfbench.worker.protocol import Group
 
     rank, size = place()
     if size != request["ranks"]:
         raise RuntimeError(f"{request['ranks']} ranks were asked for, and {size} were started")
-    meeting = str(Path("meeting").absolute())
-    return Group(rank, size, request["strategy"], meeting, request["nodes"])
+    return Group(rank, size, request["strategy"], str(Path("meeting").absolute()), remote)
 
 
-def name_addresses(nodes: int) -> None:
+def name_addresses(remote: bool) -> None:
     """Put this host's address where the environment says "{address}"."""
     for name, value in os.environ.items():
         if "{address}" in value:
-            os.environ[name] = value.replace("{address}", address(nodes))
+            os.environ[name] = value.replace("{address}", address(remote))

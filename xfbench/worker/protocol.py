@@ -43,14 +43,14 @@ class Group:
     `strategy` is one of the adapter's names for it, "none" for a single rank, and "parts" where
     one process does what `size` ranks must, as the oracle does. `meeting` is a file
     of this launch alone, which all ranks see and none has made: where they may find one
-    another. They are spread evenly over so many `nodes`.
+    another. Where they may be on other nodes, `remote` is true.
     """
 
     rank: int = 0
     size: int = 1
     strategy: str = "none"
     meeting: str = ""
-    nodes: int = 1
+    remote: bool = False
 
     def part(self, count: int) -> slice:
         """This rank's part of so many images, which the ranks share evenly."""
