@@ -9,6 +9,7 @@ DistributedDataParallel.
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
@@ -89,7 +90,9 @@ class Adapter:
     """The same network and batch in the trainer that xfbench's loop drives."""
 
     def __init__(self, workload, options, images, labels, initial, group):
-        self.trainer = adapter.build(workload.network, workload.solver, options, group)
+        # The plain loop's rate stays as it is; following a policy is no part of the harness.
+        solver = replace(workload.solver, policy="fixed")
+        self.trainer = adapter.build(workload.network, solver, options, group)
         self.trainer.assign(initial)
         self.batch = self.trainer.load(images, labels)
 
