@@ -151,3 +151,14 @@ def look(number: str) -> str:
 def cancel(number: str) -> None:
     """Take the job out of the queue, or end it."""
     output(["scancel", number], timeout=_TIMEOUT)
+
+
+def hosts() -> list[str]:
+    """The nodes of the allocation that this process is in; none outside of one."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        return []
+    try:
+        return output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT).split()
+    except CommandError:
+        return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from typing import Any
 from xfbench import adapter, command, digest, ranks, sites, starting, worker_archive
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
+from xfbench.launchers import slurm
 from xfbench.request import Request
 from xfbench.starting import Start
 from xfbench.watch import Watch
@@ -219,9 +221,14 @@ def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
 
 
 def _last_words(folder: Path, number: int | str) -> str:
-    """The last line of what it wrote to standard error, without this host's name."""
+    """The last line of what it wrote to standard error; no host has its name in it."""
     file = _output(folder, "stderr", number)
     written = file.read_bytes() if file.exists() else b""
     lines = written[-2000:].decode(errors="replace").split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
-    return f": {words[-1][:200].replace(platform.node(), 'this host')}" if words else ""
+    if not words:
+        return ""
+    said = words[-1][:200]
+    for host in {platform.node(), *slurm.hosts()}:
+        said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
+    return f": {said}"

@@ -24,6 +24,7 @@ from xfbench.command import CommandError
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
 from xfbench.record import Record
+from xfbench.request import Request
 from xfbench.runner import Session
 from xfbench.store import Store
 from xfbench.workloads import workloads
@@ -32,6 +33,7 @@ ALIVE = "alive"  # the driver in the job counts in it
 _LOOK_SECONDS = 2.0
 # So long without a sign of the driver in a running job, and its node is lost.
 _SILENCE_SECONDS = 10.0
+_LAG = 15  # looks at a job that has ended, for the records it must have written
 _FORGOTTEN = 5  # looks in a row at which Slurm does not know the job
 
 
@@ -161,14 +163,15 @@ def follow(
                 for record in watches[number].fresh(store):
                     found.append(record)
                     say(_told(record))
-                if ended is not None:
-                    del left[number]
-                    status, reason = ended
-                    found += _unwritten(one.plan, found, store, status, reason)
+                if ended is None or watches[number].may_lag(_missing(one.plan, found)):
+                    continue
+                del left[number]
+                found += _unwritten(one.plan, found, store, *ended)
     except KeyboardInterrupt:
         for number in left:
             say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
-            slurm.cancel(number)
+            with contextlib.suppress(CommandError):
+                slurm.cancel(number)
         raise
     return found
 
@@ -181,7 +184,7 @@ class _Watch:
         self.state = ""
         self.count = ""
         self.changed = time.monotonic()
-        self.forgotten = 0
+        self.forgotten = self.lagging = 0
         self.wanted = set(one.plan.requests)
         self.known: set[str] = set()
 
@@ -210,7 +213,8 @@ class _Watch:
             known, reason = slurm.STATES[state]
             return known, f"{reason} (job {self.one.number})"
         if status.exists() or state in ("COMPLETED", "FAILED"):
-            return "crashed", f"job {self.one.number} ended without it{_last_words(self.one)}"
+            where = f"jobs/{self.one.folder.name}/job.stderr"
+            return "crashed", f"job {self.one.number} ended without it: see {where}"
         if self.forgotten >= _FORGOTTEN:
             return "crashed", f"Slurm no longer knows job {self.one.number}"
         if state in ("RUNNING", "COMPLETING") and self._silent():
@@ -220,6 +224,13 @@ class _Watch:
                 f"{_SILENCE_SECONDS:g} s: the node is lost"
             )
         return None
+
+    def may_lag(self, missing: Sequence[Request]) -> bool:
+        """Whether records may be there that are not seen yet: file systems show them late."""
+        if not missing or not (self.one.folder / "job.status").exists():
+            return False
+        self.lagging += 1
+        return self.lagging <= _LAG
 
     def _silent(self) -> bool:
         """Whether the driver in the job, once it has begun, counts no more."""
@@ -232,10 +243,8 @@ class _Watch:
         return time.monotonic() - self.changed > _SILENCE_SECONDS
 
 
-def _unwritten(
-    plan: Plan, found: Sequence[Record], store: Store, status: str, reason: str
-) -> list[Record]:
-    """A record for every request that has none: of a protocol's launches, the least it needs."""
+def _missing(plan: Plan, found: Sequence[Record]) -> list[Request]:
+    """The requests without a record: of a protocol's launches, the least it needs."""
     have = {record.request for record in found}
     impossible = {
         record.request.cell()
@@ -243,20 +252,31 @@ def _unwritten(
         if record.request and record.status in ("unsupported", "unavailable")
     }
     least = {cell: protocol.least for cell, protocol in plan.protocols}
-    records = []
-    for request in plan.requests:
-        cell = request.cell()
-        if request in have or cell in impossible or request.launch > least.get(cell, 1):
-            continue
-        record = Record.make(
+    return [
+        request
+        for request in plan.requests
+        if request not in have
+        and request.cell() not in impossible
+        and request.launch <= least.get(request.cell(), 1)
+    ]
+
+
+def _unwritten(
+    plan: Plan, found: Sequence[Record], store: Store, status: str, reason: str
+) -> list[Record]:
+    """A record of that status for every request that has none."""
+    records = [
+        Record.make(
             status=status,
             reason=reason,
             request=request,
-            protocol=dict(plan.protocols).get(cell),
+            protocol=dict(plan.protocols).get(request.cell()),
             workload=facts.facts(workloads()[request.workload]),
         )
+        for request in _missing(plan, found)
+    ]
+    for record in records:
         store.add(record)
-        records.append(record)
     return records
 
 
@@ -265,15 +285,6 @@ def _told(record: Record) -> str:
     assert request is not None
     reason = f": {record.reason}" if record.reason else ""
     return f"{request.label()} · launch {request.launch} · {record.status}{reason}"
-
-
-def _last_words(one: Submitted) -> str:
-    try:
-        lines = (one.folder / "job.stderr").read_text(errors="replace").split("\n")
-    except OSError:
-        return ""
-    words = [line.strip() for line in lines if line.strip()]
-    return f": {words[-1][:200]}" if words else ""
 
 
 @contextlib.contextmanager

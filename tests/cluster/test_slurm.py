@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from tests import side_by_side
@@ -130,6 +131,25 @@ def test_a_job_that_is_cancelled_says_so(cluster, xfbench, tmp_path):
     [record] = json.loads(output)["records"]
     assert (record["status"], record["request"]["ranks"]) == ("failed", 2), errors
     assert "was cancelled" in record["reason"]
+    assert not until_gone(tmp_path)
+
+
+def test_an_interrupt_takes_the_job_out_of_the_queue(cluster, xfbench, tmp_path):
+    """One that runs, and behind it one that waits for its nodes."""
+    words = xfbench(SLOW, more="--ranks 8 --nodes 4 --steps 100")
+    for waiting in (False, True):
+        run = cluster.popen(*words, "--seed", str(int(waiting)))
+        expected = 2 if waiting else 1
+        until(lambda expected=expected: len(cluster.jobs()) == expected, 60)
+        if not waiting:
+            until(lambda: left_running(tmp_path), 60)
+            first = run
+    for one in (run, first):
+        driver = psutil.Process(one.pid).children(recursive=True)[-1]
+        driver.send_signal(signal.SIGINT)
+        _, errors = one.communicate(timeout=60)
+        assert "cancelled" in errors, errors
+    until(lambda: not cluster.jobs(), 30)
     assert not until_gone(tmp_path)
 
 
