@@ -62,9 +62,7 @@ def work(
     worker came so far, reply.json; of every rank but the first, stdout.1, stderr.1, reply.1.json
     and so on.
     """
-    content = json.dumps(job, indent=1).encode()
-    (folder / "request.json").write_bytes(content)
-    _link(worker_archive.worker_archive(request.framework), folder / "worker.pyz")
+    lay_out(job, folder)
     try:
         start, helpers = prepared(request, described, found, folder)
     except UnavailableError as error:
@@ -83,11 +81,24 @@ def work(
     if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
         said = _last_words(folder, "start")
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
+    return replied(folder, request, outcome)
+
+
+def lay_out(job: dict[str, Any], folder: Path) -> None:
+    """Put into `folder` what a worker needs: the job, and the worker itself."""
+    (folder / "request.json").write_bytes(json.dumps(job, indent=1).encode())
+    archive = worker_archive.worker_archive(job["request"]["framework"])
+    _link(archive, folder / "worker.pyz")
+
+
+def replied(folder: Path, request: Request, outcome: command.Outcome) -> dict[str, Any]:
+    """What the ranks replied in `folder`, as one, or what stands for it."""
+    wanted = digest.of_bytes((folder / "request.json").read_bytes())
     # The rank that failed first knows why; the others were ended for its sake.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
-        answer = _answer(folder, rank, digest.of_bytes(content), outcome)
+        answer = _answer(folder, rank, wanted, outcome)
         if answer["status"] != "ok":
             named = f"rank {rank} of {request.ranks}: " if request.ranks > 1 else ""
             return {**answer, "reason": f"{named}{answer.get('reason') or 'no reason given'}"}

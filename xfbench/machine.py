@@ -7,48 +7,54 @@ can be told to be of one host.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import archspec.cpu
-import psutil
+from archspec.cpu import detect
 
 from xfbench import command
 from xfbench.record import Machine
+from xfbench.worker import host
 
-_CGROUP = Path("/sys/fs/cgroup")
+_TOLD_APART_BY = ("architecture", "vendor", "flags")
 
 
 @cache
 def describe() -> Machine:
     """This host: processor, cores usable by us, memory, accelerators, limits."""
-    return Machine(
-        hostname_hash=hashlib.sha256(platform.node().encode()).hexdigest()[:16],
-        cpu_model=_cpu_model(),
-        microarchitecture=archspec.cpu.host().name,
-        cores=usable_cores(),
-        logical_cpus=os.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
-        accelerators=tuple(accelerators()),
-        kernel_release=platform.release(),
-        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        cgroup_cpus=_cgroup_cpus(),
-        cgroup_memory_bytes=_cgroup_memory(),
-    )
+    known = {**host.facts(), "accelerators": tuple(accelerators())}
+    return _machine(known, archspec.cpu.host().name)
+
+
+def elsewhere(facts: Mapping[str, Any]) -> Machine:
+    """The host that a worker's facts are about. Raises ValueError where they are none."""
+    try:
+        return _machine(facts, _microarchitecture(facts))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"these are no facts of a machine: {error}") from error
+
+
+def _machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
+    known = {name: value for name, value in facts.items() if name not in _TOLD_APART_BY}
+    return Machine(microarchitecture=microarchitecture, **known)
+
+
+def _microarchitecture(facts: Mapping[str, Any]) -> str:
+    """The most specific one that has no instruction which this processor has not."""
+    if facts["architecture"] != "x86_64":
+        return str(facts["architecture"])
+    seen = detect.partial_uarch(vendor=facts["vendor"], features=set(facts["flags"]))
+    fitting = detect.compatible_microarchitectures(seen)
+    best = max(fitting, key=lambda one: (len(one.ancestors), len(one.features)))
+    return str(best.name)
 
 
 def usable_cores() -> int:
     """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
-    allowed = os.sched_getaffinity(0)
-    cores = set()
-    for cpu in allowed:
-        siblings = _read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings or str(cpu))
-    quota = _cgroup_cpus()
-    return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
+    return host.usable_cores()
 
 
 @cache
@@ -85,27 +91,3 @@ def libraries() -> list[str]:
     names = {line.split()[0] for line in listing.splitlines() if "=>" in line}
     parts = ("blas", "mkl", "dnnl", "gomp", "iomp", "libmpi", "cudart", "cudnn")
     return sorted(name for name in names if any(part in name for part in parts))
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _cgroup_cpus() -> float | None:
-    quota, _, period = (_read(_CGROUP / "cpu.max") or "max").partition(" ")
-    return None if quota == "max" else int(quota) / int(period)
-
-
-def _cgroup_memory() -> int | None:
-    limit = _read(_CGROUP / "memory.max") or "max"
-    return None if limit == "max" else int(limit)
-
-
-def _read(path: str | Path) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

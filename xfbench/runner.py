@@ -15,36 +15,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from xfbench import (
-    __version__,
     adapter,
-    canary,
-    communication,
     conditions,
-    digest,
     environment,
     facts,
     job,
+    launched,
     machine,
-    revision,
     roofline,
     sites,
     statistics,
-    validity,
-    worker_archive,
 )
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.record import (
-    Canary,
-    Communication,
-    Epoch,
-    Measurement,
-    Observed,
     Record,
-    Software,
 )
 from xfbench.request import Cell, Protocol, Request
 from xfbench.store import Store
@@ -200,8 +186,8 @@ def _launch(
 ) -> tuple[Record, Path | None]:
     described = adapter.load(request.framework)
     workload = workloads()[request.workload]
-    known = facts.facts(workload)
-    fields: dict[str, Any] = {"request": request, "protocol": protocol, "workload": known}
+    fields: dict[str, Any] = {"request": request, "protocol": protocol}
+    fields["workload"] = facts.facts(workload)
     fields["machine"] = machine.describe()
     reason = refusal(request)
     if reason:
@@ -226,79 +212,8 @@ def _launch(
     )
     # Ranks that Slurm has started are none of our children, but ours they are.
     used = reply.get("used", {}) if request.launcher == "slurm" else {}
-    seen = conditions.between(before, conditions.read(), used.get(platform.node(), 0.0))
-    fields |= {
-        "conditions": seen,
-        "software": _software(described, found),
-    }
-    fields["cell"] = digest.of_json(
-        {
-            "request": request.cell_fields(),
-            "workload": known.digest,
-            "adapter": described.digest,
-            "environment": found.digest,
-        }
+    fields["conditions"] = conditions.between(
+        before, conditions.read(), used.get(platform.node(), 0.0)
     )
     fields["certificate"] = session.certificates.get(certified_fields(request))
-    return _record(request, reply, fields, session.strict), folder
-
-
-def _record(
-    request: Request, reply: dict[str, Any], fields: dict[str, Any], strict: bool
-) -> Record:
-    status, reason = reply["status"], reply.get("reason")
-    if status != "ok":
-        return Record.make(status=status, reason=reason or "no reason given", **fields)
-    try:
-        measurement = Measurement.model_validate(reply["measurement"])
-        observed = Observed.model_validate(reply["observed"])
-        fields |= {
-            "measurement": measurement,
-            "observed": observed,
-            "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
-        }
-        if reply.get("communication"):
-            fields["communication"] = _communication(request, reply["communication"])
-        loss = Canary.model_validate(reply["canary"]).loss
-    except (ValidationError, KeyError, TypeError) as error:
-        reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
-        return Record.make(status="crashed", reason=reason, **fields)
-    wanted = canary.expected(
-        request.workload,
-        request.data,
-        request.batch_size_per_rank,
-        request.seed,
-        request.precision,
-    )
-    if wanted:
-        far = None if loss is None else wanted.relative_error(loss)
-        fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
-    seen = fields["conditions"]
-    speed = statistics.throughput(request, measurement)
-    share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
-    reason = validity.defect(request, measurement, observed, loss, wanted, share)
-    reason = reason or conditions.defect(seen, request.device)
-    if strict and not reason:
-        noise = conditions.disturbances(seen, machine.usable_cores())
-        reason = f"disturbed: {'; '.join(noise)}" if noise else None
-    return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
-
-
-def _communication(request: Request, told: dict[str, Any]) -> Communication:
-    together = adapter.load(request.framework).together.get(request.strategy)
-    server = together is not None and bool(together.helpers)
-    asked = communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
-    return Communication(strategy=request.strategy, bytes_per_step=asked, **told)
-
-
-def _software(described: adapter.Adapter, found: Environment) -> Software:
-    commit, dirty = revision.of_this_code()
-    return Software(
-        xfbench_version=__version__,
-        git_commit=commit,
-        git_dirty=dirty,
-        worker_digest=worker_archive.worker_digest(described.name),
-        adapter_digest=described.digest,
-        environment_digest=found.digest,
-        packages=found.packages,
-    )
+    return launched.record(request, reply, described, found, fields, session.strict), folder

@@ -14,7 +14,18 @@ from typing import Annotated
 import typer
 
 from xfbench import __version__
-from xfbench.cli import compare, env, framework, leaderboard, machine, run, trace, verify, workload
+from xfbench.cli import (
+    compare,
+    env,
+    framework,
+    leaderboard,
+    machine,
+    results,
+    run,
+    trace,
+    verify,
+    workload,
+)
 from xfbench.errors import XfbenchError
 
 _INTERRUPTED = 130
@@ -41,6 +52,7 @@ app.command("trace")(trace.trace)
 app.add_typer(workload.app)
 app.add_typer(framework.app)
 app.add_typer(env.app)
+app.add_typer(results.app, name="results")
 app.command("machine")(machine.machine)
 app.command("doctor")(machine.doctor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from xfbench.cli.options import (
 
 if TYPE_CHECKING:
     from xfbench.plan import Plan
+    from xfbench.queued import Jobs
     from xfbench.record import Record
     from xfbench.store import Store
 
@@ -148,6 +150,10 @@ def run(
         bool,
         typer.Option("--no-wait", help="Submit and leave; the same with --resume picks it up."),
     ] = False,
+    carry: Annotated[
+        Path | None,
+        typer.Option(help="Write it all to this folder, to be run where nothing of ours is."),
+    ] = None,
     job: Annotated[Path | None, typer.Option(hidden=True)] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -217,6 +223,9 @@ def run(
             for one in experiment.load("quick").matrix
         ]
     store = Store(paths.results(results))
+    if carry:  # each framework runs in an interpreter that is named over there
+        names = {name for one in matrices for name in one.framework}
+        interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.cells(matrices, interpreters)
     plan = Plan(
         requests=tuple(runner.plan(cells, seed)),
@@ -226,20 +235,44 @@ def run(
         strict=strict,
         time_limit=time_limit,
     )
-    done = runner.done(plan.requests, store) if resume else []
-    if any(request.launcher == "slurm" for request in plan.requests) and not queued.inside():
-        jobs = queued.prepare(plan, store, minutes, queue, account)
-        if dry_run:
-            print("\n".join(queued.scripts(jobs)))
-        elif records := queued.measure(jobs, store, done, wait=not no_wait):
-            _conclude(records, store, as_json)
+    if carry:
+        _carry(plan, carry)
         return
-    if no_wait:
+    done = runner.done(plan.requests, store) if resume else []
+    submitted = any(one.launcher == "slurm" for one in plan.requests) and not queued.inside()
+    if submitted:
+        jobs = queued.prepare(plan, store, minutes, queue, account)
+        _submit(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
+    elif no_wait:
         raise errors.UsageError("--no-wait is for --launcher slurm on a login node")
-    if dry_run:
+    elif dry_run:
         _show(plan.without(done), as_json)
     else:
         _conclude(measure(plan, store, done), store, as_json)
+
+
+def _submit(
+    jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool, dry_run: bool, as_json: bool
+) -> None:
+    """From a login node; a dry run prints the scripts."""
+    from xfbench import queued
+
+    if dry_run:
+        scripts = queued.scripts(jobs)
+        print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
+    elif records := queued.measure(jobs, store, done, wait=wait):
+        _conclude(records, store, as_json)
+
+
+def _carry(plan: Plan, folder: Path) -> None:
+    from xfbench import carry
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    carry.write(plan, folder, say)
+    print(f"{folder}: take it there, run `sh run.sh FRAMEWORK=PYTHON ...`, bring it back, and")
+    print(f"read it with: xfbench results import {folder}")
 
 
 def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
+from xfbench.record import Machine
 from xfbench.request import Request
 from xfbench.runner import Session, certified_fields
 from xfbench.workloads import workloads
@@ -18,14 +19,14 @@ from xfbench.workloads import workloads
 _SEED = 0
 
 
-def subject(request: Request, found: Environment) -> Subject:
-    """What a certificate for this request would be bound to, here and now."""
+def subject(request: Request, found: Environment, where: Machine | None = None) -> Subject:
+    """What a certificate for this request would be bound to now, here or on another machine."""
     return Subject.of(
         request,
         facts.facts(workloads()[request.workload]).digest,
         adapter.load(request.framework).digest,
         found.digest,
-        machine.describe(),
+        where or machine.describe(),
     )
 
 
@@ -38,33 +39,40 @@ def find(of: Subject) -> Certificate | None:
     return found if found.subject == of else None
 
 
-def prove(verifier: Verifier, request: Request, found: Environment, seed: int) -> Verdict:
+def alone(request: Request) -> Request:
+    """The same on one rank, which has to be right before several can be."""
+    of_one = {"ranks": 1, "nodes": 1, "strategy": "none"}
+    return request.model_copy(update={**of_one, "global_batch_size": request.batch_size_per_rank})
+
+
+def prove(
+    verifier: Verifier,
+    request: Request,
+    found: Environment,
+    seed: int,
+    where: Machine | None = None,
+) -> Verdict:
     """The verdict on a cell. Several ranks can only be right where a single one is.
 
     Its certificate is looked for, and made where it is missing. Raises CheckError.
     """
     if request.ranks > 1 and runner.refusal(request) is None:
-        alone = request.model_copy(
-            update={
-                "ranks": 1,
-                "nodes": 1,
-                "strategy": "none",
-                "global_batch_size": request.batch_size_per_rank,
-            }
-        )
-        have = find(subject(alone, found))
-        have = have or make(verifier.verify(alone, found, seed), found, seed)
+        one = alone(request)
+        have = find(subject(one, found, where))
+        have = have or make(verifier.verify(one, found, seed), found, seed, where)
         if have is None or have.verdict != "equal":
             reason = f"on one rank: {have.finding}" if have else "one rank cannot be verified"
             return Verdict(request, "different" if have else "unsupported", reason)
     return verifier.verify(request, found, seed)
 
 
-def make(verdict: Verdict, found: Environment, seed: int) -> Certificate | None:
+def make(
+    verdict: Verdict, found: Environment, seed: int, where: Machine | None = None
+) -> Certificate | None:
     """Keep the verdict as a certificate in the cache; None for what is unsupported."""
     if verdict.verdict == "unsupported":
         return None
-    of = subject(verdict.request, found)
+    of = subject(verdict.request, found, where)
     made = Certificate.make(
         subject=of,
         verdict=verdict.verdict,

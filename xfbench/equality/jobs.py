@@ -73,23 +73,41 @@ def check(
     shared.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=shared) as scratch:
         folder = Path(scratch)
-        if inputs is not None:
-            shutil.copyfile(inputs, folder / "inputs.npz")
-        document = job.document(
-            "check",
-            request,
-            workload,
-            cases=list(documents),
-            inputs="inputs.npz" if inputs else None,
-            output="found.npz",
-        )
-        reply = job.work(document, request, described, found, folder, time_limit)
-        if reply["status"] != "ok":
-            raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
-        arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
-        for key, array in _of_ranks(folder, request.ranks).items():
-            name, _, quantity = key.rpartition(":")
-            arrays[name][quantity] = array
+        one = document(documents, request, workload, inputs, folder)
+        reply = job.work(one, request, described, found, folder, time_limit)
+        return results(documents, request, reply, folder)
+
+
+def document(
+    documents: Sequence[dict[str, Any]],
+    request: Request,
+    workload: Workload,
+    inputs: Path | None,
+    folder: Path,
+) -> dict[str, Any]:
+    """The job that runs the cases in `folder`, into which their `inputs` are copied."""
+    if inputs is not None:
+        shutil.copyfile(inputs, folder / "inputs.npz")
+    return job.document(
+        "check",
+        request,
+        workload,
+        cases=list(documents),
+        inputs="inputs.npz" if inputs else None,
+        output="found.npz",
+    )
+
+
+def results(
+    documents: Sequence[dict[str, Any]], request: Request, reply: dict[str, Any], folder: Path
+) -> Results:
+    """What the cases gave, by the ranks' reply and files. Raises CheckError if they gave none."""
+    if reply["status"] != "ok":
+        raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
+    arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
+    for key, array in _of_ranks(folder, request.ranks).items():
+        name, _, quantity = key.rpartition(":")
+        arrays[name][quantity] = array
     unsupported, observed = reply["unsupported"], reply["observed"]
     if observed and observed["kernel"] != request.kernel:
         evidence = "; ".join(observed["kernel_evidence"])

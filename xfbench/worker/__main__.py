@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from xfbench.worker import affinity, distributed, observe, watch
+from xfbench.worker import affinity, distributed, host, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
@@ -36,6 +36,7 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
         "schema": "xfbench.reply/1",
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
         **_answer(json.loads(content)),
+        "machine": host.facts(),
         "used": {socket.gethostname(): observe.cpu_seconds()},
     }
     partial = reply_path.with_suffix(".partial")

@@ -1,0 +1,115 @@
+"""Makes the record of a launch from what its ranks replied, and judges whether it can be so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from xfbench import (
+    __version__,
+    canary,
+    communication,
+    conditions,
+    digest,
+    machine,
+    revision,
+    roofline,
+    statistics,
+    validity,
+    worker_archive,
+)
+from xfbench.adapter import Adapter, load
+from xfbench.environment import Environment
+from xfbench.record import (
+    Canary,
+    Communication,
+    Epoch,
+    Measurement,
+    Observed,
+    Record,
+    Software,
+)
+from xfbench.request import Request
+
+
+def record(
+    request: Request,
+    reply: dict[str, Any],
+    described: Adapter,
+    found: Environment,
+    known: dict[str, Any],
+    strict: bool = False,
+) -> Record:
+    """The record of a launch that replied so, by this adapter in the environment `found`.
+
+    `known` are the record's fields that do not come from the reply: workload, machine, limit,
+    conditions (None where nobody looked), certificate. What cannot be is `invalid`; if
+    `strict`, what other work disturbed is too.
+    """
+    fields = {**known, "request": request, "software": _software(described, found)}
+    fields["cell"] = digest.of_json(
+        {
+            "request": request.cell_fields(),
+            "workload": known["workload"].digest,
+            "adapter": described.digest,
+            "environment": found.digest,
+        }
+    )
+    status, reason = reply["status"], reply.get("reason")
+    if status != "ok":
+        return Record.make(status=status, reason=reason or "no reason given", **fields)
+    try:
+        measurement = Measurement.model_validate(reply["measurement"])
+        observed = Observed.model_validate(reply["observed"])
+        fields |= {
+            "measurement": measurement,
+            "observed": observed,
+            "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
+        }
+        if reply.get("communication"):
+            fields["communication"] = _communication(request, reply["communication"])
+        loss = Canary.model_validate(reply["canary"]).loss
+    except (ValidationError, KeyError, TypeError) as error:
+        reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
+        return Record.make(status="crashed", reason=reason, **fields)
+    wanted = canary.expected(
+        request.workload,
+        request.data,
+        request.batch_size_per_rank,
+        request.seed,
+        request.precision,
+    )
+    if wanted:
+        far = None if loss is None else wanted.relative_error(loss)
+        fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
+    seen = fields["conditions"]
+    speed = statistics.throughput(request, measurement)
+    share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
+    reason = validity.defect(request, measurement, observed, loss, wanted, share)
+    if seen and not reason:
+        reason = conditions.defect(seen, request.device)
+    if strict and seen and not reason:
+        noise = conditions.disturbances(seen, machine.usable_cores())
+        reason = f"disturbed: {'; '.join(noise)}" if noise else None
+    return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
+
+
+def _communication(request: Request, told: dict[str, Any]) -> Communication:
+    together = load(request.framework).together.get(request.strategy)
+    server = together is not None and bool(together.helpers)
+    asked = communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
+    return Communication(strategy=request.strategy, bytes_per_step=asked, **told)
+
+
+def _software(described: Adapter, found: Environment) -> Software:
+    commit, dirty = revision.of_this_code()
+    return Software(
+        xfbench_version=__version__,
+        git_commit=commit,
+        git_dirty=dirty,
+        worker_digest=worker_archive.worker_digest(described.name),
+        adapter_digest=described.digest,
+        environment_digest=found.digest,
+        packages=found.packages,
+    )

@@ -1,0 +1,83 @@
+"""What the host of this process is: plain facts from the system's own files, nothing installed.
+
+Nothing in them names the machine or its user: of the host's name there is a hash, so that
+records of one host can be told to be of one host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+from typing import Any, Dict
+
+_CGROUP = Path("/sys/fs/cgroup")
+_CPU = Path("/sys/devices/system/cpu")
+
+
+def facts() -> dict[str, Any]:
+    """As a record's `machine` has them, and the processor's vendor and flags besides."""
+    processor = cpuinfo()
+    return {
+        "hostname_hash": hashlib.sha256(platform.node().encode()).hexdigest()[:16],
+        "cpu_model": processor.get("model name") or platform.processor() or platform.machine(),
+        "cores": usable_cores(),
+        "logical_cpus": os.cpu_count() or 1,
+        "memory_bytes": _memory_bytes(),
+        "accelerators": accelerators(),
+        "kernel_release": platform.release(),
+        "governor": read(_CPU / "cpu0/cpufreq/scaling_governor"),
+        "cgroup_cpus": _cgroup_cpus(),
+        "cgroup_memory_bytes": _cgroup_memory(),
+        "architecture": platform.machine(),
+        "vendor": processor.get("vendor_id", "generic"),
+        "flags": processor.get("flags", "").split(),
+    }
+
+
+def cpuinfo(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
+    """The first processor's entries."""
+    first = (read(file) or "").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def usable_cores() -> int:
+    """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = read(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings or str(cpu))
+    quota = _cgroup_cpus()
+    return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
+
+
+def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+    """Models of the devices that NVIDIA's driver has; none where there is no driver."""
+    files = sorted(folder.glob("*/information"))
+    lines = [line for file in files for line in (read(file) or "").splitlines()]
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+
+
+def _memory_bytes() -> int:
+    lines = (read(Path("/proc/meminfo")) or "").splitlines()
+    return next((1024 * int(ln.split()[1]) for ln in lines if ln.startswith("MemTotal:")), 0)
+
+
+def _cgroup_cpus() -> float | None:
+    quota, _, period = (read(_CGROUP / "cpu.max") or "max").partition(" ")
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _cgroup_memory() -> int | None:
+    limit = read(_CGROUP / "memory.max") or "max"
+    return None if limit == "max" else int(limit)
+
+
+def read(path: Path) -> str | None:
+    """A small file's text; None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
