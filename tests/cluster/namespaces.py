@@ -5,6 +5,7 @@ What runs in a node ends with it, and all nodes end with the process that made t
 """
 
 import subprocess
+import tempfile
 from pathlib import Path
 
 # What is behind these words is killed when the process that started it has ended.
@@ -13,19 +14,18 @@ KINDS = ("--net", "--uts", "--ipc", "--pid", "--mount")
 
 
 def refusal():
-    """Why namespaces cannot be made here; None where they can."""
-    try:
-        links = "ip link add v0 type veth peer name v1 && ip link add br0 type bridge"
-        made = subprocess.run(
-            ["unshare", *KINDS, "--fork", "--mount-proc", "sh", "-c", links],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return made.stderr.strip() if made.returncode else None
+    """Why there can be no node here, or no network of them; None where there can."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for node in connected(["one", "two"], Path(folder)):
+                node.end()
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+        except RuntimeError as error:
+            return str(error)
+        except subprocess.CalledProcessError as error:
+            return error.stderr.decode(errors="replace").strip()
+    return None
 
 
 class Node:
@@ -44,10 +44,12 @@ class Node:
                 *("sh", "-c", script, "node", str(hosts), str(folder / "local"), name),
             ],
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        if self.holder.stdout.readline() != b"up\n":
-            raise RuntimeError(f"{name} did not come up")
+        said = self.holder.stdout.readline()
+        if said != b"up\n":
+            raise RuntimeError(f"{name} did not come up: {said.decode(errors='replace').strip()}")
         children = Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children")
         self.pid = int(children.read_text().split()[0])
 
