@@ -8,10 +8,10 @@ import signal
 import threading
 import time
 
-import psutil
 import pytest
 
 from tests.cluster import slurm
+from tests.cluster.conftest import left_running
 from tests.side_by_side import TRAINER
 from tests.test_ranks import DEATHS
 from xfbench import adapter, dry, environment
@@ -40,15 +40,6 @@ def family(request):
     request.getfixturevalue(request.param)
     assert mpi.family("mpirun") == request.param
     return request.param
-
-
-def left():
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        ours = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
-        if ours and process.info["status"] != "zombie":
-            found.append(process)
-    return found
 
 
 def test_ranks_train_and_each_writes_its_own_output(launch, family):
@@ -80,7 +71,7 @@ def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monke
 
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_ends_in_a_step_is_named(launch, family, rank, how):
+def test_a_rank_that_ends_in_a_step_is_named(launch, family, tmp_path, rank, how):
     act, status, words = DEATHS[how]
     train = f"""
 import time
@@ -93,17 +84,18 @@ def after_step(rank, steps):
     record, _ = launch(TRAINER + train, launcher="mpi")
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and words in record.reason
-    assert not left()
+    assert not left_running(tmp_path)
 
 
-def test_a_killed_watcher_takes_its_rank_along(launch, family):
+def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
     """What stands between the start command and the rank is no place to survive."""
     train = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
 
     def kill():
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            ranks = [one for one in left() if one.parent() in left()]
+            found = left_running(tmp_path)
+            ranks = [one for one in found if one.parent() in found]
             if len(ranks) == 2:
                 time.sleep(1)
                 os.kill(ranks[0].parent().pid, signal.SIGKILL)
@@ -116,14 +108,14 @@ def test_a_killed_watcher_takes_its_rank_along(launch, family):
     killer.join()
     assert record.status == "crashed"
     assert "rank" in record.reason and "was lost" in record.reason
-    assert not left()
+    assert not left_running(tmp_path)
 
 
-def test_a_limit_ends_ranks_that_hang(launch, family):
+def test_a_limit_ends_ranks_that_hang(launch, family, tmp_path):
     train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
     record, _ = launch(TRAINER + train, launcher="mpi", time_limit=8)
     assert record.status == "timed_out"
-    assert not left()
+    assert not left_running(tmp_path)
 
 
 def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
