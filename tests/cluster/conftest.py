@@ -16,13 +16,19 @@ def refusal():
 
 
 @pytest.fixture(scope="module")
-def cluster(refusal):
-    """Four nodes and a login node, for the tests of a module."""
+def shared_cluster(refusal):
     if refusal:
         pytest.skip(f"no Slurm cluster: {refusal}")
     made = slurm.Cluster()
     yield made
     made.end()
+
+
+@pytest.fixture
+def cluster(shared_cluster):
+    """Four nodes and a login node, all idle, whatever became of the test before."""
+    shared_cluster.clear()
+    return shared_cluster
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SlurmdTimeout=5
+SlurmdTimeout=15
 KillWait=2
 ReturnToService=2
 MinJobAge=3600
@@ -126,6 +126,11 @@ class Cluster:
         states = "--states=PENDING,RUNNING,SUSPENDED"
         return self.run("squeue", "--noheader", "--format=%i", states).stdout.split()
 
+    def clear(self):
+        """Have no job, and every node waiting for work."""
+        self.run("scancel", "--user=root")
+        self._await(lambda: self.idle() == len(self.nodes), "an idle cluster")
+
     def lose(self, node):
         """A node's power fails."""
         node.end()
@@ -159,4 +164,5 @@ class Cluster:
             time.sleep(0.1)
         self.log.flush()
         said = (self.folder / "daemons.log").read_text(errors="replace")[-2000:]
-        raise RuntimeError(f"{what} did not come up: {said}")
+        nodes = self.run("sinfo", "--noheader", "--Node", "--format=%N %T %E").stdout
+        raise RuntimeError(f"{what} did not come up: {nodes}{said}")

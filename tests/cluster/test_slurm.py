@@ -110,7 +110,8 @@ def test_ranks_share_what_a_job_has_of_a_node_as_they_are_many(cluster, xfbench)
 
 def test_dry_run_prints_the_script_and_submits_nothing(cluster, xfbench):
     done = cluster.run(*xfbench(more="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
-    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in done.stdout
+    [script] = json.loads(done.stdout)["scripts"]
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in script
     assert not cluster.jobs()
 
 
