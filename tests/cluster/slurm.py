@@ -106,9 +106,13 @@ class Cluster:
         )
 
     def popen(self, *argv, **variables):
-        """Start a command on the login node, output as text through pipes."""
+        """Start a command on the login node, output as text through pipes.
+
+        An interrupt reaches it, also where this process was told to ignore its own.
+        """
+        heard = ("env", "--default-signal=INT")
         return subprocess.Popen(
-            [*namespaces.WITH_PARENT, *self.login.inside(*argv)],
+            [*namespaces.WITH_PARENT, *heard, *self.login.inside(*argv)],
             env={**self.environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
