@@ -16,8 +16,10 @@ from xfbench.launchers.resources import Resources, started
 
 # Library name by family, and what the program says of itself. Intel MPI is made from MPICH.
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
-_SAYS = {"Open MPI": "openmpi", "OpenRTE": "openmpi", "PRTE": "openmpi", "HYDRA": "mpich"}
-_SAYS["Intel(R) MPI"] = "mpich"
+_SAYS = {
+    **dict.fromkeys(("Open MPI", "OpenRTE", "PRTE"), "openmpi"),
+    **dict.fromkeys(("HYDRA", "Intel(R) MPI"), "mpich"),
+}
 _FREE = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",

@@ -7,8 +7,8 @@ Whatever a person typed is quoted wherever a shell reads it, and refused where S
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,16 +112,46 @@ STATES = {
     "DEADLINE": ("timed_out", "the job could not end before its deadline"),
     "FAILED": ("crashed", "the job's script failed"),
     "NODE_FAIL": ("crashed", "a node of the job failed"),
-    "OUT_OF_MEMORY": ("failed", "the job used more memory than its nodes allow it"),
+    "OUT_OF_MEMORY": (
+        "failed",
+        "out of memory: it used more memory than its job may of a node; have a smaller batch, or "
+        "ask for more with --mem in a site's script_options",
+    ),
     "PREEMPTED": ("failed", "the job was preempted by one that goes before it"),
-    "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --time-limit"),
+    "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
+# Why a job that waits would do so for ever: what is wrong is in what it asks for.
+NEVER = {
+    "AccountNotAllowed": "the queue is not for this account: name another with --account",
+    "InvalidAccount": "there is no such account: name another with --account",
+    "InvalidQOS": "its quality of service is not to be had",
+    "PartitionTimeLimit": "jobs in this queue may not take so long: shorten it with --minutes",
+    "QOSNotAllowed": "the queue is not for its quality of service",
+}
+_MEMORY = re.compile(r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M)
 
 
-def state(listing: str) -> str:
-    """The job's state, from `scontrol -o show job`'s line."""
-    fields: Sequence[str] = listing.split()
-    return next((word[9:] for word in fields if word.startswith("JobState=")), "")
+@dataclass(frozen=True)
+class Seen:
+    """A job's state, and why it waits, in Slurm's words; both empty where Slurm has forgotten."""
+
+    state: str = ""
+    reason: str = ""
+
+
+def seen(listing: str) -> Seen:
+    """What `scontrol -o show job`'s line says."""
+    fields = dict(word.partition("=")[::2] for word in reversed(listing.split()))
+    reason = fields.get("Reason", "")
+    return Seen(fields.get("JobState", ""), "" if reason == "None" else reason)
+
+
+def out_of_memory(said: str) -> bool:
+    """Whether Slurm says, among what a job or its ranks wrote, that it ended them for memory.
+
+    Without cgroups that is in no job's state; with them, not in that of a job whose ranks it was.
+    """
+    return bool(_MEMORY.search(said))
 
 
 def submit(path: Path) -> str:
@@ -138,13 +168,13 @@ def find(name: str) -> str | None:
     return next(iter(listing.split()), None)
 
 
-def look(number: str) -> str:
-    """The job's state; empty where Slurm has forgotten it."""
+def look(number: str) -> Seen:
+    """How the job is. Raises CommandError where Slurm does not answer."""
     try:
-        return state(output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT))
+        return seen(output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT))
     except CommandError as error:
         if "Invalid job id" in str(error):
-            return ""
+            return Seen()
         raise
 
 

@@ -32,6 +32,30 @@ def build(network, solver, options, group):
 """
 
 
+# How a rank may end in a step: what it does, and the status and words that this becomes.
+DEATHS = {
+    "by a signal": ("os.kill(os.getpid(), 9)", "crashed", "ended by SIGKILL"),
+    "with a status": ("os._exit(7)", "crashed", "exit status 7"),
+    "with words": ("raise RuntimeError('no more memory')", "failed", "no more memory"),
+}
+SLOW = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
+
+
+def ends(rank, how):
+    """Text after the trainer's own: a rank ends in its third step, and the others wait for it.
+
+    As they would in a collective.
+    """
+    return f"""
+import time
+def after_step(rank, steps):
+    if rank == {rank} and steps == 3:
+        {DEATHS[how][0]}
+    if rank != {rank} and steps == 3:
+        time.sleep(600)
+"""
+
+
 def write(own_adapter, folder, train):
     """Make it the adapter `odd` below `folder`, with `train` after the trainer's own text."""
     own_adapter("odd", train)

@@ -112,9 +112,10 @@ def starts(name, prefixes):
 
 
 def is_translation(name):
-    """Whether it is, or may be, an adapter's train.py, which alone imports the framework."""
+    """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
-    return (first, second) == ("xfbench", "adapters") and (adapter == "*" or part == "train")
+    translates = adapter == "*" or part in ("train", "exchange")
+    return (first, second) == ("xfbench", "adapters") and translates
 
 
 def refusals(module, source):
@@ -133,7 +134,8 @@ def refusals(module, source):
             allowed |= module == "xfbench.worker.__main__" and name == "xfbench.adapters.*.train"
         elif kind == "adapters":
             ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]
-            allowed = standard or (within(name, ours) and not is_translation(name))
+            allowed = within(name, ours) and (is_translation(module) or not is_translation(name))
+            allowed |= standard
             allowed |= top == FRAMEWORK_OF.get(own) and is_translation(module)
         else:
             allowed = top not in FRAMEWORKS and not is_translation(name)
@@ -165,6 +167,7 @@ def test_a_module_imports_only_what_its_place_allows(module):
         ("xfbench.cli.run", "def run():\n    from tensorflow import keras"),
         ("xfbench.runner", "from jax import numpy"),
         ("xfbench.runner", "from xfbench.adapters.torch import train"),
+        ("xfbench.runner", "from xfbench.adapters.mxnet import exchange"),
         ("xfbench.runner", "def f():\n    import xfbench.adapters.caffe.train"),
         ("xfbench.runner", "import importlib\nimportlib.import_module('mxnet')"),
         ("xfbench.runner", "from .adapters.torch import train"),
@@ -227,6 +230,8 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
         ("xfbench.worker.loop", "from .protocol import Options\nimport numpy.linalg"),
         ("xfbench.workloads.lenet", "from xfbench.workloads.layers import ReLU"),
         ("xfbench.adapters.torch.train", "import torch.nn\nfrom xfbench.worker import protocol"),
+        ("xfbench.adapters.mxnet.train", "from xfbench.adapters.mxnet import exchange"),
+        ("xfbench.adapters.mxnet.exchange", "import mxnet"),
         ("xfbench.cli.workload", "from xfbench.adapters.caffe import prototxt"),
         ("xfbench.launchers.mpi", "from xfbench import command\nfrom xfbench.request import Cell"),
         ("xfbench.runner", "from xfbench import adapter\nfrom xfbench.launchers import local"),

@@ -18,7 +18,7 @@ from xfbench.store import Store
 from xfbench.worker import host
 
 
-def planned(framework, **settings):
+def planned(framework, time_limit=300, **settings):
     chosen = {"workload": ["lenet"], "steps": 2, "launches": 1, "data": "synthetic", **settings}
     matrix = experiment.matrix(framework=[framework], **chosen)
     cells = experiment.cells([matrix], {framework: "python3"})
@@ -28,7 +28,7 @@ def planned(framework, **settings):
         pythons={},
         verify=settings.get("launches") is None,
         strict=False,
-        time_limit=300,
+        time_limit=time_limit,
     )
 
 
@@ -132,6 +132,17 @@ def test_a_rank_that_dies_ends_the_others_and_is_named(own_adapter, tmp_path):
     [record] = imported(folder, tmp_path)
     assert record.status == "crashed"
     assert "rank 1 of 2: no reply: it ended with exit status 7" in record.reason
+
+
+def test_a_launch_beyond_its_time_limit_is_timed_out(own_adapter, tmp_path):
+    hangs = "\nimport time\ndef after_step(rank, steps): time.sleep(600)\n"
+    side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + hangs)
+    folder = tmp_path / "away"
+    carry.write(planned("odd", time_limit=5, launches=1, batch_size=[4]), folder, print)
+    assert there(folder, f"odd={sys.executable}").returncode == 1
+    [record] = imported(folder, tmp_path)
+    assert record.status == "timed_out"
+    assert "5 s" in record.reason
 
 
 def test_a_run_that_stopped_on_its_way_gives_what_there_is(odd, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench import communication
+from xfbench import communication, leaderboard, tables
 from xfbench.record import Communication
 
 
@@ -39,9 +39,10 @@ def test_a_server_is_sent_everything_and_sends_it_back():
 
 
 def test_shares_of_a_cell_are_medians_over_its_launches(record):
-    def launch(exposed, interfaces):
+    def launch(exposed, interfaces, **chosen):
         return record(
             steps=(0.1, 0.1),
+            **chosen,
             fields={
                 "communication": Communication(
                     strategy="ddp",
@@ -60,6 +61,50 @@ def test_shares_of_a_cell_are_medians_over_its_launches(record):
     assert (found.compute, found.waiting) == pytest.approx((0.5, 0.1))
     assert found.exposed == pytest.approx(0.4)
     assert (found.bytes_per_step, found.counted_bytes) == (800, 820.0)
-    assert communication.shares([launch(0, {"lo": 5.0, "eth0": 7.0})]).counted_bytes == 7.0
+    # Of MNIST's 60,000 images in batches of 4.
+    assert (found.epoch_steps, found.bytes_per_epoch) == (15000, 12_000_000)
+    assert found.counted_bytes_per_epoch == 15000 * 820.0
+    unknown = communication.shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
+    assert (unknown.bytes_per_epoch, unknown.counted_bytes_per_epoch) == (None, None)
+    both = {"lo": 5.0, "eth0": 7.0}
+    assert communication.shares([launch(0, both)]).counted_bytes == 5.0
+    apart = {"nodes": 2, "ranks": 2, "global_batch_size": 8, "launcher": "slurm"}
+    assert communication.shares([launch(0, both, **apart)]).counted_bytes == 7.0
     assert communication.shares([launch(0, {"lo": 0.0})]).counted_bytes is None
     assert communication.shares([record()]) is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "data", "batch", "steps"),
+    [
+        ("caffenet", "synthetic", 256, 5004),  # of ImageNet's 1,281,167 images
+        ("resnet50", "synthetic", 32, 40036),
+        ("convnet", "synthetic", 100, 500),
+        ("lenet", "digits", 64, 22),
+        ("lenet", "synthetic", 64, 937),
+        ("lenet", "somebody's own", 64, None),
+        ("somebody's own", "synthetic", 64, None),
+    ],
+)
+def test_an_epoch_is_as_many_updates_as_its_data_set_has_batches(
+    cell, workload, data, batch, steps
+):
+    chosen = {"workload": workload, "data": data}
+    request = cell(global_batch_size=batch, batch_size_per_rank=batch, **chosen).request(1)
+    assert communication.epoch_steps(request) == steps
+
+
+def test_bytes_of_a_step_and_of_an_epoch_have_columns(record):
+    told = Communication(
+        strategy="ddp",
+        bytes_per_step=2_000_000,
+        exposed_seconds=(0.02,),
+        waiting_seconds=(0.01,),
+        compute_seconds=(0.05,),
+        interface_bytes={"lo": 2_100_000.0},
+    )
+    shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
+    made = record(fields={"communication": told}, **shared)
+    table = tables.text(leaderboard.tables([made], {}), "communication")
+    # Of MNIST's 60,000 images in batches of 8.
+    assert all(figure in table for figure in ("2 MB", "2.1 MB", "15 GB", "15.8 GB"))

@@ -44,7 +44,10 @@ def test_our_own_work_is_no_disturbance():
     after = conditions.read()
     seen = conditions.between(before, after)
     foreign = conditions.between(before, replace(after, own=before.own))
+    told = conditions.between(before, replace(after, own=before.own), after.own - before.own)
     assert (foreign.other_cpus - seen.other_cpus) * seen.seconds > 0.9
+    # Of ranks that are no children of ours, their own word counts.
+    assert told.other_cpus == pytest.approx(seen.other_cpus)
     assert os.getpid() not in {pid for pid, _ in after.processes}
 
 

@@ -7,8 +7,8 @@ import time
 import psutil
 import pytest
 
-from tests.side_by_side import TRAINER
-from xfbench import experiment, ranks
+from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
+from xfbench import experiment, machine, ranks
 from xfbench.errors import UsageError
 
 
@@ -32,28 +32,12 @@ def test_under_strong_scaling_the_batch_is_shared(launch):
     assert record.measurement.images == 3 * 4
 
 
-DEATHS = {
-    "by a signal": ("os.kill(os.getpid(), 9)", "crashed", "ended by SIGKILL"),
-    "with a status": ("os._exit(7)", "crashed", "exit status 7"),
-    "with words": ("raise RuntimeError('no more memory')", "failed", "no more memory"),
-}
-
-
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
-    act, status, words = DEATHS[how]
-    # The other one waits for it, as it would in a collective.
-    train = f"""
-import time
-def after_step(rank, steps):
-    if rank == {rank} and steps == 3:
-        {act}
-    if rank != {rank} and steps == 3:
-        time.sleep(600)
-"""
+    _, status, words = DEATHS[how]
     begun = time.monotonic()
-    record, _ = launch(TRAINER + train)
+    record, _ = launch(TRAINER + ends(rank, how))
     assert time.monotonic() - begun < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason
@@ -82,7 +66,6 @@ def _left_running():
 
 def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_path):
     """The first rank is killed from outside, at any time."""
-    waiting = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
     from threading import Thread
 
     def kill():
@@ -100,10 +83,31 @@ def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_
 
     killer = Thread(target=kill)
     killer.start()
-    record, _ = launch(TRAINER + waiting, steps=30)
+    record, _ = launch(TRAINER + SLOW, steps=30)
     killer.join()
     assert record.status == "crashed"
     assert "rank 1 of 2: no reply: it was ended by SIGKILL" in record.reason
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="two ranks need two cores to be apart")
+def test_ranks_have_cores_of_their_own(launch):
+    record, _ = launch(TRAINER, affinity="cores")
+    assert record.status == "ok", record.reason
+    given = [set(one.laid_out) for one in record.observed.ranks]
+    assert [len(cpus) for cpus in given] == [1, 1] and not given[0] & given[1]
+    assert [set(one.affinity) for one in record.observed.ranks] == given
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="two ranks need two cores to be apart")
+def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch):
+    strays = """
+def after_step(rank, steps):
+    if rank == 1:
+        os.sched_setaffinity(0, range(os.cpu_count()))
+"""
+    record, _ = launch(TRAINER + strays, affinity="cores")
+    assert record.status == "invalid"
+    assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
 
 
 def reply(rank, **measured):
@@ -175,6 +179,7 @@ def test_strong_scaling_shares_the_batch_and_weak_scaling_multiplies_it():
         (256, 64),
     ]
     assert [c.strategy for c in weak] == ["none", "ddp", "ddp"]
+    assert [c.affinity for c in weak] == ["none", "cores", "cores"]
 
 
 @pytest.mark.parametrize(

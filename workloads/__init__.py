@@ -18,6 +18,10 @@ from typing import Any
 from xfbench.workloads.layers import Network, layer_from_json
 from xfbench.workloads.solver import Solver
 
+# Training images of the data sets that networks were published with: ILSVRC 2012 (Russakovsky et
+# al. 2015), CIFAR-10 (Krizhevsky 2009), MNIST (LeCun et al. 1998).
+IMAGENET, CIFAR10, MNIST = 1_281_167, 50_000, 60_000
+
 
 @dataclass(frozen=True)
 class Pixels:
@@ -37,7 +41,8 @@ class Workload:
     """A network, how it is trained, and what it is fed.
 
     `batch_size` is the published one (images per update); `data` the data set used
-    where none is named; `source` cites the definition.
+    where none is named; `source` cites the definition. `epoch_images` are those of an epoch of
+    the data set that it was published with; None where there was none.
     """
 
     network: Network
@@ -46,6 +51,7 @@ class Workload:
     batch_size: int
     data: str
     source: str
+    epoch_images: int | None = None
 
     @property
     def name(self) -> str:
@@ -60,6 +66,7 @@ class Workload:
             "batch_size": self.batch_size,
             "data": self.data,
             "source": self.source,
+            "epoch_images": self.epoch_images,
         }
 
 
@@ -79,6 +86,7 @@ def workload_from_json(document: dict[str, Any]) -> Workload:
         batch_size=document["batch_size"],
         data=document["data"],
         source=document["source"],
+        epoch_images=document["epoch_images"],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from xfbench.workloads import Pixels, Workload
+from xfbench.workloads import IMAGENET, Pixels, Workload
 from xfbench.workloads.layers import (
     LRN,
     Convolution,
@@ -105,6 +105,7 @@ def _workload(network: Network, source: str) -> Workload:
         batch_size=256,
         data="synthetic",
         source=source,
+        epoch_images=IMAGENET,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from xfbench.workloads import Pixels, Workload
+from xfbench.workloads import CIFAR10, Pixels, Workload
 from xfbench.workloads.layers import (
     LRN,
     Convolution,
@@ -87,6 +87,7 @@ WORKLOADS = (
         batch_size=100,
         data="synthetic",
         source="Caffe 1.0, examples/cifar10/cifar10_full_train_test.prototxt",
+        epoch_images=CIFAR10,
     ),
     Workload(
         network=_QUICK,
@@ -95,5 +96,6 @@ WORKLOADS = (
         batch_size=100,
         data="synthetic",
         source="Caffe 1.0, examples/cifar10/cifar10_quick_train_test.prototxt",
+        epoch_images=CIFAR10,
     ),
 )

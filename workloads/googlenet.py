@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from xfbench.workloads import Pixels, Workload
+from xfbench.workloads import IMAGENET, Pixels, Workload
 from xfbench.workloads.layers import (
     LRN,
     Concat,
@@ -125,5 +125,6 @@ WORKLOADS = (
         batch_size=32,
         data="synthetic",
         source="Caffe 1.0, models/bvlc_googlenet/train_val.prototxt and quick_solver.prototxt",
+        epoch_images=IMAGENET,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from xfbench.workloads import Pixels, Workload
+from xfbench.workloads import MNIST, Pixels, Workload
 from xfbench.workloads.layers import (
     Convolution,
     Filler,
@@ -43,5 +43,6 @@ WORKLOADS = (
         batch_size=64,
         data="digits",
         source="Caffe 1.0, examples/mnist/lenet_train_test.prototxt",
+        epoch_images=MNIST,
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from xfbench.workloads import Pixels, Workload
+from xfbench.workloads import IMAGENET, Pixels, Workload
 from xfbench.workloads.layers import (
     BatchNorm,
     Convolution,
@@ -90,7 +90,7 @@ def _numbered(stage: int, count: int) -> tuple[str, ...]:
     return (f"{stage}a", *(f"{stage}b{number}" for number in range(1, count)))
 
 
-_IMAGENET_UPDATES_PER_EPOCH = -(-1_281_167 // 32)
+_IMAGENET_UPDATES_PER_EPOCH = -(-IMAGENET // 32)
 
 
 def _workload(network: Network) -> Workload:
@@ -108,6 +108,7 @@ def _workload(network: Network) -> Workload:
         batch_size=32,
         data="synthetic",
         source="He et al. 2016, its Caffe definition; solver 0.1 at batch 256, scaled linearly",
+        epoch_images=IMAGENET,
     )
 
 

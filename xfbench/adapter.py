@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import digest, errors, paths
+from xfbench.strategy import Strategy, Value
 
 
 class _Table(BaseModel):
@@ -49,20 +50,6 @@ class Kernel(_Table):
     precisions: tuple[str, ...] = ()
 
 
-class Strategy(_Table):
-    """What a way to train on several ranks needs beside them.
-
-    `variables` are set in every rank and helper; a helper is a process that imports the
-    framework with its own variables set as well, on the driver's host. "{ranks}" is their
-    number, "{host}" and "{port}" an address there that is free, "{address}" that of the node
-    where a variable is read.
-    """
-
-    title: str
-    variables: dict[str, str] = Field(default_factory=dict)
-    helpers: tuple[dict[str, str], ...] = ()
-
-
 class Exclusion(_Table):
     """Cells that the framework cannot do, and why: every field given must match."""
 
@@ -71,6 +58,7 @@ class Exclusion(_Table):
     kernel: str = ""
     device: str = ""
     strategy: str = ""
+    options: dict[str, Value] = Field(default_factory=dict)
     reason: str
 
 
@@ -102,6 +90,11 @@ class Adapter(_Table):
             for name in dict.fromkeys((self.default_kernel, *self.kernels))
             if not self.kernels[name].devices or device in self.kernels[name].devices
         ]
+
+    def strategy(self, name: str) -> Strategy:
+        """What it says of one of its strategies; of most there is nothing to say."""
+        own = Strategy(title=name, exchange="halving" if name == "mpi" else "ring")
+        return self.together.get(name, own)
 
     @property
     def digest(self) -> str:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, errors, facts, job, launched, machine, runner, sites
-from xfbench.environment import Environment
+from xfbench import adapter, command, digest, errors, facts, job, launched, machine, runner
+from xfbench.environment import Environment, described_by
 from xfbench.equality import certify, jobs
 from xfbench.equality.certificate import Certificate
-from xfbench.equality.verify import Verifier
+from xfbench.equality.verify import Verifier, unprovable
 from xfbench.errors import UsageError
 from xfbench.plan import Plan
 from xfbench.record import Machine, Record
@@ -32,7 +32,7 @@ _PLAN = "plan.json"
 _SEED = 0
 # Stand for the interpreter until the script is written, and for what is not known here.
 _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
-_INSPECT = ("worker.pyz", "job.json", "reply.json")
+_INSPECT = ("worker.pyz", "request.json", "reply.json")
 _RUN = """#!/bin/sh
 # Runs what xfbench was to measure here: sh run.sh [FRAMEWORK=PYTHON ...]
 # Each Python needs NumPy and the framework. What is done is not done again.
@@ -121,7 +121,6 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         (folder / "interpreters" / name).write_text("python3\n")
     for number, request in enumerate(wanted, 1):
         document = job.document("train", request, workloads()[request.workload])
-        document["reserved_cores"] = sites.load(request.site).reserved_cores
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
         for request in _provable(wanted):
@@ -139,6 +138,8 @@ def _provable(requests: Sequence[Request]) -> list[Request]:
     """One request of each kind of cell, and the single rank that several need first."""
     kinds: dict[runner.Certified, Request] = {}
     for request in requests:
+        if unprovable(request):
+            continue
         for one in (certify.alone(request), request) if request.ranks > 1 else (request,):
             kinds.setdefault(runner.certified_fields(one), one)
     return list(kinds.values())
@@ -176,7 +177,6 @@ def _write_inspection(folder: Path, framework: str) -> None:
     here.mkdir()
     document = {"action": "inspect", "module": described.module}
     job.lay_out({**document, "request": {"framework": framework}}, here)
-    (here / "request.json").rename(here / "job.json")
     body = f'"$PYTHON" {shlex.join(_INSPECT)} > stdout 2> stderr\nstatus=$?'
     _write_script(here, framework, body)
 
@@ -226,23 +226,7 @@ class _Carried:
             return None
         if reply["status"] != "ok":
             return None
-        contents = {
-            "kind": "python",
-            "python": reply["python"],
-            "version": reply["version"],
-            "packages": reply["packages"],
-        }
-        found = Environment(
-            framework,
-            "python",
-            Path(_PYTHON),
-            _PREFIX,
-            reply["version"],
-            reply["python"],
-            reply["packages"],
-            digest.of_json(contents),
-        )
-        return found, where
+        return described_by(reply, _somewhere(framework)), where
 
     def reason(self, framework: str) -> str:
         """Why there is no environment."""
@@ -265,7 +249,8 @@ class _Carried:
         asked = json.loads((here / "request.json").read_bytes())
         if asked["cases"] != json.loads(json.dumps(list(documents))):
             return jobs.Results({}, {})
-        return jobs.results(documents, request, job.replied(here, request, status), here)
+        reply = job.replied(here, request, status, self.plan.time_limit)
+        return jobs.results(documents, request, reply, here)
 
 
 def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
@@ -299,7 +284,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             record = Record.make(request=request, status="unavailable", reason=reason, **known)
         else:
             known["machine"] = of[1]
-            reply = job.replied(here, request, status)
+            reply = job.replied(here, request, status, carried.plan.time_limit)
             described = adapter.load(request.framework)
             record = launched.record(request, reply, described, of[0], known)
         if not store.run_folder(record).exists():
@@ -349,5 +334,5 @@ def _status(folder: Path) -> command.Outcome | None:
     failed = folder / "failed"
     rank = int(failed.read_text(encoding="utf-8")) if failed.exists() else 0
     if status == 124:  # timeout(1)'s
-        return command.Outcome(1, rank=rank, words="its time limit ended it")
+        return command.Outcome(0, timed_out=True)
     return command.Outcome(128 - status if status > 128 else status, rank=rank)

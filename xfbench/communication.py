@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench.record import Communication, Record
+from xfbench.request import Request
+from xfbench.worker.input import epoch_images
+from xfbench.workloads import workloads
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Shares:
     """Of a step of several ranks: medians over a cell's launches, each a share of the step.
 
     They add up to one but for noise. `bytes_per_step` is what the strategy has to send,
-    `counted_bytes` what network interfaces counted; None where ranks shared memory.
+    `counted_bytes` what network interfaces counted; None where ranks shared memory. Both again
+    for an epoch of `epoch_steps`; None where nobody knows how many images that has.
     """
 
     compute: float
@@ -28,6 +32,9 @@ class Shares:
     exposed: float
     bytes_per_step: int
     counted_bytes: float | None
+    epoch_steps: int | None
+    bytes_per_epoch: int | None
+    counted_bytes_per_epoch: float | None
 
 
 def shares(records: Sequence[Record]) -> Shares | None:
@@ -37,38 +44,61 @@ def shares(records: Sequence[Record]) -> Shares | None:
         for record in records
         if record.status == "ok" and record.communication and record.measurement
     ]
+    request = records[-1].request
     told = [(one, step) for one, step in told if one.compute_seconds]
     if not told:
         return None
     last = told[-1][0]
-    counted = statistics.median(_counted(one) for one, _ in told)
+    nodes = request.nodes if request else 1
+    counted = statistics.median(_counted(one, nodes) for one, _ in told) or None
+    steps = epoch_steps(request)
     return Shares(
         compute=statistics.median(statistics.median(c.compute_seconds) / s for c, s in told),
         waiting=statistics.median(statistics.median(c.waiting_seconds) / s for c, s in told),
         exposed=statistics.median(statistics.median(c.exposed_seconds) / s for c, s in told),
         bytes_per_step=last.bytes_per_step,
-        counted_bytes=counted or None,
+        counted_bytes=counted,
+        epoch_steps=steps,
+        bytes_per_epoch=steps and steps * last.bytes_per_step,
+        counted_bytes_per_epoch=counted and steps and steps * counted,
     )
 
 
-def _counted(one: Communication) -> float:
+def epoch_steps(request: Request | None) -> int | None:
+    """Updates in an epoch: its images in whole batches; None where that is not known."""
+    workload = workloads().get(request.workload) if request else None
+    if request is None or workload is None:
+        return None
+    images = epoch_images(request.data, workload)
+    return images and images // request.global_batch_size
+
+
+def _counted(one: Communication, nodes: int) -> float:
     """On several nodes what went from one to another, on one what went over its loopback."""
-    outside = sum(count for name, count in one.interface_bytes.items() if name != "lo")
-    return outside or one.interface_bytes.get("lo", 0.0)
+    if nodes == 1:
+        return one.interface_bytes.get("lo", 0.0)
+    return sum(count for name, count in one.interface_bytes.items() if name != "lo")
 
 
 def shared(
-    told: Sequence[Mapping[str, Any] | None], steps: Sequence[float], nodes: int
+    told: Sequence[Mapping[str, Any] | None],
+    steps: Sequence[float],
+    nodes: int,
+    *,
+    asynchronous: bool = False,
 ) -> dict[str, Any] | None:
     """The launch's communication from what its ranks told, in order; None where one told nothing.
 
-    `steps` are the seconds of its timed steps. Interfaces are counted once on each node.
+    `steps` are the seconds of its timed steps. Interfaces are counted once on each node. Where
+    no rank waits for another, computing too is a harmonic mean: that of the ranks' rates.
     """
     known = [one for one in told if one is not None]
     if len(known) < len(told) or not known:
         return None
     series = list(zip(*(one["compute_seconds"] for one in known), strict=False))
-    slowest = [max(alone) for alone in series]
+    of_step = statistics.harmonic_mean if asynchronous else statistics.fmean
+    computing = [of_step(alone) for alone in series]
+    slowest = computing if asynchronous else [max(alone) for alone in series]
     usual = statistics.median(slowest)
     sent: Counter[str] = Counter()
     for one in known[:: len(known) // nodes]:
@@ -76,8 +106,8 @@ def shared(
     return {
         "payload_bytes": known[0]["payload_bytes"],
         "interface_bytes": dict(sent),
-        "compute_seconds": [statistics.fmean(alone) for alone in series],
-        "waiting_seconds": [max(alone) - statistics.fmean(alone) for alone in series],
+        "compute_seconds": computing,
+        "waiting_seconds": [last - mean for last, mean in zip(slowest, computing, strict=True)],
         "exposed_seconds": [step - usual for step in steps],
     }
 

@@ -20,14 +20,18 @@ from xfbench.record import Record
 from xfbench.request import Cell
 from xfbench.statistics import Comparison, Launches
 from xfbench.store import Store
+from xfbench.strategy import words
 
 _OF_REQUEST = tuple(Cell.model_fields)
 FIELDS = (*_OF_REQUEST, "machine", "revision", "results")
+_SIZES = ("global_batch_size", "batch_size_per_rank")
+_TOGETHER = ("strategy", "strategy_options", "launcher", *_SIZES)
 # What follows from another field: to name this one lets those differ.
 _FOLLOW = {
     "framework": ("kernel", "environment"),
-    "ranks": ("nodes", "strategy", "launcher", "global_batch_size", "batch_size_per_rank"),
-    "nodes": ("ranks", "strategy", "launcher", "global_batch_size", "batch_size_per_rank"),
+    "strategy": ("strategy_options",),
+    "ranks": ("nodes", *_TOGETHER),
+    "nodes": ("ranks", *_TOGETHER),
     "global_batch_size": ("batch_size_per_rank",),
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
@@ -48,15 +52,16 @@ class Side:
     wanted: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str, folder: Path) -> Side:
+    def parse(cls, text: str | None, folder: Path) -> Side:
         """From "framework=torch,threads=2" or a folder's path; `folder` where none is named.
 
-        Raises UsageError on an unknown field, or where there are no results.
+        All that is in `folder` for None. Raises UsageError on an unknown field, or where there
+        are no results.
         """
         wanted: dict[str, str] = {}
-        if "=" not in text:
+        if text and "=" not in text:
             wanted["results"] = text
-        else:
+        elif text:
             for pair in text.split(","):
                 name, _, value = pair.partition("=")
                 if name.strip() not in FIELDS:
@@ -225,15 +230,21 @@ def _matches(name: str, value: str, record: Record) -> bool:
     if name == "revision":
         commit = record.software.git_commit if record.software else None
         return bool(commit and commit.startswith(value))
-    return str(getattr(record.request, name)) == value
+    return str(_value(record, name)) == value
 
 
 def _values(group: _Group, names: Iterable[str]) -> list[Any]:
     record = group.records[-1]
-    return [
-        machine_class(record.machine) if name == "machine" else getattr(record.request, name)
-        for name in names
-    ]
+    return [_value(record, name) for name in names]
+
+
+def _value(record: Record, name: str) -> Any:
+    if name == "machine":
+        return machine_class(record.machine)
+    value = getattr(record.request, name)
+    if name == "strategy_options":
+        return words(value) or None
+    return value
 
 
 def _incomparable(a: _Group, b: _Group, certificates: Certificates) -> str | None:
@@ -253,7 +264,7 @@ def _translation(record: Record) -> tuple[Any, ...]:
         record.software.adapter_digest,
         record.software.environment_digest,
         *(request.framework, request.kernel, request.device, request.precision),
-        *(request.ranks, request.strategy),
+        *(request.ranks, request.strategy, request.strategy_options),
     )
 
 

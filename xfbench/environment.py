@@ -3,8 +3,7 @@
 A managed environment is a virtual environment with exactly the packages of the adapter's
 lock; a debian one is a private prefix of unpacked packages; "own" is xfbench's own
 interpreter; "python" one that the user names; "modules" what a site's modules lead to. One
-process makes an environment while
-others wait; only one that is whole is used.
+process makes an environment while others wait; only one that is whole is used.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -246,23 +245,16 @@ def _inspected(
             raise UnavailableError(_first_line(f"{interpreter}: {error}")) from error
     if answer["status"] != "ok":
         raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
-    contents = {
-        "kind": kind,
-        "python": answer["python"],
-        "version": answer["version"],
-        "packages": answer["packages"],
-    }
-    return Environment(
-        adapter.name,
-        kind,
-        interpreter,
-        prefix,
-        answer["version"],
-        answer["python"],
-        answer["packages"],
-        digest.of_json(contents),
-        draft.loaded,
-    )
+    return described_by(answer, draft)
+
+
+def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
+    """`draft` with what its interpreter's answer to `inspect` says of it.
+
+    Raises KeyError where that is no such answer.
+    """
+    known = {name: answer[name] for name in ("version", "python", "packages")}
+    return replace(draft, **known, digest=digest.of_json({"kind": draft.kind, **known}))
 
 
 def _first_line(text: str) -> str:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import adapter, environment, errors, machine, paths, sites, starting
 from xfbench.request import Cell, Protocol
+from xfbench.strategy import Value
 from xfbench.workloads import workloads
 
 DATA = ("digits", "synthetic")
@@ -42,6 +43,7 @@ class Matrix(BaseModel):
     batch_size: Sequence[int] | None = None
     ranks: Sequence[int] = (1,)
     strategy: Sequence[str] = ("default",)
+    strategy_options: dict[str, Value] = Field(default_factory=dict)
     scaling: Literal["strong", "weak"] | None = None
     nodes: Sequence[int] = (1,)
     launcher: str | None = None
@@ -127,6 +129,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
             "more than one rank needs --scaling strong (--batch-size is that of all ranks "
             "together) or --scaling weak (it is that of each)"
         )
+    _check_options(m)
     site = sites.load(m.site)
     spread = [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
     if not spread:
@@ -146,6 +149,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         ranks, nodes = where
         shared = ranks > nodes
         described = adapter.load(framework)
+        together = _strategy(described, strategy, ranks)
         workload = known[name]
         data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
         batch_size = size or workload.batch_size
@@ -167,7 +171,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 threads=_threads(site, m.queue, ranks // nodes) if of_rank is None else of_rank,
                 ranks=ranks,
                 nodes=nodes,
-                strategy=_strategy(described, strategy, ranks),
+                strategy=together,
+                strategy_options=_options(described, together, device, m.strategy_options),
                 scaling=m.scaling,
                 global_batch_size=per_rank * ranks,
                 batch_size_per_rank=per_rank,
@@ -208,6 +213,31 @@ def _strategy(described: adapter.Adapter, wanted: str, ranks: int) -> str:
     if wanted != "default":
         return wanted
     return next((name for name in described.strategies if name != "none"), "none")
+
+
+def _check_options(m: Matrix) -> None:
+    """Raises UsageError for an option that no strategy of these has."""
+    known = {
+        option
+        for framework in m.framework
+        for described in [adapter.load(framework)]
+        for name in (described.strategies if "default" in m.strategy else m.strategy)
+        for option in described.strategy(name).options
+    }
+    for name in m.strategy_options:
+        if not known:
+            raise errors.UsageError(f"strategy option {name!r}: there is nothing to choose here")
+        if name not in known:
+            raise errors.unknown("strategy option", name, known)
+
+
+def _options(
+    described: adapter.Adapter, strategy: str, device: str, given: Mapping[str, Value]
+) -> tuple[tuple[str, Value], ...]:
+    """What was chosen about a strategy and is not so anyway; of a single rank nothing."""
+    if strategy == "none":
+        return ()
+    return tuple(sorted(described.strategy(strategy).differing(given, device).items()))
 
 
 def _default_kernel(described: adapter.Adapter, device: str) -> str:

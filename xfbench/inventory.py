@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import shutil
 from dataclasses import dataclass
+from typing import Any
 
 from uv import find_uv_bin
 
@@ -17,7 +18,10 @@ from xfbench.errors import UnavailableError
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework's state: "installed", "available" or "unavailable" (with the reason)."""
+    """One framework's state: "installed", "available" or "unavailable" (with the reason).
+
+    Of its strategies, which are `asynchronous`, and per strategy what may be chosen about it.
+    """
 
     name: str
     title: str
@@ -28,6 +32,8 @@ class Framework:
     devices: tuple[str, ...]
     precisions: tuple[str, ...]
     strategies: tuple[str, ...]
+    asynchronous: tuple[str, ...]
+    strategy_options: dict[str, dict[str, Any]]
 
 
 def frameworks() -> list[Framework]:
@@ -56,6 +62,11 @@ def _look(described: adapter.Adapter) -> Framework:
         described.devices,
         described.precisions,
         described.strategies,
+        tuple(name for name, one in described.together.items() if one.asynchronous),
+        {
+            name: {option: of.model_dump(mode="json") for option, of in one.options.items()}
+            for name, one in described.together.items()
+        },
     )
 
 

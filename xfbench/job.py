@@ -7,9 +7,11 @@ the folder keeps the command, so that it can be done again by hand.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,12 +24,15 @@ from xfbench.errors import UnavailableError
 from xfbench.launchers import slurm
 from xfbench.request import Request
 from xfbench.starting import Start
+from xfbench.strategy import Value
 from xfbench.watch import Watch
 from xfbench.worker import watch as beside
 from xfbench.worker.distributed import address, of_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
+# At a job that is ending, for how: longer than Slurm waits between asking and killing.
+_LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
 def document(action: str, request: Request, workload: Workload, **more: Any) -> dict[str, Any]:
@@ -38,8 +43,16 @@ def document(action: str, request: Request, workload: Workload, **more: Any) -> 
         "request": request.model_dump(mode="json"),
         "workload": workload.to_json(),
         "remote": _remote(request),
+        "strategy_options": options(request),
+        "reserved_cores": sites.load(request.site).reserved_cores,
         **more,
     }
+
+
+def options(request: Request) -> dict[str, Value]:
+    """Every option of the request's strategy, chosen or not."""
+    together = adapter.load(request.framework).strategy(request.strategy)
+    return together.resolved(dict(request.strategy_options), request.device)
 
 
 def _remote(request: Request) -> bool:
@@ -72,16 +85,15 @@ def work(
         outcome = _run(start, helpers, request, folder, time_limit)
     except command.CommandError as error:
         return {"status": "unavailable", "reason": str(error)}
-    if outcome.timed_out:
-        limit = f"no reply within the time limit of {time_limit:g} s"
-        return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
         return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
+    if outcome.status and (ended := _by_slurm(folder)):
+        return {"status": ended[0], "reason": ended[1]}
     if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
         said = _last_words(folder, "start")
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
-    return replied(folder, request, outcome)
+    return replied(folder, request, outcome, time_limit)
 
 
 def lay_out(job: dict[str, Any], folder: Path) -> None:
@@ -91,8 +103,13 @@ def lay_out(job: dict[str, Any], folder: Path) -> None:
     _link(archive, folder / "worker.pyz")
 
 
-def replied(folder: Path, request: Request, outcome: command.Outcome) -> dict[str, Any]:
-    """What the ranks replied in `folder`, as one, or what stands for it."""
+def replied(
+    folder: Path, request: Request, outcome: command.Outcome, time_limit: float
+) -> dict[str, Any]:
+    """What the ranks replied in `folder` within so many seconds, as one, or what stands for it."""
+    if outcome.timed_out:
+        limit = f"no reply within the time limit of {time_limit:g} s"
+        return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
     wanted = digest.of_bytes((folder / "request.json").read_bytes())
     # The rank that failed first knows why; the others were ended for its sake.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
@@ -104,7 +121,12 @@ def replied(folder: Path, request: Request, outcome: command.Outcome) -> dict[st
             return {**answer, "reason": f"{named}{answer.get('reason') or 'no reason given'}"}
         answers[rank] = answer
     try:
-        return ranks.merged([answers[rank] for rank in range(request.ranks)], request.nodes)
+        strategy = adapter.load(request.framework).strategy(request.strategy)
+        return ranks.merged(
+            [answers[rank] for rank in range(request.ranks)],
+            request.nodes,
+            asynchronous=strategy.asynchronous,
+        )
     except (ValueError, KeyError, TypeError) as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
 
@@ -175,6 +197,8 @@ def _together(
         probe.bind((host, 0))
         known = {"{ranks}": str(request.ranks), "{host}": host}
         known["{port}"] = str(probe.getsockname()[1])
+    chosen = options(request)
+    known |= {f"{{{name}}}": str(value) for name, value in chosen.items()}
 
     def filled(variables: Mapping[str, str], **more: str) -> dict[str, str]:
         found = dict(variables)
@@ -183,10 +207,35 @@ def _together(
         return found
 
     here = {"{address}": host}
-    importing = replace(base, argv=(base.argv[0], "-c", f"import {described.module}"))
-    importing = importing.with_environment(filled(strategy.variables, **here))
-    helpers = [importing.with_environment(filled(one, **here)) for one in strategy.helpers]
+    helpers = []
+    for number, variables in strategy.processes(chosen):
+        own = {"serve": strategy.serve or f"import {described.module}", **variables}
+        own = filled({**strategy.variables, **own}, **here, **{"{number}": str(number)})
+        helper = replace(base, argv=(base.argv[0], "-c", own.pop("serve")))
+        helpers.append(helper.with_environment(own))
     return base.with_environment(filled(strategy.variables)), helpers
+
+
+def _by_slurm(folder: Path) -> tuple[str, str] | None:
+    """Status and reason, where it was Slurm that ended the ranks; None where it was not.
+
+    That a job ends is known before how: the driver may be ended, too, while it waits for that.
+    """
+    said = _output(folder, "stderr", "start")
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is None or not said.exists():
+        return None
+    if slurm.out_of_memory(said.read_text(errors="replace")):
+        return slurm.STATES["OUT_OF_MEMORY"]
+    for _ in range(_LOOKS):
+        try:
+            state = slurm.look(number).state
+        except command.CommandError:
+            return None
+        if state != "COMPLETING":
+            return slurm.STATES.get(state)
+        time.sleep(_LOOK_SECONDS)
+    return None
 
 
 def _answer(folder: Path, rank: int, wanted: str, outcome: command.Outcome) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from xfbench import (
     validity,
     worker_archive,
 )
-from xfbench.adapter import Adapter, load
+from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.record import (
     Canary,
@@ -68,7 +68,7 @@ def record(
             "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
         }
         if reply.get("communication"):
-            fields["communication"] = _communication(request, reply["communication"])
+            fields["communication"] = _communication(described, request, reply["communication"])
         loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
@@ -95,11 +95,16 @@ def record(
     return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
 
 
-def _communication(request: Request, told: dict[str, Any]) -> Communication:
-    together = load(request.framework).together.get(request.strategy)
-    server = together is not None and bool(together.helpers)
+def _communication(described: Adapter, request: Request, told: dict[str, Any]) -> Communication:
+    together = described.strategy(request.strategy)
+    server = together.algorithm == "server"
     asked = communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
-    return Communication(strategy=request.strategy, bytes_per_step=asked, **told)
+    return Communication(
+        strategy=request.strategy,
+        bytes_per_step=asked,
+        strategy_options=together.resolved(dict(request.strategy_options), request.device),
+        **told,
+    )
 
 
 def _software(described: Adapter, found: Environment) -> Software:

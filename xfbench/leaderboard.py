@@ -16,7 +16,7 @@ from typing import Any, Literal
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
-from xfbench.record import Machine, Record
+from xfbench.record import Machine, Record, is_asynchronous
 from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
@@ -27,6 +27,7 @@ from xfbench.statistics import (
     outliers,
     ranks,
 )
+from xfbench.strategy import ASYNCHRONOUS, Value
 
 Certificates = Mapping[str, Certificate | str]
 TARGET_ACCURACY = 0.95
@@ -50,6 +51,8 @@ class Row:
     threads_observed: int | None
     ranks: int
     strategy: str
+    strategy_options: dict[str, Value]
+    asynchronous: bool
     nodes: int
     batch_size_per_rank: int
     global_batch_size: int
@@ -138,8 +141,7 @@ def tables(
             request.device,
             request.precision,
             request.scaling or "",
-            # What the law keeps: under weak scaling each rank's, else that of an update.
-            request.batch_size_per_rank if request.scaling == "weak" else request.global_batch_size,
+            request.kept_batch_size,
             machine_class(record.machine),
         )
         cell = record.cell or request.model_dump_json(exclude={"launch"})
@@ -204,6 +206,8 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         threads_observed=last.observed.threads if last.observed else None,
         ranks=request.ranks,
         strategy=request.strategy,
+        strategy_options=dict(request.strategy_options),
+        asynchronous=is_asynchronous(last),
         nodes=request.nodes,
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
@@ -230,6 +234,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def unproven(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
+    if is_asynchronous(record):
+        return ASYNCHRONOUS
     if record.certificate is None:
         return NO_CERTIFICATE
     found = certificates.get(record.certificate)
@@ -245,13 +251,17 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
 
 
 def _asked(row: Row) -> tuple[Any, ...]:
-    return row.framework, row.kernel, row.threads, row.ranks
+    options = tuple(row.strategy_options.items())
+    return row.framework, row.kernel, row.threads, row.ranks, row.strategy, options
 
 
 def _with_efficiency(
     rows: list[Row], cells: dict[Any, list[Record]], law: Literal["", "strong", "weak"]
 ) -> list[Row]:
-    """Under a law, each against the same framework, kernel and threads on the least ranks."""
+    """Under a law, each against the same on the least ranks: framework, kernel, threads.
+
+    Of several ranks the same strategy too, with the same options.
+    """
     if not law:
         return rows
     fast = [row for row in rows if row.images_per_second and row.cell]
@@ -260,6 +270,7 @@ def _with_efficiency(
         if row not in fast:
             return None
         alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
+        alike = [one for one in alike if one.ranks == 1 or _together(one) == _together(row)]
         fewest = min(alike, key=lambda one: one.ranks)
         speeds, baseline = launches(cells[row.cell]), launches(cells[fewest.cell])
         return efficiency(law, row.ranks, speeds, fewest.ranks, baseline)
@@ -269,6 +280,10 @@ def _with_efficiency(
 
 def _but_ranks(row: Row) -> tuple[Any, ...]:
     return row.framework, row.framework_version, row.kernel, row.threads
+
+
+def _together(row: Row) -> tuple[Any, ...]:
+    return row.strategy, row.strategy_options
 
 
 def _against_best(rows: list[Row]) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -44,6 +44,11 @@ class Plan(BaseModel):
         have = {record.request for record in done}
         left = tuple(request for request in self.requests if request not in have)
         return self.model_copy(update={"requests": left})
+
+    def of(self, frameworks: Collection[str]) -> Self:
+        """What of it is for these frameworks."""
+        wanted = tuple(one for one in self.requests if one.framework in frameworks)
+        return self.model_copy(update={"requests": wanted})
 
     def by_nodes(self) -> list[Self]:
         """One plan per number of nodes: a job holds no more of them than it uses."""

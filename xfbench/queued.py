@@ -31,8 +31,9 @@ from xfbench.workloads import workloads
 
 ALIVE = "alive"  # the driver in the job counts in it
 _LOOK_SECONDS = 2.0
-# So long without a sign of the driver in a running job, and its node is lost.
-_SILENCE_SECONDS = 10.0
+# So long without a sign of the driver in a job, by its state, and its node is lost. One that is
+# completing has ended, and is about to say how: Slurm may have to clear up first.
+_SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
 _LAG = 15  # looks at a job that has ended, for the records it must have written
 _FORGOTTEN = 5  # looks in a row at which Slurm does not know the job
 
@@ -76,6 +77,11 @@ def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> 
         session = Session(store)
         frameworks = [request.framework for request in plan.requests]
         session.prepare(frameworks, plan.pythons, console.print, plan.requests[0].site)
+        for name, reason in session.unavailable.items():
+            records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
+        plan = plan.of(session.environments)
+        if not plan.requests:
+            continue
         try:
             submitted.append(submit(plan, job, console.print))
         except CommandError as error:
@@ -181,7 +187,7 @@ class _Watch:
 
     def __init__(self, one: Submitted) -> None:
         self.one = one
-        self.state = ""
+        self.seen = slurm.Seen()
         self.count = ""
         self.changed = time.monotonic()
         self.forgotten = self.lagging = 0
@@ -197,33 +203,51 @@ class _Watch:
 
     def look(self, say: Callable[[str], None]) -> tuple[str, str] | None:
         """How the job ended: the status and reason of what it left undone. None: it has not."""
-        status = self.one.folder / "job.status"
         try:
-            state = slurm.look(self.one.number)
+            seen = slurm.look(self.one.number)
         except CommandError as error:
             say(f"job {self.one.number}: Slurm does not answer: {error}")
-            state = self.state
-        if state != self.state:
-            say(f"job {self.one.number}: {(state or 'unknown').lower()}")
-            if state == "RUNNING":
-                self.changed = time.monotonic()
-            self.state = state
-        self.forgotten = 0 if state else self.forgotten + 1
+            seen = self.seen
+        if seen.state == "RUNNING" != self.seen.state:
+            self.changed = time.monotonic()
+        if seen != self.seen:
+            waits = f" ({seen.reason})" if seen.state == "PENDING" and seen.reason else ""
+            say(f"job {self.one.number}: {(seen.state or 'unknown').lower()}{waits}")
+            self.seen = seen
+        self.forgotten = 0 if seen.state else self.forgotten + 1
+        return self._end()
+
+    def _end(self) -> tuple[str, str] | None:
+        state, number = self.seen.state, self.one.number
+        status = self.one.folder / "job.status"
+        if state == "PENDING" and self.seen.reason in slurm.NEVER:
+            slurm.cancel(number)
+            why = f"{self.seen.reason}: {slurm.NEVER[self.seen.reason]}"
+            return "unavailable", f"Slurm would never start job {number}: {why}"
+        if state == "FAILED" and not status.exists() and slurm.out_of_memory(self._said()):
+            state = "OUT_OF_MEMORY"
         if state in slurm.STATES and not (state == "FAILED" and status.exists()):
             known, reason = slurm.STATES[state]
-            return known, f"{reason} (job {self.one.number})"
+            return known, f"{reason} (job {number})"
         if status.exists() or state in ("COMPLETED", "FAILED"):
             where = f"jobs/{self.one.folder.name}/job.stderr"
-            return "crashed", f"job {self.one.number} ended without it: see {where}"
+            return "crashed", f"job {number} ended without it: see {where}"
         if self.forgotten >= _FORGOTTEN:
-            return "crashed", f"Slurm no longer knows job {self.one.number}"
-        if state in ("RUNNING", "COMPLETING") and self._silent():
-            slurm.cancel(self.one.number)
+            return "crashed", f"Slurm no longer knows job {number}"
+        limit = _SILENCE_SECONDS.get(state)
+        if limit and self._silence() > limit:
+            slurm.cancel(number)
             return "crashed", (
-                f"no sign of life from the first node of job {self.one.number} for "
-                f"{_SILENCE_SECONDS:g} s: the node is lost"
+                f"no sign of life from the first node of job {number} for {limit:g} s: "
+                "the node is lost"
             )
         return None
+
+    def _said(self) -> str:
+        try:
+            return (self.one.folder / "job.stderr").read_text(errors="replace")
+        except OSError:
+            return ""
 
     def may_lag(self, missing: Sequence[Request]) -> bool:
         """Whether records may be there that are not seen yet: file systems show them late."""
@@ -232,15 +256,15 @@ class _Watch:
         self.lagging += 1
         return self.lagging <= _LAG
 
-    def _silent(self) -> bool:
-        """Whether the driver in the job, once it has begun, counts no more."""
+    def _silence(self) -> float:
+        """For how many seconds the driver in the job, once it has begun, has not counted."""
         try:
             count = (self.one.folder / ALIVE).read_text(encoding="utf-8")
         except OSError:
-            return False
+            return 0.0
         if count != self.count:
             self.count, self.changed = count, time.monotonic()
-        return time.monotonic() - self.changed > _SILENCE_SECONDS
+        return time.monotonic() - self.changed
 
 
 def _missing(plan: Plan, found: Sequence[Record]) -> list[Request]:
@@ -264,7 +288,10 @@ def _missing(plan: Plan, found: Sequence[Record]) -> list[Request]:
 def _unwritten(
     plan: Plan, found: Sequence[Record], store: Store, status: str, reason: str
 ) -> list[Record]:
-    """A record of that status for every request that has none."""
+    """A record of that status for every request that has none; one of a cell says "unavailable"."""
+    missing = _missing(plan, found)
+    if status == "unavailable":
+        missing = list({request.cell(): request for request in reversed(missing)}.values())
     records = [
         Record.make(
             status=status,
@@ -273,7 +300,7 @@ def _unwritten(
             protocol=dict(plan.protocols).get(request.cell()),
             workload=facts.facts(workloads()[request.workload]),
         )
-        for request in _missing(plan, found)
+        for request in missing
     ]
     for record in records:
         store.add(record)

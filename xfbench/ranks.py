@@ -3,6 +3,9 @@
 The ranks train together: each waits for the others in every step, so that a step takes the mean
 of what it took them; each loss is a mean over images; the slowest decides when all have
 started; and what one rank did otherwise than it was told stands for all.
+
+Where no rank waits for another, each has a rate of its own, and theirs add up: a step takes the
+harmonic mean of what it took them, as if it had been one step of all.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ _OF_EACH = ("threads", "cpus", "affinity", "laid_out")
 _ADDED_UP = ("images", "peak_rss_bytes")
 
 
-def merged(replies: Sequence[dict[str, Any]], nodes: int = 1) -> dict[str, Any]:
+def merged(
+    replies: Sequence[dict[str, Any]], nodes: int = 1, *, asynchronous: bool = False
+) -> dict[str, Any]:
     """The launch's reply from those of its ranks, in order, all of them ok, on so many nodes.
 
     Raises ValueError where the ranks did not do the same number of steps.
@@ -33,42 +38,54 @@ def merged(replies: Sequence[dict[str, Any]], nodes: int = 1) -> dict[str, Any]:
         used.update(reply["used"])
     if "measurement" not in first:
         return {**first, "used": used}
-    measurement = _measurement([reply["measurement"] for reply in replies])
+    measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
     told = [reply.get("communication") for reply in replies]
     return {
         **first,
         "used": used,
         "measurement": measurement,
-        "communication": communication.shared(told, measurement["step_seconds"], nodes),
-        "learning": _learning([reply["learning"] for reply in replies]),
+        "communication": communication.shared(
+            told, measurement["step_seconds"], nodes, asynchronous=asynchronous
+        ),
+        "learning": _learning([reply["learning"] for reply in replies], asynchronous),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
         "observed": _observed([reply["observed"] for reply in replies]),
     }
 
 
-def _measurement(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[str, Any]:
+    of_step = statistics.harmonic_mean if asynchronous else statistics.fmean
+    own = [part["step_seconds"] for part in parts] if asynchronous else []
     return {
         **parts[0],
         **{name: max(part[name] for part in parts) for name in _SLOWEST},
         "first_step_seconds": _mean([part["first_step_seconds"] for part in parts]),
-        **{name: _by_step([part[name] for part in parts]) for name in _BY_STEP},
+        **{
+            name: [of_step(step) for step in zip(*(part[name] for part in parts), strict=True)]
+            for name in _BY_STEP
+        },
+        "rank_step_seconds": own,
         **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
-        "losses": _by_step([part["losses"] for part in parts]),
+        "losses": [_mean(step) for step in zip(*(part["losses"] for part in parts), strict=True)],
         "phases": {
             name: max(part["phases"][name] for part in parts) for name in parts[0]["phases"]
         },
     }
 
 
-def _learning(parts: Sequence[Any]) -> Any:
-    """Every rank evaluates the same weights: what differs is the part that it trained on."""
+def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:
+    """Every rank evaluates the same weights: what differs is the part that it trained on.
+
+    Where no rank waits for another, each evaluates those of its own time.
+    """
     if not parts[0]:
         return parts[0]
+    averaged = ["train_loss", *(["test_loss", "test_accuracy"] if asynchronous else [])]
     return [
         {
             **epochs[0],
             "seconds": max(epoch["seconds"] for epoch in epochs),
-            "train_loss": _mean([epoch["train_loss"] for epoch in epochs]),
+            **{name: _mean([epoch[name] for epoch in epochs]) for name in averaged},
         }
         for epochs in zip(*parts, strict=True)
     ]
@@ -92,10 +109,6 @@ def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "laid_out": None,
         "ranks": own,
     }
-
-
-def _by_step(series: Sequence[Sequence[float | None]]) -> list[float | None]:
-    return [_mean(values) for values in zip(*series, strict=True)]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.request import Protocol, Request
 from xfbench.sealed import Sealed
+from xfbench.strategy import Value
 
 SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
 
@@ -72,7 +73,8 @@ class Observed(_Part):
     `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the
     framework's own thread pools, with their sizes; `affinity` the CPUs that its threads may
     run on, and `laid_out` those that it was given, null where it was left free. `precision` is
-    that of the values which pass between layers.
+    that of the values which pass between layers. `exchange`: lines in which the framework says
+    how it joins the ranks.
     """
 
     framework_version: str
@@ -86,6 +88,7 @@ class Observed(_Part):
     libraries: tuple[str, ...]
     layout: str
     precision: str | None = None
+    exchange: tuple[str, ...] = ()
     ranks: tuple[OfRank, ...] = ()
 
 
@@ -104,7 +107,9 @@ class Measurement(_Part):
     clock is read and the loss known: each of `step_seconds` is the mean over a window, and
     `losses` has one per window, of untimed ones too; null: not finite. `startup_seconds`: from the
     process's start until the framework was loaded. `peak_rss_bytes`: each process's own
-    peak, added up. `energy_joules`: of the training device, during `wall_seconds`.
+    peak, added up. `energy_joules`: of the training device, during `wall_seconds`. Under an
+    asynchronous strategy `rank_step_seconds` has each rank's own timed steps, and a step's
+    seconds are the harmonic mean of the ranks': what it takes where their rates add up.
     """
 
     startup_seconds: float | None = None
@@ -112,6 +117,7 @@ class Measurement(_Part):
     first_step_seconds: float
     warmup_seconds: tuple[float, ...]
     step_seconds: tuple[float, ...]
+    rank_step_seconds: tuple[tuple[float, ...], ...] = ()
     window: int = Field(default=1, ge=1)
     wall_seconds: float
     images: int
@@ -154,7 +160,9 @@ class Communication(_Part):
     counted per step, whoever sent it (shared memory passes them by). Seconds: of some steps that
     each rank did alone, after the timed ones, `compute_seconds` is the ranks' mean, and
     `waiting_seconds` how much longer the slowest took; of each timed step, `exposed_seconds` is
-    what it took beyond the slowest's median. Rounding and noise may make that negative.
+    what it took beyond the slowest's median. Rounding and noise may make that negative. Under an
+    asynchronous strategy nobody waits, and all of them are of the ranks' rates together.
+    `strategy_options` has every option of the strategy, chosen or not.
     """
 
     strategy: str
@@ -164,6 +172,7 @@ class Communication(_Part):
     compute_seconds: tuple[float, ...] = ()
     payload_bytes: int | None = None
     interface_bytes: dict[str, float] = Field(default_factory=dict)
+    strategy_options: dict[str, Value] = Field(default_factory=dict)
 
 
 class Machine(_Part):
@@ -247,6 +256,11 @@ class Record(Sealed):
     limit: Limit | None = None
     conditions: Conditions | None = None
     software: Software | None = None
+
+
+def is_asynchronous(record: Record) -> bool:
+    """Whether its ranks did not wait for one another."""
+    return bool(record.measurement and record.measurement.rank_step_seconds)
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+from xfbench.strategy import Value, words
 
 Positive = Field(ge=1)
+
+
+def _pairs(given: Any) -> Any:
+    return tuple(sorted(given.items())) if isinstance(given, Mapping) else given
+
+
+# A mapping in JSON; pairs in order here, where cells have to be hashable.
+StrategyOptions = Annotated[
+    tuple[tuple[str, Value], ...],
+    BeforeValidator(_pairs),
+    PlainSerializer(dict),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        }
+    ),
+]
 
 
 class Cell(BaseModel):
@@ -15,7 +44,8 @@ class Cell(BaseModel):
     Exactly one of `steps` (timed steps, after a first one and `warmup` more at least) and
     `epochs` (of the data set, the first step and `warmup` more not timed) is set. The device
     is waited for after every `window` steps. With affinity "cores" each rank has cores of its
-    own; with "none" it runs where the system lets it.
+    own; with "none" it runs where the system lets it. `strategy_options` are those that are
+    otherwise than the adapter has them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,6 +60,7 @@ class Cell(BaseModel):
     ranks: int = Field(default=1, ge=1)
     nodes: int = Field(default=1, ge=1)
     strategy: str = "none"
+    strategy_options: StrategyOptions = ()
     scaling: Literal["strong", "weak"] | None = None
     global_batch_size: int = Positive
     batch_size_per_rank: int = Positive
@@ -59,10 +90,20 @@ class Cell(BaseModel):
             raise ValueError("global_batch_size is not batch_size_per_rank times ranks")
         return self
 
+    @property
+    def together(self) -> str:
+        """The strategy and what was chosen about it, in words: "dist_sync servers=2"."""
+        return f"{self.strategy} {words(self.strategy_options)}".rstrip()
+
+    @property
+    def kept_batch_size(self) -> int:
+        """The images that the law keeps: under weak scaling each rank's, else an update's."""
+        return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
+
     def label(self) -> str:
         """A few words that tell this cell from its neighbours, for progress and errors."""
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        together = [f"{self.ranks} ranks{nodes} {self.strategy}"] if self.ranks > 1 else []
+        together = [f"{self.ranks} ranks{nodes} {self.together}"] if self.ranks > 1 else []
         parts = [self.workload, self.framework, self.kernel, *together, f"{self.threads} threads"]
         return " · ".join(parts)
 
@@ -98,5 +139,9 @@ class Request(Cell):
         return Cell(**self.model_dump(exclude={"launch"}))
 
     def cell_fields(self) -> dict[str, Any]:
-        """The request as JSON values without its launch number."""
-        return self.model_dump(mode="json", exclude={"launch"})
+        """The request as JSON values without its launch number.
+
+        Options that nobody chose are left out, as in records from before there were any.
+        """
+        unchosen = set() if self.strategy_options else {"strategy_options"}
+        return self.model_dump(mode="json", exclude={"launch", *unchosen})

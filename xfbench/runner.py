@@ -24,7 +24,6 @@ from xfbench import (
     launched,
     machine,
     roofline,
-    sites,
     statistics,
 )
 from xfbench.environment import Environment
@@ -146,6 +145,7 @@ def certified_fields(request: Request) -> Certified:
         request.precision,
         request.ranks,
         request.strategy,
+        request.strategy_options,
     )
 
 
@@ -162,6 +162,11 @@ def refusal(request: Request) -> str | None:
             return f"{described.title} has no {kind} {wanted}: it has {', '.join(offered)}"
     if request.ranks > 1 and request.strategy == "none":
         return f"{described.title} has no strategy to train on more than one rank yet"
+    together = described.strategy(request.strategy)
+    for name, _ in request.strategy_options:
+        if name not in together.options:
+            known = ", ".join(together.options) or "none"
+            return f"{request.strategy} of {described.title} has no option {name}: it has {known}"
     kernel = described.kernels[request.kernel]
     for wanted, offered in (
         (request.precision, kernel.precisions),
@@ -169,9 +174,11 @@ def refusal(request: Request) -> str | None:
     ):
         if offered and wanted not in offered:
             return f"kernel {request.kernel} of {described.title} has no {wanted}"
+    options = together.resolved(dict(request.strategy_options), request.device)
     for exclusion in described.unsupported:
-        fields = exclusion.model_dump(exclude={"reason"})
-        if all(getattr(request, name) == value for name, value in fields.items() if value):
+        fields = exclusion.model_dump(exclude={"reason", "options"})
+        same = all(getattr(request, name) == value for name, value in fields.items() if value)
+        if same and exclusion.options.items() <= options.items():
             return exclusion.reason
     reason = misfit(request.data, workloads()[request.workload])
     if reason:
@@ -201,9 +208,7 @@ def _launch(
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
-        job.document(
-            "train", request, workload, reserved_cores=sites.load(request.site).reserved_cores
-        ),
+        job.document("train", request, workload),
         request,
         described,
         found,

@@ -51,9 +51,19 @@ class Interval:
 
 
 def throughput(request: Request, measurement: Measurement) -> float:
-    """Images per second of one launch: global batch over the median timed step; 0 without one."""
-    median = statistics.median(measurement.step_seconds or (0.0,))
-    return request.global_batch_size / median if median > 0 else 0.0
+    """Images per second of one launch: global batch over the median timed step; 0 without one.
+
+    Where ranks do not wait for one another, each has its own rate, and they are added up.
+    """
+    if measurement.rank_step_seconds:
+        each = request.batch_size_per_rank
+        return sum(_rate(each, own) for own in measurement.rank_step_seconds)
+    return _rate(request.global_batch_size, measurement.step_seconds)
+
+
+def _rate(images: int, seconds: Sequence[float]) -> float:
+    median = statistics.median(seconds or (0.0,))
+    return images / median if median > 0 else 0.0
 
 
 def launch_throughput(record: Record) -> float:
@@ -64,8 +74,14 @@ def launch_throughput(record: Record) -> float:
 
 
 def is_steady(record: Record) -> bool:
-    """Whether the launch's timed steps kept their level, as far as their number lets one see."""
-    return record.measurement is not None and not steady_from(record.measurement.step_seconds)
+    """Whether the launch's timed steps kept their level, as far as their number lets one see.
+
+    Those of each rank, where ranks do not wait for one another.
+    """
+    measured = record.measurement
+    if measured is None:
+        return False
+    return not any(map(steady_from, measured.rank_step_seconds or (measured.step_seconds,)))
 
 
 def outliers(values: Sequence[float]) -> list[bool]:

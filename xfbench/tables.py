@@ -6,14 +6,18 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from tabulate import tabulate
 
+from xfbench.communication import Shares
 from xfbench.comparison import Compared
 from xfbench.leaderboard import Row, Table
+from xfbench.prediction import Figure, Point
 from xfbench.statistics import Interval
+from xfbench.strategy import words
 
 # What a table shows; a column that has nothing in any row is left out where `_WHERE_KNOWN`.
 Column = tuple[str, Callable[[Row], str]]
@@ -28,6 +32,14 @@ def _rank(row: Row) -> str:
         return "–"
     first, last = row.rank
     return str(first) if first == last else f"{first}–{last}"
+
+
+def _ranks(row: Row) -> str:
+    if row.ranks == 1:
+        return "–"
+    label = ["(asynchronous)"] if row.asynchronous else []
+    chosen = words(row.strategy_options.items())
+    return " ".join(filter(None, [str(row.ranks), row.strategy, chosen, *label]))
 
 
 def _efficiency(row: Row) -> str:
@@ -53,7 +65,7 @@ _WHO: list[Column] = [
     ("framework", lambda row: row.framework),
     ("version", lambda row: row.framework_version or "–"),
     ("kernel", lambda row: row.kernel),
-    ("ranks", lambda row: "–" if row.ranks == 1 else f"{row.ranks} {row.strategy}"),
+    ("ranks", _ranks),
     ("threads", lambda row: str(row.threads)),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
@@ -86,6 +98,8 @@ COLUMNS: dict[str, list[Column]] = {
         ("exchange", lambda row: _of_step(row, "exposed")),
         ("to send", lambda row: _sent(row, "bytes_per_step")),
         ("counted", lambda row: _sent(row, "counted_bytes")),
+        ("an epoch", lambda row: _sent(row, "bytes_per_epoch")),
+        ("counted, epoch", lambda row: _sent(row, "counted_bytes_per_epoch")),
     ],
 }
 
@@ -98,7 +112,9 @@ def _of_step(row: Row, share: str) -> str:
 def _sent(row: Row, which: str) -> str:
     known = row.communication
     sent = None if known is None else getattr(known, which)
-    return "–" if sent is None else f"{sent / 1e6:.3g} MB"
+    if sent is None:
+        return "–"
+    return f"{sent / 1e9:.3g} GB" if sent >= 1e9 else f"{sent / 1e6:.3g} MB"
 
 
 _WHERE_KNOWN = (
@@ -109,6 +125,8 @@ _WHERE_KNOWN = (
     "all epochs",
     "to accuracy",
     "J/image",
+    "an epoch",
+    "counted, epoch",
 )
 
 
@@ -165,6 +183,38 @@ def comparisons(found: Sequence[Compared]) -> str:
     return tabulate(lines, headers, "simple", disable_numparse=True)
 
 
+def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
+    """For a terminal: what is expected on each number of ranks, and from what it follows."""
+    rows = [
+        [
+            point.ranks,
+            speed(point.images_per_second),
+            "–" if point.measured is None else _grouped(point.measured, 3),
+            f"{point.efficiency:.0%}",
+            "–" if point.beyond_data <= 1 else f"{point.beyond_data:.3g} times",
+        ]
+        for point in points
+    ]
+    names = ["ranks", "images/s", "measured", "efficiency", "beyond the data"]
+    body = tabulate(rows, names, tablefmt="simple", disable_numparse=True)
+    each = [
+        f"{figure['value']:.3g} s for {images} images"
+        for images, figure in fit["computing_seconds"].items()
+    ]
+    counts = ", ".join(map(str, fit["measured_ranks"]))
+    bandwidth, latency = fit["bandwidth"]["value"], fit["latency"]["value"]
+    count = len(fit["buckets"])
+    together = f"{count} buckets behind computing" if count > 1 else "one piece after computing"
+    lines = [
+        fit["title"],
+        body,
+        f"From {fit['launches']} launches on {counts} ranks. A step computes {', '.join(each)}.",
+        f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {together}, "
+        f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs.",
+    ]
+    return "\n".join(lines)
+
+
 FORMATS: dict[str, Callable[[Sequence[Table], str], str]] = {
     "text": text,
     "markdown": markdown,
@@ -175,7 +225,7 @@ FORMATS: dict[str, Callable[[Sequence[Table], str], str]] = {
 }
 
 
-def speed(interval: Interval | None) -> str:
+def speed(interval: Interval | Figure | None) -> str:
     """A throughput with the digits its interval supports, or both ends where it is wide."""
     if interval is None:
         return "–"
@@ -244,11 +294,12 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
         key: value for key, value in table.document().items() if key not in ("rows", "unranked")
     }
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
+    document["strategy_options"] = words(row.strategy_options.items())
     found = document.pop("images_per_second") or {}
     document |= document.pop("costs")
     of_step = document.pop("communication") or {}
-    for key in ("compute", "waiting", "exposed", "bytes_per_step", "counted_bytes"):
-        document[f"communication_{key}"] = of_step.get(key)
+    for field in fields(Shares):
+        document[f"communication_{field.name}"] = of_step.get(field.name)
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)

@@ -19,6 +19,7 @@ from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.errors import UnavailableError
 from xfbench.request import Request
+from xfbench.strategy import words
 from xfbench.workloads import workloads
 
 FORMATS = ("text", "markdown")
@@ -65,7 +66,7 @@ def _kernels(framework: str, wanted: Sequence[str], devices: Sequence[str]) -> S
 def title(request: Request) -> str:
     """What is verified, in a line."""
     parts = [request.framework, request.workload, request.kernel]
-    together = [f"{request.ranks} ranks {request.strategy}"] if request.ranks > 1 else []
+    together = [f"{request.ranks} ranks {request.together}"] if request.ranks > 1 else []
     return " · ".join([*parts, *together, request.device, request.precision])
 
 
@@ -113,7 +114,9 @@ def text(answer: Mapping[str, Any]) -> str:
     """One answer for a terminal."""
     name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
     parts = [name, *(answer[k] for k in ("workload", "kernel", "device", "precision"))]
-    parts += [f"{answer['ranks']} ranks {answer['strategy']}"] if answer["ranks"] > 1 else []
+    if answer["ranks"] > 1:
+        chosen = words(answer["strategy_options"].items())
+        parts.append(f"{answer['ranks']} ranks {answer['strategy']} {chosen}".rstrip())
     lines = [f"{' · '.join(parts):<61} {answer['verdict']}"]
     worst = answer["worst"]
     if answer["verdict"] == "different":

@@ -8,15 +8,14 @@ out (MXNet's takes its rates in float32).
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 
+from xfbench.adapters.mxnet import exchange
 from xfbench.worker import observe
-from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
@@ -32,51 +31,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     Raises Unsupported for pooling whose windows hang over one side of the image only.
     """
     mx.random.seed(options.seed)
-    joins = {"dist_sync": _Server, "mpi": _AllReduce}
-    joined = joins[group.strategy](group) if group.strategy in joins else None
-    return MXNetTrainer(network, solver, options, joined)
-
-
-@lru_cache(maxsize=None)
-def _store(strategy: str) -> Any:
-    """The way to the server: a process that asks for it twice waits for ever."""
-    return mx.kvstore.create(strategy)
-
-
-class _Server:
-    """The parameter server, asked for the mean of all ranks' gradients."""
-
-    made = 0  # in this process: keys are for good, and each trainer needs its own
-
-    def __init__(self, group: Group) -> None:
-        _Server.made += 1
-        self.size, self.prefix = group.size, f"{_Server.made}/"
-        self.store = _store(group.strategy)
-        self.known: set[str] = set()
-
-    def mean(self, gradients: dict[str, Any]) -> None:
-        """Each of `gradients` becomes its mean over the ranks."""
-        for order, (name, gradient) in enumerate(gradients.items()):
-            key = self.prefix + name
-            if key not in self.known:
-                self.store.init(key, mx.nd.zeros_like(gradient))
-                self.known.add(key)
-            self.store.push(key, gradient, priority=-order)
-            self.store.pull(key, out=gradient, priority=-order)
-            gradient[:] = gradient / self.size
-
-
-class _AllReduce:
-    """MPI, asked for the mean of all ranks' gradients."""
-
-    def __init__(self, group: Group) -> None:
-        self.ranks = AllReduce(group)
-
-    def mean(self, gradients: dict[str, Any]) -> None:
-        """Each of `gradients` becomes its mean over the ranks."""
-        found = self.ranks.mean([gradient.asnumpy() for gradient in gradients.values()])
-        for gradient, mean in zip(gradients.values(), found):
-            gradient[:] = mean
+    return MXNetTrainer(network, solver, options, group)
 
 
 def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
@@ -196,30 +151,6 @@ def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape) -> Any:
     return x * (layer.k + layer.alpha * mean) ** -layer.beta
 
 
-class _SGD(mx.optimizer.Optimizer):  # type: ignore[misc]
-    """MXNet's SGD with momentum, one parameter at a time, where `mx.optimizer.SGD` takes four.
-
-    Its kernel for one is several times faster. Both take their rates in float32, so in
-    float64 the update is written out.
-    """
-
-    def __init__(self, momentum: float, **rest: Any) -> None:
-        super().__init__(**rest)
-        self.momentum = momentum
-
-    def create_state(self, index: int, weight: Any) -> Any:
-        return mx.nd.zeros_like(weight)
-
-    def update(self, index: int, weight: Any, grad: Any, state: Any) -> None:
-        lr, wd = self._get_lr(index), self._get_wd(index)
-        if weight.dtype == np.float32:
-            mx.nd.sgd_mom_update(weight, grad, state, lr, self.momentum, wd, out=weight)
-        else:
-            state *= self.momentum
-            state -= lr * (grad + wd * weight)
-            weight += state
-
-
 class _Averages:
     """The running averages of all BatchNorm layers, as one vector beside the graph.
 
@@ -269,8 +200,10 @@ class _Averages:
 class MXNetTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def __init__(self, network: xl.Network, solver: Solver, options: Options, joined: Any) -> None:
-        self.solver, self.options, self.joined = solver, options, joined
+    def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
+        self.solver, self.options = solver, options
+        self.joined = exchange.joined(group)
+        self.server = exchange.UpdatingServer(group) if group.strategy == "dist_async" else None
         self.tensors = mx.gluon.ParameterDict()
         for name, parameter in network.parameters.items():
             self.tensors.get(
@@ -292,7 +225,7 @@ class MXNetTrainer:
         self.testing = self._block([loss, self.values[network.scores]])
         self.trainer = mx.gluon.Trainer(
             [self.tensors[name] for name in self.learned],
-            _SGD(learning_rate=solver.base_lr, momentum=solver.momentum, wd=solver.weight_decay),
+            exchange.SGD(solver),
             kvstore=None,
         )
         self.iteration = 0
@@ -306,8 +239,13 @@ class MXNetTrainer:
 
     def step(self, batch: tuple[Any, Any]) -> None:
         self.last_loss = self._backward(batch)
-        self.trainer.set_learning_rate(self.solver.learning_rate(self.iteration))
-        self.trainer.step(1)
+        if self.server and not self.iteration:
+            self.server.start([self.tensors[name] for name in self.learned], self.solver)
+        elif self.server:
+            self.server.update()
+        else:
+            self.trainer.set_learning_rate(self.solver.learning_rate(self.iteration))
+            self.trainer.step(1)
         if self.averages:
             self.averages.follow(len(batch[1]))
         self.iteration += 1
@@ -339,13 +277,15 @@ class MXNetTrainer:
         return {name: tensor.data().asnumpy() for name, tensor in self.tensors.items()}
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        if self.server and self.iteration:
+            raise Unsupported("MXNet's server, once it updates weights, takes no others")
         for name, tensor in self.tensors.items():
             tensor.set_data(mx.nd.array(parameters[name], dtype=self.options.precision))
         if self.averages:
             self.averages.collect()
 
     def apart(self) -> None:
-        self.joined = None
+        self.joined = self.server = None
 
     def observed(self) -> dict[str, Any]:
         # What has oneDNN's own layout cannot be exported, and a convolution's output has it.

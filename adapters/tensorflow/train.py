@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from xfbench.adapters.tensorflow.exchange import ParameterServer
 from xfbench.worker import distributed
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
@@ -193,6 +194,10 @@ class TensorFlowTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
         self.strategy: Any = _meet(group) if group.strategy == "mirrored" else None
+        size = group.options.get("bucket_size", "auto")
+        self.packs = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=0 if size == "auto" else size
+        )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.as_dtype(options.precision)
         self.layouts = {
@@ -204,6 +209,12 @@ class TensorFlowTrainer:
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
+        self.server: Any = None
+        self.exchanged: list[str] = []
+        if group.strategy == "parameter_server":
+            parameters = {name: network.parameters[name] for name in self.learned}
+            shapes = {name: self.layouts[name].stored for name in self.learned}
+            self.server = ParameterServer(group, solver, parameters, shapes, self.dtype)
         self._compile()
         self.iteration = 0
         self.last_loss = tf.zeros(())
@@ -217,7 +228,9 @@ class TensorFlowTrainer:
         rate = tf.constant(self.solver.learning_rate(self.iteration), self.dtype)
         if self.iteration == 0:
             context.context().enable_graph_collection()
-        self.last_loss = self._train(*batch, rate)
+        self.last_loss = (
+            self._update_at_servers(batch) if self.server else self._train(*batch, rate)
+        )
         if self.iteration == 0:
             metadata = context.context().export_run_metadata()
             context.context().disable_graph_collection()
@@ -255,7 +268,8 @@ class TensorFlowTrainer:
             variable.assign(self.layouts[name].store(parameters[name]))
 
     def apart(self) -> None:
-        self.strategy = self.joined = None
+        self.exchanged = [self.server.told()] if self.server else self._collectives()
+        self.strategy = self.joined = self.server = None
         self._compile()
 
     def observed(self) -> dict[str, Any]:
@@ -276,12 +290,18 @@ class TensorFlowTrainer:
             "kernel": kernel,
             "kernel_evidence": [evidence],
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
+            "exchange": self.exchanged,
         }
+
+    def _collectives(self) -> list[str]:
+        shown = {op: n for op, n in sorted(self.operations.items()) if op.startswith("Collective")}
+        return [f"the step that ran had {op} ×{n}" for op, n in shown.items()]
 
     def _compile(self) -> None:
         xla = self.options.kernel == "xla"
         compiled = partial(tf.function, autograph=False, jit_compile=xla)
-        self._train = compiled(self._together(self._train_step))
+        step = self._backward if self.server else self._train_step
+        self._train = compiled(self._together(step))
         self._test = compiled(self._test_step)
         self._differentiate = compiled(self._together(self._backward))
 
@@ -321,7 +341,9 @@ class TensorFlowTrainer:
         gradients = tape.gradient(loss, learned)
         if self.strategy:
             replica = tf.distribute.get_replica_context()
-            joined = replica.all_reduce(tf.distribute.ReduceOp.MEAN, list(gradients.values()))
+            joined = replica.all_reduce(
+                tf.distribute.ReduceOp.MEAN, list(gradients.values()), self.packs
+            )
             gradients = dict(zip(gradients, joined))
         if self.joined:
             means = tf.numpy_function(
@@ -348,6 +370,16 @@ class TensorFlowTrainer:
                 grad=gradient + decay * variable if decay else gradient,
                 momentum=tf.constant(self.solver.momentum, self.dtype),
             )
+        return loss
+
+    def _update_at_servers(self, batch: tuple[Any, Any]) -> Any:
+        variables = [self.variables[name] for name in self.learned]
+        if self.iteration == 0:
+            self.server.start([variable.numpy() for variable in variables])
+        loss, gradients = self._train(*batch)
+        weights = self.server.update([gradients[name].numpy() for name in self.learned])
+        for variable, weight in zip(variables, weights):
+            variable.assign(weight)
         return loss
 
     def _test_step(self, images: Any, labels: Any) -> tuple[Any, Any]:

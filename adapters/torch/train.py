@@ -52,11 +52,42 @@ def _meet(group: Group, device: str) -> None:
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
     distributed.init_process_group(
-        "nccl" if device == "cuda" else "gloo",
+        group.options["backend"],
         init_method=f"tcp://{addresses(group)[0]}",
         rank=group.rank,
         world_size=group.size,
     )
+
+
+def _parallel(graph: nn.Module, group: Group) -> nn.Module:
+    """DDP, which joins gradients in buckets; its own size of them is None."""
+    size = group.options["bucket_size"]
+    parallel = nn.parallel.DistributedDataParallel(
+        graph,
+        # Every rank keeps the running averages of its own part, as the other frameworks do.
+        forward_sync_buffers=False,
+        bucket_cap_mb=None if size == "auto" else size / 2**20,
+    )
+    if group.options["overlap"] == "off":
+        # DDP looks at a hook's annotations, and takes none that are text.
+        parallel.register_comm_hook(
+            [],
+            lambda waiting, bucket: _after_backward(waiting, bucket),  # noqa: PLW0108
+        )
+    return parallel
+
+
+def _after_backward(waiting: list[Any], bucket: Any) -> Any:
+    """Joins no bucket before the last one is full, which holds the first layers' gradients."""
+    device = bucket.buffer().device
+    future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
+    waiting.append((bucket.buffer(), future))
+    if bucket.is_last():
+        for gradients, done in waiting:
+            distributed.all_reduce(gradients.div_(distributed.get_world_size()))
+            done.set_result(gradients)
+        waiting.clear()
+    return future
 
 
 class _LRN(nn.Module):  # type: ignore[misc]
@@ -153,12 +184,8 @@ class TorchTrainer:
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
         self.graph = _Graph(network, options.dropout == "random").to(self.device, self.dtype)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
-        # Every rank keeps the running averages of its own part, as the other frameworks do.
-        self.training: Any = self.graph
-        if group.strategy == "ddp":
-            self.training = nn.parallel.DistributedDataParallel(
-                self.graph, forward_sync_buffers=False
-            )
+        self.parallel = _parallel(self.graph, group) if group.strategy == "ddp" else None
+        self.training: Any = self.parallel or self.graph
         self.tensors: dict[str, torch.Tensor] = {}
         for name in network.parameters:
             layer_name, _, kind = name.rpartition("/")
@@ -243,7 +270,17 @@ class TorchTrainer:
             "kernel": kernel,
             "kernel_evidence": evidence,
             "pools": {"intra-op": torch.get_num_threads()},
+            "exchange": self._joined(),
         }
+
+    def _joined(self) -> list[str]:
+        """What DDP says of itself."""
+        if not self.parallel:
+            return []
+        told = self.parallel._get_ddp_logging_data()
+        sizes = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes", "unknown")
+        hook = told.get("comm_hook", "none")
+        return [f"{told['backend_name']}, buckets of {sizes} bytes, communication hook: {hook}"]
 
     def _precision(self) -> str:
         passed = str(self.passed or self.dtype).rpartition(".")[2]

@@ -58,7 +58,8 @@ def measure(network: str, pairs: int, batch_size: int, threads: int, ranks: int 
     found = environment.ensure(described)
     script = Path(__file__).with_name("plain_torch.py")
     archive = worker_archive.worker_archive("torch")
-    argv = [found.interpreter, script, archive, network, pairs, batch_size, threads]
+    chosen = json.dumps(described.strategy("ddp").resolved({}, "cpu"))
+    argv = [found.interpreter, script, archive, network, pairs, batch_size, threads, chosen]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         one = Command(

@@ -119,12 +119,16 @@ def loop_seconds(workload, options, steps):
     return done["wall_seconds"] / len(done["losses"])
 
 
-def main(name, pairs, batch_size, threads):
-    """Measure so many pairs of steps, after three that warm up; one rank of several prints."""
+def main(name, pairs, batch_size, threads, chosen):
+    """Measure so many pairs of steps, after three that warm up; one rank of several prints.
+
+    Several ranks are joined by DDP with the options `chosen`.
+    """
     rank, size = distributed.place()
     if size > 1:
         affinity.settle(rank, size, threads, 0)
-    group = Group(rank, size, "ddp", str(Path("meeting").absolute())) if size > 1 else Group()
+    meeting = str(Path("meeting").absolute())
+    group = Group(rank, size, "ddp", meeting, options=chosen) if size > 1 else Group()
     workload, options = workloads()[name], Options("onednn", threads)
     images, labels = synthetic_batch(workload, batch_size, 0)
     initial = initial_parameters(workload.network, 0)
@@ -145,4 +149,4 @@ def main(name, pairs, batch_size, threads):
 
 
 if __name__ == "__main__":
-    main(sys.argv[2], *(int(argument) for argument in sys.argv[3:]))
+    main(sys.argv[2], *(json.loads(argument) for argument in sys.argv[3:]))

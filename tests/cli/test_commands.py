@@ -7,35 +7,26 @@ import sys
 import pytest
 
 
-@pytest.fixture
-def xfbench(tmp_path):
-    """A function that runs the command in an empty folder."""
-
-    def run(*arguments, **variables):
-        import os
-
-        return subprocess.run(
-            [sys.executable, "-m", "xfbench", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
-    return run
-
-
 def test_help_names_every_command_and_version_the_version(xfbench):
     shown = xfbench("--help")
     assert shown.returncode == 0
-    for command in ("run", "leaderboard", "trace", "workload", "framework", "env", "doctor"):
+    for command in (
+        "run",
+        "leaderboard",
+        "predict",
+        "trace",
+        "workload",
+        "framework",
+        "env",
+        "doctor",
+    ):
         assert f"\n  {command} " in shown.stdout
     assert xfbench("--version").stdout.startswith("xfbench ")
 
 
-@pytest.mark.parametrize("command", ["run", "trace", "leaderboard", "workload show", "env create"])
+@pytest.mark.parametrize(
+    "command", ["run", "trace", "leaderboard", "predict", "workload show", "env create"]
+)
 def test_help_of_a_command_has_an_example(xfbench, command):
     assert f"  xfbench {command}" in xfbench(*command.split(), "--help").stdout
 
@@ -75,6 +66,13 @@ def test_a_dry_run_says_what_would_run_and_makes_nothing(xfbench, tmp_path):
     launches, *commands = shown.stdout.split("\n\n")
     assert len(launches.splitlines()) == 24
     assert len(commands) == 8 and all(one.startswith("# ") for one in commands)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_what_is_to_be_carried_writes_nothing(xfbench, tmp_path):
+    shown = xfbench(*"run --workload lenet --launches 2 --carry away --dry-run".split())
+    assert shown.returncode == 0, shown.stderr
+    assert len(shown.stdout.splitlines()) == 8
     assert not list(tmp_path.iterdir())
 
 

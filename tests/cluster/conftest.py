@@ -1,25 +1,55 @@
 """A Slurm cluster for whoever asks for `cluster`; what is skipped says why."""
 
 import contextlib
+import json
 import sys
+import time
 
 import psutil
 import pytest
 
-from tests.cluster import namespaces, slurm
+from tests import side_by_side
+from tests.cluster import namespaces, processes, slurm
+
+XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
+ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
+ASKED += " --launches 1 --no-verify --json"
+
+
+PLACE = pytest.StashKey[str]()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say which form the cluster had."""
+    if PLACE in config.stash:
+        terminalreporter.line(f"cluster: nodes were {config.stash[PLACE]}")
 
 
 @pytest.fixture(scope="session")
-def refusal():
-    """Why there can be no cluster here; None where there can."""
-    return slurm.missing() or namespaces.refusal()
+def place(request):
+    """What nodes are made of here: namespaces where they can be had, else mere processes."""
+    reason = slurm.missing()
+    if reason:
+        pytest.skip(f"no Slurm cluster: {reason}")
+    reason = namespaces.refusal()
+    chosen = processes if reason else namespaces
+    title = f"{chosen.TITLE} ({reason})" if reason else chosen.TITLE
+    if reason and processes.refusal():
+        pytest.skip(f"no Slurm cluster: {reason}; {processes.refusal()}")
+    request.config.stash[PLACE] = title
+    return chosen
+
+
+@pytest.fixture
+def network(place, request):
+    """For tests of what is between nodes: only where they have a network of their own."""
+    if place is not namespaces:
+        pytest.skip(f"nodes are {request.config.stash[PLACE]}")
 
 
 @pytest.fixture(scope="module")
-def shared_cluster(refusal):
-    if refusal:
-        pytest.skip(f"no Slurm cluster: {refusal}")
-    made = slurm.Cluster()
+def shared_cluster(place):
+    made = slurm.Cluster(place)
     yield made
     made.end()
 
@@ -32,16 +62,56 @@ def cluster(shared_cluster):
 
 
 @pytest.fixture
-def own_cluster(refusal):
+def own_cluster(place):
     """One that a test may break."""
-    if refusal:
-        pytest.skip(f"no Slurm cluster: {refusal}")
-    made = slurm.Cluster(count=2)
+    made = slurm.Cluster(place, count=2)
     yield made
     made.end()
 
 
-XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
+@pytest.fixture
+def xfbench(own_adapter, tmp_path):
+    """The words that run xfbench with a framework of the test's own, and its results folder.
+
+    `site` are lines of its site file beyond those every test has.
+    """
+
+    def make(train="", more="", site=""):
+        side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + train)
+        file = tmp_path / "site.toml"
+        file.write_text(f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}')
+        results = str(tmp_path / "my results")  # with what shells split words at
+        asked = [*ASKED.split(), "--site", str(file), *more.split()]
+        return [*XFBENCH, *asked, "--results", results]
+
+    return make
+
+
+def records(run):
+    """What a finished run of xfbench has recorded."""
+    assert run.stdout, run.stderr
+    return json.loads(run.stdout)["records"]
+
+
+def until(there, seconds):
+    """Wait until something is there; what it is."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := there():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not come about")
+
+
+def until_gone(folder, seconds=30):
+    """Wait for the last worker to end; those that are still there.
+
+    Here it takes 1 to 13 s; Slurm alone would take longer than this to notice a lost node.
+    """
+    end = time.monotonic() + seconds
+    while (left := left_running(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left
 
 
 def left_running(folder):

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+TITLE = "namespaces of this machine, with a network between them"
 # What is behind these words is killed when the process that started it has ended.
 WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 KINDS = ("--net", "--uts", "--ipc", "--pid", "--mount")
@@ -29,10 +30,14 @@ def refusal():
 
 
 class Node:
-    """A host of its own in all but its kernel and files; `folder`/local is a disk of its own."""
+    """A host of its own in all but its kernel and files; `folder`/local is a disk of its own.
+
+    `settings` is where Slurm finds it.
+    """
 
     def __init__(self, name, address, folder, hosts):
         self.name, self.address = name, address
+        self.settings = f"SlurmctldHost={name}" if name == "login" else f"NodeName={name}"
         script = (
             "mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && "
             'mount --bind "$1" /etc/hosts && mount -t tmpfs tmpfs "$2" && hostname "$3" && '
@@ -65,7 +70,7 @@ class Node:
 
     def start(self, *argv, log, environment):
         """Start a command that goes on; it ends with this node."""
-        return subprocess.Popen(
+        subprocess.Popen(
             [*WITH_PARENT, *self.inside(*argv)],
             stdin=subprocess.DEVNULL,
             stdout=log,

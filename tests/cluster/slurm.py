@@ -1,13 +1,16 @@
-"""A real Slurm cluster on this machine: slurmctld, slurmd, munge and PMIx in namespaces."""
+"""A real Slurm cluster on this machine: slurmctld, slurmd, munge and PMIx.
+
+Its nodes are namespaces of this machine, or, where there may be none, processes of it.
+"""
 
 import os
 import secrets
-import shutil
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+from tests import debian
 from tests.cluster import namespaces
 
 PACKAGES = [
@@ -17,9 +20,8 @@ PACKAGES = [
 PROGRAMS = ["slurmd", "slurmctld", "srun", "munged", "mpirun", "ip", "unshare", "nsenter"]
 CONFIGURATION = """
 ClusterName=xfbench
-SlurmctldHost=login
-SlurmUser=root
-SlurmdUser=root
+SlurmUser={user}
+SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
@@ -32,7 +34,12 @@ SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 SlurmdTimeout=15
 KillWait=2
 ReturnToService=2
@@ -40,42 +47,52 @@ MinJobAge=3600
 JobCompType=jobcomp/filetxt
 JobCompLoc={folder}/jobs
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
-NodeName=node[1-{count}] CPUs={cpus} RealMemory=4000 State=UNKNOWN
+{login}
+NodeName=DEFAULT CPUs={cpus} RealMemory=64000 State=UNKNOWN
+{nodes}
 PartitionName=normal Nodes=ALL Default=YES MaxTime=60 State=UP
 PartitionName=small Nodes=node1 MaxTime=10 State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=60 State=UP
 """
 
 
 def missing():
-    """Programs that are not here, after an attempt to install them; a reason, or None."""
-    if all(map(shutil.which, PROGRAMS)):
-        return None
-    if os.getuid() != 0:
-        return f"not installed, and only root may: {' '.join(PACKAGES)}"
-    # At run level 1 Debian's packages start no daemon of their own.
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for words in (
-        ["update", "-qq"],
-        ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES],
-    ):
-        done = subprocess.run(
-            ["apt-get", *words], env=quiet, capture_output=True, text=True, timeout=600, check=False
-        )
-        if done.returncode:
-            return f"apt-get {words[0]} failed: {done.stderr.strip()[-300:]}"
-    return None
+    """Why Slurm and what it needs are not here; None where they are."""
+    return debian.missing(PROGRAMS, PACKAGES)
+
+
+def _swept(folder):
+    """A process that removes the folder when its input ends: with this process, at the latest."""
+    script = 'read -r _; for _ in $(seq 300); do rm -rf "$1" && exit; sleep 0.1; done'
+    return subprocess.Popen(
+        ["sh", "-c", script, "sweeper", str(folder)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 class Cluster:
-    """A login node and `count` nodes with Slurm running; ended by `end`."""
+    """A login node and `count` nodes with Slurm running; ended by `end`.
 
-    def __init__(self, count=4, cpus=2):
+    `place` is what nodes are made of: the module `namespaces` or `processes`.
+    """
+
+    def __init__(self, place=namespaces, count=4, cpus=2):
         # Sockets have a length limit: a short path.
         self.folder = Path(tempfile.mkdtemp(prefix="xfc-", dir="/tmp"))
+        self._sweeper = _swept(self.folder)
         names = ["login", *(f"node{number}" for number in range(1, count + 1))]
-        self.login, *self.nodes = namespaces.connected(names, self.folder)
-        self._configure(count, cpus)
+        self.login, *self.nodes = place.connected(names, self.folder)
         self.log = (self.folder / "daemons.log").open("wb")
+        try:
+            self._configure(cpus)
+            self._come_up()
+        except BaseException:
+            self.end()
+            raise
+
+    def _come_up(self):
         self._start(
             self.login,
             *("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket"),
@@ -85,14 +102,13 @@ class Cluster:
         self._await((self.folder / "munge.socket").exists, "munged")
         self._start(self.login, "slurmctld", "-D")
         for node in self.nodes:
-            self._start(node, "slurmd", "-D")
-        self._await(lambda: self.idle() == count, "Slurm")
+            self._start(node, "slurmd", "-D", "-N", node.name)
+        self._await(lambda: self.idle() == len(self.nodes), "Slurm")
 
     @property
     def environment(self):
         """What commands on the nodes are given: this process's variables, and Slurm's."""
-        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": debian.PATH}
 
     def run(self, *argv, timeout=120, **variables):
         """Run a command on the login node: what came of it, output as text."""
@@ -132,7 +148,7 @@ class Cluster:
 
     def clear(self):
         """Have no job, and every node waiting for work."""
-        self.run("scancel", "--user=root")
+        self.run("scancel", f"--user={os.getuid()}")
         self._await(lambda: self.idle() == len(self.nodes), "an idle cluster")
 
     def lose(self, node):
@@ -143,10 +159,12 @@ class Cluster:
         for node in (*self.nodes, self.login):
             node.end()
         self.log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._sweeper.communicate()
 
-    def _configure(self, count, cpus):
-        values = {"folder": self.folder, "count": count, "cpus": cpus}
+    def _configure(self, cpus):
+        values = {"folder": self.folder, "cpus": cpus, "user": os.getuid()}
+        values["login"] = self.login.settings
+        values["nodes"] = "\n".join(node.settings for node in self.nodes)
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(**values))
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         pmix = f"PMIxCliTmpDirBase={self.folder}/local\nPMIxDirectConn=true\n"

@@ -1,50 +1,10 @@
-"""From a login node and in an allocation of a real Slurm: records, and every way to end."""
+"""From a login node and in an allocation of a real Slurm: records."""
 
 import json
-import os
-import signal
-import time
 
-import psutil
-import pytest
-
-from tests import side_by_side
-from tests.cluster.conftest import XFBENCH, left_running
-from tests.side_by_side import TRAINER
+from tests.cluster.conftest import XFBENCH, left_running, records
+from tests.side_by_side import SLOW
 from xfbench import adapter
-
-SLOW = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
-ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
-ASKED += " --launches 1 --no-verify --json"
-
-
-@pytest.fixture
-def xfbench(own_adapter, tmp_path):
-    """The words that run xfbench with a framework of the test's own, and its results folder."""
-
-    def make(train="", more=""):
-        side_by_side.write(own_adapter, tmp_path, TRAINER + train)
-        site = tmp_path / "site.toml"
-        site.write_text('title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n')
-        results = str(tmp_path / "my results")  # with what shells split words at
-        asked = [*ASKED.split(), "--site", str(site), *more.split()]
-        return [*XFBENCH, *asked, "--results", results]
-
-    return make
-
-
-def records(run):
-    assert run.stdout, run.stderr
-    return json.loads(run.stdout)["records"]
-
-
-def until(there, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := there():
-            return found
-        time.sleep(0.1)
-    raise AssertionError("it did not come about")
 
 
 def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_path):
@@ -113,115 +73,6 @@ def test_dry_run_prints_the_script_and_submits_nothing(cluster, xfbench):
     [script] = json.loads(done.stdout)["scripts"]
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in script
     assert not cluster.jobs()
-
-
-def test_a_queue_that_is_not_there_is_told_in_slurms_words(cluster, xfbench):
-    done = cluster.run(*xfbench(more="--ranks 1 --steps 3 --queue nowhere"))
-    assert done.returncode == 1
-    [record] = records(done)
-    assert record["status"] == "unavailable"
-    assert "invalid partition" in record["reason"].lower()
-
-
-def test_a_job_that_is_cancelled_says_so(cluster, xfbench, tmp_path):
-    run = cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 100"))
-    until(lambda: left_running(tmp_path), 60)
-    [number] = cluster.jobs()
-    cluster.run("scancel", number)
-    output, errors = run.communicate(timeout=30)
-    [record] = json.loads(output)["records"]
-    assert (record["status"], record["request"]["ranks"]) == ("failed", 2), errors
-    assert "was cancelled" in record["reason"]
-    assert not until_gone(tmp_path)
-
-
-def test_an_interrupt_takes_the_job_out_of_the_queue(cluster, xfbench, tmp_path):
-    """One that runs, and behind it one that waits for its nodes."""
-    words = xfbench(SLOW, more="--ranks 8 --nodes 4 --steps 100")
-    for waiting in (False, True):
-        run = cluster.popen(*words, "--seed", str(int(waiting)))
-        expected = 2 if waiting else 1
-        until(lambda expected=expected: len(cluster.jobs()) == expected, 60)
-        if not waiting:
-            until(lambda: left_running(tmp_path), 60)
-            first = run
-    for one in (run, first):
-        [driver] = psutil.Process(one.pid).children()  # of nsenter
-        driver.send_signal(signal.SIGINT)
-        _, errors = one.communicate(timeout=60)
-        assert "cancelled" in errors, errors
-    until(lambda: not cluster.jobs(), 30)
-    assert not until_gone(tmp_path)
-
-
-def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
-    run = cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 200"))
-    until(lambda: left_running(tmp_path), 60)
-    [number] = cluster.jobs()
-    cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
-    output, _ = run.communicate(timeout=60)
-    [record] = json.loads(output)["records"]
-    assert record["status"] == "timed_out"
-    assert not until_gone(tmp_path)
-
-
-def until_gone(folder, seconds=30):
-    """Wait for the last worker to end; those that are still there.
-
-    Here it takes 1 to 13 s; Slurm alone would take longer than this to notice a lost node.
-    """
-    end = time.monotonic() + seconds
-    while (left := left_running(folder)) and time.monotonic() < end:
-        time.sleep(0.1)
-    return left
-
-
-@pytest.mark.parametrize("who", ["rank", "watcher"])
-def test_a_killed_rank_ends_the_launch_and_is_named(cluster, xfbench, tmp_path, who):
-    run = cluster.popen(*xfbench(SLOW, more="--ranks 4 --nodes 2 --steps 200"))
-
-    def ready():
-        found = left_running(tmp_path)
-        return found if len(found) == 8 else None  # each rank and the watcher beside it
-
-    found = until(ready, 60)
-    ranks = [one for one in found if one.parent() in found]
-    killed = next(one for one in ranks if one.environ()["SLURM_PROCID"] == "3")
-    time.sleep(1)
-    killed = killed if who == "rank" else killed.parent()
-    os.kill(killed.pid, signal.SIGKILL)
-    assert not until_gone(tmp_path)
-    output, _ = run.communicate(timeout=60)
-    [record] = json.loads(output)["records"]
-    assert record["status"] == "crashed"
-    assert "rank 3 of 4" in record["reason"], record["reason"]
-    assert not cluster.jobs()
-
-
-def test_a_lost_node_ends_the_launch_long_before_slurm_knows(own_cluster, xfbench, tmp_path):
-    run = own_cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 200"))
-    until(lambda: len(left_running(tmp_path)) == 4, 60)
-    time.sleep(2)
-    own_cluster.lose(own_cluster.nodes[1])
-    assert not until_gone(tmp_path)
-    output, _ = run.communicate(timeout=60)
-    [record] = json.loads(output)["records"]
-    assert record["status"] == "crashed"
-    assert "rank 1 of 2" in record["reason"] and "node 2 of 2" in record["reason"]
-    assert not own_cluster.jobs()
-
-
-def test_the_loss_of_the_drivers_node_is_seen_from_the_login_node(own_cluster, xfbench, tmp_path):
-    run = own_cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 200"))
-    until(lambda: len(left_running(tmp_path)) == 4, 60)
-    time.sleep(4)
-    own_cluster.lose(own_cluster.nodes[0])
-    output, errors = run.communicate(timeout=60)
-    [record] = json.loads(output)["records"]
-    assert record["status"] == "crashed", errors
-    assert "node" in record["reason"]
-    assert not until_gone(tmp_path)
-    assert not own_cluster.jobs()
 
 
 def test_all_four_frameworks_offer_mpi():

@@ -65,6 +65,13 @@ def test_a_covered_record_is_ranked(covered):
     assert len(table.rows) == 1 and table.unranked == ()
 
 
+def test_a_certificate_of_other_options_covers_nothing(covered):
+    found, made = covered(strategy_options=(("overlap", "off"), ("servers", 2)))
+    assert only_row(found, {made.id: made}).reason == (
+        "the certificate is for another strategy options: overlap=off, servers=2, not none"
+    )
+
+
 def test_what_cannot_be_told_apart_shares_its_rank_and_what_can_does_not(record):
     fields = {"software": SOFTWARE, "machine": describe()}
     found, certificates = [], {}

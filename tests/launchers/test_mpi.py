@@ -12,8 +12,7 @@ import pytest
 
 from tests.cluster import slurm
 from tests.cluster.conftest import left_running
-from tests.side_by_side import TRAINER
-from tests.test_ranks import DEATHS
+from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
 from xfbench import adapter, dry, environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import mpi
@@ -72,16 +71,8 @@ def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monke
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_ends_in_a_step_is_named(launch, family, tmp_path, rank, how):
-    act, status, words = DEATHS[how]
-    train = f"""
-import time
-def after_step(rank, steps):
-    if rank == {rank} and steps == 3:
-        {act}
-    if rank != {rank} and steps == 3:
-        time.sleep(600)
-"""
-    record, _ = launch(TRAINER + train, launcher="mpi")
+    _, status, words = DEATHS[how]
+    record, _ = launch(TRAINER + ends(rank, how), launcher="mpi")
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and words in record.reason
     assert not left_running(tmp_path)
@@ -89,7 +80,6 @@ def after_step(rank, steps):
 
 def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
     """What stands between the start command and the rank is no place to survive."""
-    train = "\nimport time\ndef after_step(rank, steps): time.sleep(0.5)\n"
 
     def kill():
         end = time.monotonic() + 30
@@ -104,7 +94,7 @@ def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    record, _ = launch(TRAINER + train, launcher="mpi", steps=30)
+    record, _ = launch(TRAINER + SLOW, launcher="mpi", steps=30)
     killer.join()
     assert record.status == "crashed"
     assert "rank" in record.reason and "was lost" in record.reason

@@ -73,7 +73,7 @@ def test_ranks_tell_one_another_where_they_listen(tmp_path):
 def test_who_waits_in_vain_says_for_whom(tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "_PATIENCE", 3)
     group = Group(0, 2, "mirrored", str(tmp_path / "meeting"))
-    with pytest.raises(RuntimeError, match=r"ranks \[1\] did not come"):
+    with pytest.raises(RuntimeError, match="ranks 1 did not come"):
         distributed.addresses(group)
 
 

@@ -20,6 +20,7 @@ from xfbench.cli import (
     framework,
     leaderboard,
     machine,
+    predict,
     results,
     run,
     trace,
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("compare")(compare.compare)
+app.command("predict")(predict.predict)
 app.command("verify")(verify.verify)
 app.command("trace")(trace.trace)
 app.add_typer(workload.app)

@@ -34,9 +34,14 @@ def list_(as_json: Json = False) -> None:
             ", ".join(one.kernels),
             ", ".join(one.devices),
             ", ".join(one.precisions),
+            ", ".join(
+                f"{name} (asynchronous)" if name in one.asynchronous else name
+                for name in one.strategies
+                if name != "none"
+            ),
             one.reason or "",
         )
         for one in found
     ]
-    headers = ("name", "state", "version", "kernels", "devices", "precisions", "")
+    headers = ("name", "state", "version", "kernels", "devices", "precisions", "strategies", "")
     print(tabulate(rows, headers, disable_numparse=True))

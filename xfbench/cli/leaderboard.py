@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, share, words
+from xfbench.cli.options import Json, Results, say, share, words
 
 
 def leaderboard(
@@ -54,7 +53,7 @@ def leaderboard(
         raise errors.UsageError(f"{folder} holds no results: make some with `xfbench run`")
     records = [
         record
-        for record in Store(folder).records(lambda line: print(line, file=sys.stderr))
+        for record in Store(folder).records(say)
         if wanted is None or (record.request and record.request.workload in wanted)
     ]
     print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -24,12 +25,25 @@ Results = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+StrategyOptions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="What may be chosen about it, as in servers=2,bucket_size=1MB: see docs/clusters.md.",
+        show_default=False,
+    ),
+]
 Pythons = Annotated[
     list[str] | None,
     typer.Option(
         "--python", metavar="NAME=PATH", help="Use this interpreter for a framework (repeatable)."
     ),
 ]
+
+
+def say(line: str) -> None:
+    """What is being done, told beside the document on standard output."""
+    print(line, file=sys.stderr)
 
 
 def words(value: str | None, kind: Callable[[str], T], option: str) -> list[T] | None:
@@ -40,6 +54,22 @@ def words(value: str | None, kind: Callable[[str], T], option: str) -> list[T] |
         return [kind(item.strip()) for item in value.split(",")]
     except ValueError as error:
         raise UsageError(f"{option} {value}: {error}") from error
+
+
+def choices(text: str | None) -> dict[str, str] | None:
+    """From `servers=2,bucket_size=1MB`. Raises UsageError on another form, or a name twice."""
+    if text is None:
+        return None
+    found: dict[str, str] = {}
+    for pair in text.split(","):
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not name or not equals or not value or name in found:
+            raise UsageError(
+                f"--strategy-options {text}: the form is NAME=VALUE,..., as in servers=2, "
+                "each name once"
+            )
+        found[name] = value
+    return found
 
 
 def positive(item: str) -> int:

@@ -1,15 +1,14 @@
-"""`xfbench results`: what a results folder holds, and how it is exchanged."""
+"""`xfbench results`: brings results in that were made elsewhere."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results
+from xfbench.cli.options import Json, Results, say
 
 app = typer.Typer(no_args_is_help=True, help="Bring results in.")
 
@@ -34,9 +33,6 @@ def import_(
     """
     from xfbench import carry, paths, progress
     from xfbench.store import Store
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr)
 
     store = Store(paths.results(results))
     records = list(carry.read(source, store, say))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,11 @@ from xfbench.cli.options import (
     Json,
     Pythons,
     Results,
+    StrategyOptions,
+    choices,
     positive,
     pythons,
+    say,
     share,
     words,
 )
@@ -77,6 +79,7 @@ def run(
         str | None,
         typer.Option(help="How they do it (default: the framework's first).", show_default=False),
     ] = None,
+    strategy_options: StrategyOptions = None,
     scaling: Annotated[
         str | None,
         typer.Option(help="strong: --batch-size is that of all ranks; weak: that of each."),
@@ -202,6 +205,7 @@ def run(
         "warmup": warmup,
         "window": window,
         "scaling": scaling,
+        "strategy_options": choices(strategy_options),
         "launcher": launcher,
         "site": site,
         "queue": queue or None,
@@ -236,7 +240,7 @@ def run(
         time_limit=time_limit,
     )
     if carry:
-        _carry(plan, carry)
+        _carry(plan, carry, dry_run, as_json)
         return
     done = runner.done(plan.requests, store) if resume else []
     submitted = any(one.launcher == "slurm" for one in plan.requests) and not queued.inside()
@@ -264,12 +268,13 @@ def _submit(
         _conclude(records, store, as_json)
 
 
-def _carry(plan: Plan, folder: Path) -> None:
+def _carry(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
+    """Write it down for another machine; a dry run says what, since commands are known there."""
     from xfbench import carry
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr)
-
+    if dry_run:
+        _list(plan, as_json)
+        return
     carry.write(plan, folder, say)
     print(f"{folder}: take it there, run `sh run.sh FRAMEWORK=PYTHON ...`, bring it back, and")
     print(f"read it with: xfbench results import {folder}")
@@ -292,12 +297,18 @@ def _show(plan: Plan, as_json: bool) -> None:
     """The launches that may be needed and exactly what would run; none is done."""
     from xfbench import dry
 
+    commands = dry.commands(plan)
+    _list(plan, as_json, commands=commands)
+    if not as_json:
+        for label, lines in commands.items():
+            print(f"\n# {label}", *lines, sep="\n")
+
+
+def _list(plan: Plan, as_json: bool, **more: object) -> None:
     if as_json:
         requests = [request.model_dump(mode="json") for request in plan.requests]
-        print(json.dumps({"requests": requests, "commands": dry.commands(plan)}))
+        print(json.dumps({"requests": requests, **more}))
         return
     for request in plan.requests:
         batch = f"batch {request.global_batch_size}"
         print(f"{request.label()} · {batch} · launch {request.launch}")
-    for label, lines in dry.commands(plan).items():
-        print(f"\n# {label}", *lines, sep="\n")

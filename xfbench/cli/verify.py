@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
@@ -14,8 +13,11 @@ from xfbench.cli.options import (
     DryRun,
     Json,
     Pythons,
+    StrategyOptions,
+    choices,
     positive,
     pythons,
+    say,
     words,
 )
 
@@ -38,6 +40,7 @@ def verify(
     strategy: Annotated[
         str, typer.Option(help="How they do it (default: the framework's first).")
     ] = "default",
+    strategy_options: StrategyOptions = None,
     launcher: Annotated[
         str | None,
         typer.Option(help="local, mpi, slurm (in an allocation): what starts ranks."),
@@ -83,9 +86,6 @@ def verify(
     if format not in verdicts.FORMATS:
         raise errors.unknown("format", format, verdicts.FORMATS)
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr)
-
     if self_test:
         from xfbench.equality import plants
 
@@ -110,6 +110,7 @@ def verify(
         precision=words(precision, str, "--precision"),
         ranks=words(ranks, positive, "--ranks"),
         strategy=words(strategy, str, "--strategy"),
+        strategy_options=choices(strategy_options) or {},
         scaling="weak",
         launcher=launcher,
         site=site,

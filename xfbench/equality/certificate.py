@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from xfbench import __version__, atomic, digest
 from xfbench.errors import XfbenchError
 from xfbench.record import Machine, Record
-from xfbench.request import Request
+from xfbench.request import Request, StrategyOptions
 from xfbench.sealed import EditedError, Sealed
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
@@ -42,6 +42,7 @@ class Subject(_Part):
     precision: str
     ranks: int
     strategy: str
+    strategy_options: StrategyOptions = ()
     microarchitecture: str
     accelerators: tuple[str, ...]
 
@@ -65,14 +66,16 @@ class Subject(_Part):
             precision=request.precision,
             ranks=request.ranks,
             strategy=request.strategy,
+            strategy_options=request.strategy_options,
             microarchitecture=machine.microarchitecture,
             accelerators=machine.accelerators,
         )
 
     @property
     def key(self) -> str:
-        """A file name: equal subjects, equal keys."""
-        return digest.of_json(self.model_dump(mode="json"))[7:39]
+        """A file name: equal subjects, equal keys, also from before there were options."""
+        unchosen = set() if self.strategy_options else {"strategy_options"}
+        return digest.of_json(self.model_dump(mode="json", exclude=unchosen))[7:39]
 
 
 class Check(_Part):
@@ -149,8 +152,8 @@ def refusal(certificate: Certificate, record: Record) -> str | None:
         software.environment_digest,
         machine,
     )
-    for name, value in subject.model_dump().items():
-        certified = getattr(certificate.subject, name)
+    for name in Subject.model_fields:
+        value, certified = getattr(subject, name), getattr(certificate.subject, name)
         if value != certified:
             words = name.replace("_", " ")
             return (
@@ -160,5 +163,8 @@ def refusal(certificate: Certificate, record: Record) -> str | None:
 
 
 def _short(value: Any) -> str:
-    text = ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
+    text = str(value)
+    if isinstance(value, tuple):  # of names, or of options with their values
+        words = [one if isinstance(one, str) else f"{one[0]}={one[1]}" for one in value]
+        text = ", ".join(words) or "none"
     return text[:19] if text.startswith("sha256:") else text

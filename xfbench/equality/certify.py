@@ -10,7 +10,7 @@ from xfbench.environment import Environment
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.equality.jobs import CheckError
-from xfbench.equality.verify import Verdict, Verifier
+from xfbench.equality.verify import Verdict, Verifier, unprovable
 from xfbench.record import Machine
 from xfbench.request import Request
 from xfbench.runner import Session, certified_fields
@@ -41,7 +41,7 @@ def find(of: Subject) -> Certificate | None:
 
 def alone(request: Request) -> Request:
     """The same on one rank, which has to be right before several can be."""
-    of_one = {"ranks": 1, "nodes": 1, "strategy": "none"}
+    of_one = {"ranks": 1, "nodes": 1, "strategy": "none", "strategy_options": ()}
     return request.model_copy(update={**of_one, "global_batch_size": request.batch_size_per_rank})
 
 
@@ -56,7 +56,7 @@ def prove(
 
     Its certificate is looked for, and made where it is missing. Raises CheckError.
     """
-    if request.ranks > 1 and runner.refusal(request) is None:
+    if request.ranks > 1 and not (runner.refusal(request) or unprovable(request)):
         one = alone(request)
         have = find(subject(one, found, where))
         have = have or make(verifier.verify(one, found, seed), found, seed, where)
@@ -114,6 +114,9 @@ def certify(
     for request in {certified_fields(request): request for request in requests}.values():
         found = session.environments.get(request.framework)
         if found is None:
+            continue
+        if reason := unprovable(request):
+            say(f"{request.label()}: not ranked, {reason}")
             continue
         of = subject(request, found)
         have = find(of)

@@ -20,6 +20,7 @@ from xfbench.equality.certificate import Check
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
+from xfbench.strategy import ASYNCHRONOUS
 from xfbench.workloads import workloads
 
 # An error so large, before any update, that no draw of rounding could explain it.
@@ -51,6 +52,7 @@ class Verdict:
             "precision": request.precision,
             "ranks": request.ranks,
             "strategy": request.strategy,
+            "strategy_options": dict(request.strategy_options),
             "verdict": self.verdict,
             "reason": self.reason,
             "worst": worst
@@ -70,6 +72,12 @@ class Verdict:
         }
 
 
+def unprovable(request: Request) -> str | None:
+    """Why no certificate can be had for what the framework can do; None where one can."""
+    together = adapter.load(request.framework).strategy(request.strategy)
+    return ASYNCHRONOUS if together.asynchronous else None
+
+
 Run = Callable[..., jobs.Results]
 
 
@@ -86,7 +94,7 @@ class Verifier:
 
     def verify(self, request: Request, found: Environment, seed: int = 0) -> Verdict:
         """The verdict on one cell. Raises CheckError where the framework gives no results."""
-        refused = runner.refusal(request)
+        refused = runner.refusal(request) or unprovable(request)
         if refused:
             return Verdict(request, "unsupported", refused)
         if request.ranks > 1:

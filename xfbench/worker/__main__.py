@@ -96,7 +96,7 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     request = job["request"]
     remote = job.get("remote", False)
     distributed.name_addresses(remote)
-    group = distributed.group(request, remote)
+    group = distributed.group(request, remote, job.get("strategy_options"))
     options = Options(
         kernel=request["kernel"],
         threads=request["threads"],

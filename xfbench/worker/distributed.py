@@ -78,33 +78,47 @@ def _of_interface(name: str) -> str:
 def addresses(group: Group) -> list[str]:
     """An address for each rank to listen on, "host:port", in order: for frameworks that ask.
 
-    Each rank chooses its own and tells the others through the meeting place. Raises
-    RuntimeError where they do not all come within two minutes.
+    Raises RuntimeError where they do not all come within two minutes.
     """
-    host = address(group.remote)
+    names = [str(rank) for rank in range(group.size)]
+    return meet(group.meeting, str(group.rank), names, address(group.remote))
+
+
+def meet(meeting: str, name: str, names: list[str], host: str) -> list[str]:
+    """An address for each of `names`, in order, of which this process is the one called `name`.
+
+    Each chooses its own on its `host` and tells the others through the meeting place, a file
+    that all see. Raises RuntimeError where they do not all come within two minutes.
+    """
     with socket.socket() as probe:
         probe.bind((host, 0))
         own = f"{host}:{probe.getsockname()[1]}"
-    told = [Path(f"{group.meeting}.{rank}") for rank in range(group.size)]
-    partial = Path(f"{group.meeting}.{group.rank}.partial")
+    told = [Path(f"{meeting}.{one}") for one in names]
+    partial = Path(f"{meeting}.{name}.partial")
     partial.write_text(own)
-    partial.replace(told[group.rank])
+    partial.replace(f"{meeting}.{name}")
     for _ in range(_PATIENCE):
         if all(path.exists() for path in told):
             return [path.read_text() for path in told]
         time.sleep(_PAUSE_SECONDS)
-    missing = [rank for rank, path in enumerate(told) if not path.exists()]
-    raise RuntimeError(f"ranks {missing} did not come to the meeting within two minutes")
+    missing = [one for one, path in zip(names, told) if not path.exists()]
+    raise RuntimeError(f"ranks {', '.join(missing)} did not come to the meeting in two minutes")
 
 
-def group(request: dict[str, Any], remote: bool = False) -> Group:
-    """The group that `request` asks for. Raises RuntimeError where another one was started."""
+def group(
+    request: dict[str, Any], remote: bool = False, options: dict[str, Any] | None = None
+) -> Group:
+    """The group that `request` asks for, with these of its strategy's options.
+
+    Raises RuntimeError where another one was started.
+    """
     from xfbench.worker.protocol import Group
 
     rank, size = place()
     if size != request["ranks"]:
         raise RuntimeError(f"{request['ranks']} ranks were asked for, and {size} were started")
-    return Group(rank, size, request["strategy"], str(Path("meeting").absolute()), remote)
+    meeting = str(Path("meeting").absolute())
+    return Group(rank, size, request["strategy"], meeting, remote, options or {})
 
 
 def name_addresses(remote: bool) -> None:

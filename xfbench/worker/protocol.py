@@ -7,8 +7,8 @@ clock, no file and no environment variable that selects behaviour: how it was st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Dict, Protocol
 
 import numpy as np
 
@@ -43,7 +43,8 @@ class Group:
     `strategy` is one of the adapter's names for it, "none" for a single rank, and "parts" where
     one process does what `size` ranks must, as the oracle does. `meeting` is a file
     of this launch alone, which all ranks see and none has made: where they may find one
-    another. Where they may be on other nodes, `remote` is true.
+    another. Where they may be on other nodes, `remote` is true. `options` has a value for each
+    that the strategy has in the adapter's `adapter.toml`.
     """
 
     rank: int = 0
@@ -51,6 +52,7 @@ class Group:
     strategy: str = "none"
     meeting: str = ""
     remote: bool = False
+    options: Dict[str, Any] = field(default_factory=dict, hash=False)
 
     def part(self, count: int) -> slice:
         """This rank's part of so many images, which the ranks share evenly."""

@@ -1,0 +1,145 @@
+"""How weights are updated, and what joins the ranks' gradients before that or in it.
+
+A parameter server that updates weights loads this module too, in the middle of importing MXNet:
+what is used there is named by its module.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import ndarray as nd
+from mxnet.optimizer import Optimizer
+
+from xfbench.worker.mpi import AllReduce
+from xfbench.worker.protocol import Group
+from xfbench.workloads.solver import Solver
+
+
+def joined(group: Group) -> Any:
+    """What makes means of the ranks' gradients; None where nothing does."""
+    joins = {"dist_sync": _Server, "mpi": _AllReduce}
+    return joins[group.strategy](group) if group.strategy in joins else None
+
+
+@lru_cache(maxsize=None)
+def _store(strategy: str) -> Any:
+    """The way to the server: a process that asks for it twice waits for ever."""
+    return mx.kvstore.create(strategy)
+
+
+class _Server:
+    """The parameter server, asked for the mean of all ranks' gradients."""
+
+    made = 0  # in this process: keys are for good, and each trainer needs its own
+
+    def __init__(self, group: Group) -> None:
+        _Server.made += 1
+        self.size, self.prefix = group.size, f"{_Server.made}/"
+        self.store = _store(group.strategy)
+        self.overlap = group.options["overlap"] == "on"
+        self.known: set[str] = set()
+
+    def mean(self, gradients: dict[str, Any]) -> None:
+        """Each of `gradients` becomes its mean over the ranks."""
+        if not self.overlap:
+            nd.waitall()
+        for order, (name, gradient) in enumerate(gradients.items()):
+            key = self.prefix + name
+            if key not in self.known:
+                self.store.init(key, nd.zeros_like(gradient))
+                self.known.add(key)
+            self.store.push(key, gradient, priority=-order)
+            self.store.pull(key, out=gradient, priority=-order)
+            gradient[:] = gradient / self.size
+
+
+class _AllReduce:
+    """MPI, asked for the mean of all ranks' gradients."""
+
+    def __init__(self, group: Group) -> None:
+        self.ranks = AllReduce(group)
+
+    def mean(self, gradients: dict[str, Any]) -> None:
+        """Each of `gradients` becomes its mean over the ranks."""
+        found = self.ranks.mean([gradient.asnumpy() for gradient in gradients.values()])
+        for gradient, mean in zip(gradients.values(), found):
+            gradient[:] = mean
+
+
+class SGD(Optimizer):  # type: ignore[misc]
+    """MXNet's SGD with momentum, one parameter at a time, where `mx.optimizer.SGD` takes four.
+
+    Its kernel for one is several times faster. Both take their rates in float32, so in
+    float64 the update is written out.
+    """
+
+    def __init__(self, solver: Solver) -> None:
+        super().__init__(learning_rate=solver.base_lr, wd=solver.weight_decay)
+        self.momentum = solver.momentum
+
+    def create_state(self, index: int, weight: Any) -> Any:
+        return nd.zeros_like(weight)
+
+    def update(self, index: int, weight: Any, grad: Any, state: Any) -> None:
+        lr, wd = self._get_lr(index), self._get_wd(index)
+        if weight.dtype == np.float32:
+            nd.sgd_mom_update(weight, grad, state, lr, self.momentum, wd, out=weight)
+        else:
+            state *= self.momentum
+            state -= lr * (grad + wd * weight)
+            weight += state
+
+
+class _AtServer(SGD):
+    """The same where the server does it: each rank's push is an update of its parameter."""
+
+    def __init__(self, solver: Solver, tensors: dict[int, Any]) -> None:
+        super().__init__(solver)
+        self.solver = solver
+        self.lr_mult = {key: tensor.lr_mult for key, tensor in tensors.items()}
+        self.wd_mult = {key: tensor.wd_mult for key, tensor in tensors.items()}
+
+    def update(self, index: int, weight: Any, grad: Any, state: Any) -> None:
+        self._update_count(index)
+        done = self._index_update_count[index] - 1
+        self.set_learning_rate(self.solver.learning_rate(done))
+        super().update(index, weight, grad, state)
+
+
+class UpdatingServer:
+    """The parameter server, which updates its weights with each rank's gradients as they come."""
+
+    given = 0  # keys, in this process: they are for good
+
+    def __init__(self, group: Group) -> None:
+        self.store = _store(group.strategy)
+        self.overlap = group.options["overlap"] == "on"
+        self.tensors: dict[int, Any] = {}
+
+    def start(self, tensors: list[Any], solver: Solver) -> None:
+        """Give it the first rank's weights, and how to update them, and do so for the first time.
+
+        All ranks meet here. MXNet's server goes on after an error, which it only prints: raises
+        RuntimeError where nothing was updated.
+        """
+        self.tensors = dict(enumerate(tensors, UpdatingServer.given))
+        UpdatingServer.given += len(tensors)
+        if self.store.rank == 0:
+            self.store.set_optimizer(_AtServer(solver, self.tensors))
+        self.store.init(list(self.tensors), [tensor.data() for tensor in tensors])
+        before = [tensor.data().copy() for tensor in tensors]
+        self.update()
+        if all((old == tensor.data()).min().asscalar() for old, tensor in zip(before, tensors)):
+            raise RuntimeError("the parameter server updates nothing: its output says why")
+
+    def update(self) -> None:
+        """Send it this rank's gradients, and take the weights as they are by then."""
+        if not self.overlap:
+            nd.waitall()
+        for key, tensor in self.tensors.items():
+            self.store.push(key, tensor.grad(), priority=-key)
+            self.store.pull(key, out=tensor.data(), priority=-key)

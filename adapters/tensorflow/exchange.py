@@ -1,0 +1,125 @@
+"""Parameter servers: variables that live in other processes, and are updated there.
+
+TensorFlow's older way of it, replication between graphs: each rank has its own session and graph
+of updates, and the servers' variables are known by name. The newer ParameterServerStrategy has
+one coordinator, whose loop hands out the steps of all; here each rank has a loop of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from xfbench.worker import distributed
+from xfbench.worker.protocol import Group
+from xfbench.workloads.layers import Parameter
+from xfbench.workloads.solver import Solver
+
+v1 = tf.compat.v1
+_PAUSE_SECONDS = 0.02
+
+
+def serve(number: int, ranks: int, servers: int, host: str) -> None:
+    """Be a parameter server until somebody ends the process."""
+    _join("ps", number, ranks, servers, "meeting", host).join()
+
+
+@lru_cache(maxsize=None)
+def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: str) -> Any:
+    """This process's door to the others, once."""
+    names = [f"{rank}" for rank in range(ranks)] + [f"ps{one}" for one in range(servers)]
+    own = names[number + (ranks if job == "ps" else 0)]
+    found = distributed.meet(meeting, own, names, host)
+    cluster = tf.train.ClusterSpec({"worker": found[:ranks], "ps": found[ranks:]})
+    # A rank speaks to the servers alone: another one may have ended.
+    filters = ["/job:ps", f"/job:worker/task:{number}"] if job == "worker" else []
+    config = v1.ConfigProto(device_filters=filters)
+    return tf.distribute.Server(cluster, job_name=job, task_index=number, config=config)
+
+
+class ParameterServer:
+    """Servers' copies of `parameters`, each updated with every rank's gradients as they come.
+
+    `shapes` are as they are stored. Parameters are dealt out in turn.
+    """
+
+    made = 0  # in this process: names are for good
+
+    def __init__(
+        self,
+        group: Group,
+        solver: Solver,
+        parameters: dict[str, Parameter],
+        shapes: dict[str, Any],
+        dtype: Any,
+    ) -> None:
+        ParameterServer.made += 1
+        self.solver, self.first, self.sent = solver, group.rank == 0, 0
+        servers, host = group.options["servers"], distributed.address(group.remote)
+        server = _join("worker", group.rank, group.size, servers, group.meeting, host)
+        with tf.Graph().as_default() as graph:
+            with tf.device("/job:ps/task:0"):
+                number = self._variable("number", (), tf.int64)
+            self.rate = v1.placeholder(dtype, ())
+            self.values = [v1.placeholder(dtype, shape) for shape in shapes.values()]
+            weights, starts = [], [number.initializer]
+            for order, (name, parameter) in enumerate(parameters.items()):
+                value = self.values[order]
+                with tf.device(f"/job:ps/task:{order % servers}"):
+                    weight = self._variable(f"{name}/weight", value.shape, dtype)
+                    velocity = self._variable(f"{name}/velocity", value.shape, dtype)
+                    starts += [weight.assign(value).op, velocity.initializer]
+                    decay = solver.weight_decay * parameter.decay_mult
+                    update = tf.raw_ops.ResourceApplyKerasMomentum(
+                        var=weight.handle,
+                        accum=velocity.handle,
+                        lr=self.rate * parameter.lr_mult,
+                        grad=value + decay * weight if decay else value,
+                        momentum=tf.constant(solver.momentum, dtype),
+                    )
+                    with tf.control_dependencies([update]):
+                        weights.append(weight.read_value())
+            with tf.device("/job:ps/task:0"):
+                self.next = number.assign_add(1, read_value=True)
+            self.start_all = tf.group(*starts)
+            self.missing = v1.report_uninitialized_variables()
+            self.updated = [*weights, self.next]
+        self.session = v1.Session(server.target, graph=graph)
+
+    @staticmethod
+    def _variable(name: str, shape: Any, dtype: Any) -> Any:
+        return v1.get_variable(
+            f"{ParameterServer.made}/{name}",
+            shape=shape,
+            dtype=dtype,
+            initializer=v1.zeros_initializer(),
+            use_resource=True,
+        )
+
+    def start(self, weights: list[np.ndarray]) -> None:
+        """Give them the first rank's weights; the others wait for that."""
+        if self.first:
+            self.session.run(self.start_all, dict(zip(self.values, weights)))
+        while len(self.session.run(self.missing)):
+            time.sleep(_PAUSE_SECONDS)
+        self.number = self.session.run(self.next)
+
+    def update(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
+        """Send this rank's gradients, and get the weights as they are by then.
+
+        Updates are numbered over all ranks, each given out once, and have their number's rate.
+        """
+        fed = dict(zip(self.values, gradients))
+        fed[self.rate] = self.solver.learning_rate(int(self.number) - 1)
+        found: list[Any] = self.session.run(self.updated, fed)
+        *weights, self.number = found
+        self.sent += 1
+        return weights
+
+    def told(self) -> str:
+        """How far this rank is, and all of them, as it was when it last heard."""
+        return f"{self.sent} of {self.number - 1} updates were this rank's"

@@ -1,0 +1,87 @@
+"""Ranks that sleep instead of computing, and exchange gradients of a real network's size for real.
+
+So that there may be more ranks than cores. A step's sleep varies from rank to rank and from step
+to step. Gradients are zero: MPI joins them when the sleep is over, DistributedDataParallel while
+it lasts (`layered.py`, which needs PyTorch; all else does without, to start fast).
+"""
+
+import time
+from math import prod
+
+import numpy as np
+
+from xfbench.worker.mpi import AllReduce
+
+FIXED, PER_IMAGE = 0.02, 0.01  # seconds of a step
+SPREAD = 0.05  # standard deviation of the logarithm of a step's sleep
+LOSSES = "LOSSES"  # by network and images: what a launch is checked by
+
+
+class Whole:
+    """A step is one sleep."""
+
+    def __init__(self, network):
+        shapes = [p.shape for p in network.parameters.values() if p.learned]
+        self.arrays = [np.zeros(prod(shape), np.float32) for shape in shapes]
+
+    def step(self, seconds):
+        time.sleep(seconds)
+
+    def gradients(self):
+        return self.arrays
+
+    def apart(self):
+        pass
+
+
+class Trainer:
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    def __init__(self, network, group):
+        self.name, self.random = network.name, np.random.default_rng(group.rank)
+        self.joined = AllReduce(group) if group.strategy == "mpi" else None
+        if group.strategy == "ddp":
+            from xfbench.adapters.sleeping import layered
+
+            self.asleep = layered.Layered(network, group)
+        else:
+            self.asleep = Whole(network)
+
+    def load(self, images, labels):
+        return len(images)
+
+    def step(self, batch):
+        usual = FIXED + PER_IMAGE * batch
+        self.asleep.step(usual * float(np.exp(self.random.normal(0, SPREAD))))
+        if self.joined:
+            self.joined.mean(self.asleep.gradients())
+
+    def wait(self):
+        return 0.0
+
+    def loss(self, batch):
+        return LOSSES[self.name][batch]
+
+    def scores(self, batch):
+        return np.zeros((batch, 10), np.float32)
+
+    def gradients(self, batch):
+        return {str(n): array for n, array in enumerate(self.asleep.gradients())}
+
+    def parameters(self):
+        return {}
+
+    def assign(self, parameters):
+        pass
+
+    def apart(self):
+        self.asleep.apart()
+        self.joined = None
+
+    def observed(self):
+        known = {"framework_version": "1", "layout": "NCHW", "kernel": "asleep"}
+        return {**known, "kernel_evidence": []}
+
+
+def build(network, solver, options, group):
+    return Trainer(network, group)

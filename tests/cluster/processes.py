@@ -1,0 +1,80 @@
+"""Nodes of a cluster as mere processes of this host, for where namespaces cannot be made.
+
+Anybody may have these. All nodes have this host's name, network and files, and differ in their
+ports: there is nothing between them that could be slow or lost.
+"""
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+TITLE = "processes of this host, with no network between them"
+KEEPER = Path(__file__).with_name("keeper.py")
+
+
+def refusal():
+    """Why there can be no nodes here; None where there can."""
+    return None if _addresses() else "this host has no IPv4 address but the loopback's"
+
+
+def _addresses():
+    return [
+        one.address
+        for interface in psutil.net_if_addrs().values()
+        for one in interface
+        if one.family is socket.AF_INET and not one.address.startswith("127.")
+    ]
+
+
+class Node:
+    """What runs in it ends with it; `settings` is where Slurm finds it."""
+
+    def __init__(self, name, port):
+        self.name, self.address = name, _addresses()[0]
+        host = platform.node().partition(".")[0]
+        if name == "login":
+            self.settings = f"SlurmctldHost={host}({self.address})\nSlurmctldPort={port}"
+        else:
+            at = f"NodeHostname={host} NodeAddr={self.address} Port={port}"
+            self.settings = f"NodeName={name} {at}"
+        self.started = []
+
+    def inside(self, *argv):
+        """The command, whose descendants end with it."""
+        return [sys.executable, "-P", str(KEEPER), str(os.getpid()), *map(str, argv)]
+
+    def start(self, *argv, log, environment):
+        """Start a command that goes on; it ends with this node."""
+        started = subprocess.Popen(
+            self.inside(*argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
+        self.started.append(started)
+
+    def end(self):
+        """End all that was started here."""
+        for one in self.started:
+            one.terminate()
+        for one in self.started:
+            one.wait(timeout=30)
+
+
+def connected(names, folder):
+    """Nodes of these names, each with a port that is free."""
+    (folder / "local").mkdir()
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in names]
+        for probe in probes:
+            probe.bind(("", 0))
+        return [
+            Node(name, probe.getsockname()[1]) for name, probe in zip(names, probes, strict=True)
+        ]

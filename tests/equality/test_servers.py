@@ -1,0 +1,36 @@
+"""Servers that update by themselves: with one rank alone they do just what the solver says.
+
+Of several ranks nothing can be proven; of one everything can, every policy's rates, momentum,
+decay and multipliers included.
+"""
+
+import pytest
+
+from xfbench import adapter, environment, experiment
+from xfbench.equality import cases, jobs
+from xfbench.equality.oracle import Oracle
+from xfbench.equality.verify import judged
+from xfbench.workloads import workloads
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
+)
+def test_servers_update_a_single_ranks_weights_as_the_oracle_does(framework, strategy):
+    [(cell, _)] = experiment.cells([experiment.matrix(framework=[framework], workload=["lenet"])])
+    together = {"strategy": strategy, "strategy_options": (("servers", 2),)}
+    request = cell.request(1).model_copy(update=together)
+    workload, oracle, described = workloads()["lenet"], Oracle(print), adapter.load(framework)
+    expected = oracle.expected(cases.whole(workload, 0), precision="float32")
+    assert {one.case.workload.solver.policy for one in expected} == {"step", "inv"}
+    found = jobs.check(
+        [one.case.document("float32") for one in expected],
+        request,
+        workload,
+        described,
+        environment.ensure(described),
+    )
+    deviations = judged(oracle, [(one, "float32") for one in expected], found.arrays)
+    trained = [deviation for deviation in deviations if deviation.quantity.startswith("step10/")]
+    assert len(trained) == 2 * len(workload.network.parameters)
+    assert [deviation for deviation in deviations if not deviation.holds] == []

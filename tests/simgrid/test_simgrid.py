@@ -1,0 +1,90 @@
+"""What xfbench.exchange says of an all-reduce, beside what SimGrid simulates, message by message.
+
+SimGrid runs real code of MPI libraries: Casanova, Giersch, Legrand, Quinson and Suter,
+"Versatile, scalable, and accurate simulation of distributed applications and platforms", 2014.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import debian
+from xfbench import exchange
+from xfbench.exchange import Link
+
+PACKAGES = ["libsimgrid-dev", "gcc"]
+PLATFORM = """<?xml version='1.0'?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="nodes" prefix="node" suffix="" radical="0-{last}" speed="1Gf"
+           bw="{bandwidth}Bps" lat="{half}s"/>
+</platform>
+"""
+# Messages share links fairly and take what the link says, no protocol's factors; no computing.
+SETTINGS = ["network/model:CM02", "network/TCP-gamma:0", "smpi/simulate-computation:no"]
+ALGORITHMS = {"ring": "lr", "halving": "rab"}
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """A function: simulated seconds of an all-reduce of so many bytes."""
+    if reason := debian.missing(["smpicc", "gcc"], PACKAGES):
+        pytest.skip(f"no SimGrid: {reason}")
+    folder = tmp_path_factory.mktemp("simgrid")
+    source = Path(__file__).with_name("allreduce.c")
+    compiled = ["smpicc", "-O2", str(source), "-o", "allreduce"]
+    subprocess.run(compiled, cwd=folder, check=True, capture_output=True, timeout=120)
+
+    def do(algorithm, ranks, payload, link):
+        # A message passes the sender's link and the receiver's.
+        values = {"last": ranks - 1, "bandwidth": link.bandwidth, "half": link.latency / 2}
+        (folder / "platform.xml").write_text(PLATFORM.format(**values))
+        chosen = [*SETTINGS, f"smpi/allreduce:{ALGORITHMS[algorithm]}"]
+        done = subprocess.run(
+            [
+                *("smpirun", "-np", str(ranks), "-platform", "platform.xml"),
+                *(f"--cfg={setting}" for setting in chosen),
+                *("--log=root.thresh:error", "./allreduce", str(payload // 4)),
+            ],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-1000:]
+        return float(done.stdout.split()[-1])
+
+    return do
+
+
+LINKS = {
+    "1 Gbit/s": Link.parse("1Gbit,25us"),
+    "100 Gbit/s": Link.parse("100Gbit,1us"),
+}
+MEGABYTES_4 = 4 * 2**20
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("ranks", [4, 12, 64, 256])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_all_reduce_takes_what_the_model_says(simulated, algorithm, ranks, link):
+    said = exchange.seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
+    # SimGrid lets acknowledgements take a twentieth of the way back.
+    assert said == pytest.approx(simulated(algorithm, ranks, MEGABYTES_4, LINKS[link]), rel=0.1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_all_reduce_of_1024_ranks_does_too(simulated, algorithm):
+    link = LINKS["1 Gbit/s"]
+    said = exchange.seconds(algorithm, 1024, MEGABYTES_4, link)
+    assert said == pytest.approx(simulated(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
+
+
+def test_one_algorithm_is_not_the_other(simulated):
+    """So that the tests above can fail: on 256 ranks and small messages they are far apart."""
+    link = LINKS["1 Gbit/s"]
+    ring = exchange.seconds("ring", 256, 2**18, link)
+    assert ring > 2 * simulated("halving", 256, 2**18, link)

@@ -1,0 +1,250 @@
+"""Strategies' options as data: chosen, checked, recorded; and what waits for nobody."""
+
+import json
+
+import pytest
+
+from xfbench import adapter, experiment, job, leaderboard, ranks, runner, statistics
+from xfbench.communication import asked_bytes
+from xfbench.equality import certificate
+from xfbench.equality.certificate import Subject
+from xfbench.equality.verify import Verifier
+from xfbench.errors import UsageError
+from xfbench.record import Measurement, Record
+from xfbench.strategy import ASYNCHRONOUS
+
+
+def cells(**settings):
+    wanted = {"framework": ["torch"], "workload": ["lenet"], "ranks": [2], "scaling": "weak"}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**{**wanted, **settings})])]
+
+
+def mxnet(**settings):
+    [cell] = cells(framework=["mxnet"], **settings)
+    return cell.request(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({"bucket_size": "1MB"}, (("bucket_size", 1_000_000),)),
+        ({"bucket_size": "512KiB"}, (("bucket_size", 2**19),)),
+        ({"bucket_size": 4096}, (("bucket_size", 4096),)),
+        ({"overlap": "off", "bucket_size": "10kB"}, (("bucket_size", 10_000), ("overlap", "off"))),
+        # What is so anyway was not chosen: the same cell.
+        ({"overlap": "on", "backend": "gloo", "bucket_size": "auto"}, ()),
+    ],
+)
+def test_what_is_chosen_is_part_of_the_cell(options, chosen):
+    [cell] = cells(strategy_options=options)
+    assert cell.strategy_options == chosen
+    again = type(cell).model_validate_json(cell.model_dump_json())
+    assert again == cell and hash(again) == hash(cell)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bucketsize": "1MB"}, "unknown strategy option 'bucketsize': did you mean bucket_size"),
+        ({"servers": "2"}, "there are: backend, bucket_size, overlap"),
+        ({"overlap": "of"}, "unknown overlap 'of': did you mean off"),
+        ({"bucket_size": "1XB"}, "bucket_size=1XB: a size in bytes"),
+        ({"bucket_size": "0"}, "bucket_size=0: a size in bytes"),
+    ],
+)
+def test_a_slip_costs_a_line(options, words):
+    with pytest.raises(UsageError, match=words):
+        cells(strategy_options=options)
+
+
+@pytest.mark.parametrize("count", ["0", "two", "-1", "1.5"])
+def test_servers_are_counted(count):
+    with pytest.raises(UsageError, match="a whole number of one or more"):
+        mxnet(strategy=["dist_async"], strategy_options={"servers": count})
+
+
+def test_where_nothing_can_be_chosen_it_is_said():
+    with pytest.raises(UsageError, match="nothing to choose"):
+        cells(framework=["caffe"], strategy_options={"servers": 2})
+
+
+def test_one_rank_has_nothing_to_choose_and_others_say_what_they_lack():
+    found = cells(
+        framework=["torch", "mxnet"],
+        ranks=[1, 2],
+        strategy=["default"],
+        strategy_options={"servers": "2"},
+    )
+    of_one = [cell for cell in found if cell.ranks == 1]
+    assert {cell.strategy_options for cell in of_one} == {()}
+    refusals = {c.framework: runner.refusal(c.request(1)) for c in found if c.ranks == 2}
+    assert refusals["mxnet"] is None
+    assert "ddp of PyTorch has no option servers: it has backend" in refusals["torch"]
+
+
+def test_a_choice_that_the_device_does_not_have_is_refused():
+    [cell] = cells(strategy_options={"backend": "nccl"})
+    assert runner.refusal(cell.request(1)) == "NCCL joins GPUs alone"
+
+
+def test_the_worker_is_told_every_option_chosen_or_not():
+    from xfbench.workloads import workloads
+
+    request = mxnet(strategy=["dist_async"], strategy_options={"servers": 3})
+    told = job.document("train", request, workloads()["lenet"])
+    assert told["strategy_options"] == {"servers": 3, "overlap": "on"}
+    assert told["request"]["strategy_options"] == {"servers": 3}
+
+
+def test_there_are_as_many_servers_as_were_chosen():
+    strategy = adapter.load("mxnet").strategy("dist_sync")
+    roles = [one["DMLC_ROLE"] for _, one in strategy.processes({"servers": 3, "overlap": "on"})]
+    assert roles == ["scheduler", "server", "server", "server"]
+    numbers = adapter.load("tensorflow").strategy("parameter_server").processes({"servers": 2})
+    assert [number for number, _ in numbers] == [0, 1]
+
+
+def test_the_label_says_what_was_chosen():
+    request = mxnet(strategy=["dist_async"], strategy_options={"servers": 2})
+    assert "2 ranks dist_async servers=2" in request.label()
+
+
+def test_a_record_of_before_there_were_options_reads_and_keeps_its_cell(record, cell):
+    written = record().document()
+    assert written["request"].pop("strategy_options") == {}
+    del written["measurement"]["rank_step_seconds"]
+    old = cell().request(1)
+    assert "strategy_options" not in old.cell_fields()
+    again = Record.model_validate({**written, "id": "sha256:" + "0" * 64})
+    assert again.request == old
+    assert json.loads(again.request.model_dump_json())["strategy_options"] == {}
+
+
+def test_a_certificate_holds_for_the_options_it_was_made_with(record):
+    def of(options):
+        asked = record(framework="torch", strategy_options=options).request
+        return Subject(
+            **{name: "x" for name in Subject.model_fields if name not in ("strategy_options",)}
+            | {"ranks": 2, "accelerators": (), "strategy_options": asked.strategy_options}
+        )
+
+    keys = {of(options).key for options in ((), (("overlap", "off"),), (("overlap", "no"),))}
+    assert len(keys) == 3
+    fields = of(()).model_dump(mode="json")
+    del fields["strategy_options"]
+    assert of(()).key == certificate.digest.of_json(fields)[7:39]
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "algorithm"),
+    [
+        ("mxnet", "dist_sync", "server"),
+        ("mxnet", "dist_async", "server"),
+        ("tensorflow", "parameter_server", "server"),
+        ("tensorflow", "mirrored", "ring"),
+        ("torch", "ddp", "ring"),
+        ("caffe", "mpi", "halving"),
+    ],
+)
+def test_gradients_are_joined_by_what_the_strategy_has(framework, strategy, algorithm):
+    assert adapter.load(framework).strategy(strategy).algorithm == algorithm
+
+
+def test_options_do_not_change_what_a_server_is_sent():
+    assert asked_bytes(400, 2, server=True) == 1600
+
+
+def asynchronous(record, **fields):
+    """Two ranks: steps of 0.1 s, and of 0.4 s with 0.8 s once."""
+    own = ((0.1, 0.1, 0.1), (0.4, 0.8, 0.4))
+    measured = record().measurement.model_copy(update={"rank_step_seconds": own})
+    settings = {"ranks": 2, "strategy": "dist_async", "scaling": "weak"}
+    return record(
+        global_batch_size=8, batch_size_per_rank=4, fields={"measurement": measured},
+        **settings, **fields,
+    )  # fmt: skip
+
+
+def test_rates_of_ranks_that_do_not_wait_are_added_up(record):
+    assert statistics.launch_throughput(asynchronous(record)) == pytest.approx(4 / 0.1 + 4 / 0.4)
+
+
+def test_a_step_of_ranks_that_do_not_wait_takes_what_their_rates_together_say():
+    from tests.test_ranks import reply
+
+    slow = reply(1, step_seconds=[4.0, 4.0])
+    merged = ranks.merged([reply(0), slow], asynchronous=True)["measurement"]
+    # 1/1 + 1/4 steps a second of two ranks is 1.6 s for a step of both; then 1/2 + 1/4.
+    assert merged["step_seconds"] == pytest.approx([1.6, 8 / 3])
+    assert merged["rank_step_seconds"] == [[1.0, 2.0], [4.0, 4.0]]
+    assert merged["wall_seconds"] == 9.0 and merged["images"] == 16
+    together = ranks.merged([reply(0), slow])["measurement"]
+    assert together["step_seconds"] == [2.5, 3.0] and not together["rank_step_seconds"]
+
+
+def test_the_weights_of_ranks_that_do_not_wait_are_each_their_own():
+    from tests.test_ranks import reply
+
+    def learned(loss, accuracy):
+        epoch = {"epoch": 1, "seconds": 2.0, "train_loss": 1.0}
+        return {"learning": [{**epoch, "test_loss": loss, "test_accuracy": accuracy}]}
+
+    replies = [reply(0) | learned(1.0, 0.5), reply(1) | learned(2.0, 0.7)]
+    [epoch] = ranks.merged(replies, asynchronous=True)["learning"]
+    assert epoch["test_loss"] == 1.5 and epoch["test_accuracy"] == pytest.approx(0.6)
+    [epoch] = ranks.merged(replies)["learning"]
+    assert epoch["test_loss"] == 1.0
+
+
+def test_a_rank_that_never_became_steady_is_seen(record):
+    steady, rising = (0.1,) * 40, (0.1,) * 20 + (0.2,) * 20
+    for own, expected in (((steady, steady), True), ((steady, rising), False)):
+        one = asynchronous(record)
+        measured = one.measurement.model_copy(update={"rank_step_seconds": own})
+        assert statistics.is_steady(one.model_copy(update={"measurement": measured})) is expected
+
+
+def test_what_waits_for_nobody_is_shown_and_never_ranked(record):
+    """Not even with a certificate, which no such launch can have."""
+    found = asynchronous(record, strategy_options={"servers": 2})
+    [table] = leaderboard.tables([found], {})
+    [row] = table.unranked
+    assert row.reason == ASYNCHRONOUS and row.asynchronous
+    assert row.images_per_second.value == pytest.approx(50)
+    named = found.model_copy(update={"certificate": "sha256:" + "1" * 64})
+    assert leaderboard.unproven(named, {named.certificate: None}) == ASYNCHRONOUS
+    from xfbench import tables
+
+    shown = tables.text([table])
+    assert "2 dist_async servers=2 (asynchronous)" in shown and ASYNCHRONOUS in shown
+    assert "servers=2" in tables.as_csv([table])
+
+
+def test_rows_of_other_options_are_other_rows_with_their_own_baseline(record):
+    def launch(ranks, **options):
+        size = {"global_batch_size": 4 * ranks, "batch_size_per_rank": 4}
+        return record(
+            ranks=ranks, strategy="dist_sync", scaling="weak", strategy_options=options, **size
+        )
+
+    found = [launch(2), launch(2, servers=2), launch(4, servers=2)]
+    [table] = leaderboard.tables(found, {})
+    rows = {(row.ranks, *row.strategy_options): row.efficiency for row in table.unranked}
+    assert len(rows) == 3
+    assert rows[4, "servers"].baseline_ranks == 2 and rows[4, "servers"].value == pytest.approx(1)
+
+
+def test_nobody_tries_to_prove_what_waits_for_nobody(record):
+    class Untouched(Verifier):
+        def _run(self, *_):
+            raise AssertionError("nothing is to be trained")
+
+    request = mxnet(strategy=["dist_async"])
+    verdict = Untouched().verify(request, None)
+    assert (verdict.verdict, verdict.reason) == ("unsupported", ASYNCHRONOUS)
+
+
+def test_the_measurement_of_old_has_no_ranks_of_its_own(record):
+    document = record().measurement.model_dump()
+    del document["rank_step_seconds"]
+    assert Measurement.model_validate(document).rank_step_seconds == ()
