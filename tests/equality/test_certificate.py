@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from xfbench.equality import certificate
+from xfbench import digest, runner
+from xfbench.equality import certificate, certify
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.leaderboard import NO_CERTIFICATE, tables
 from xfbench.machine import describe
 from xfbench.record import Software
+from xfbench.store import Store
 from xfbench.tables import text
 
 SOFTWARE = Software(
@@ -132,6 +134,35 @@ def test_an_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
     with pytest.raises(CertificateError, match="was edited"):
         certificate.read(path)
     assert "was edited" in only_row(found, certificate.of_folder(tmp_path)).reason
+
+
+def test_a_cached_certificate_of_an_earlier_version_is_given_as_it_was_written(
+    cell, tmp_path, monkeypatch
+):
+    """It has fewer fields than one of today has, and its id is about those."""
+    request = cell().request(1)
+    session = runner.Session(Store(tmp_path / "results"))
+    session.prepare([request.framework], {}, print)
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    of = certify.subject(request, session.environments[request.framework])
+    made = Certificate.make(
+        subject=of,
+        verdict="equal",
+        safety_factor=10.0,
+        seed=0,
+        checks=(),
+        framework_version="1.0",
+    )
+    document = made.document()
+    del document["id"], document["subject"]["strategy_options"]
+    earlier = {"id": digest.of_json(document), **document}
+    kept = tmp_path / "home" / "certificates" / f"{of.key}.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps(earlier))
+    certify.attach(request, session)
+    [given] = certificate.of_folder(session.store.folder).values()
+    assert given.id == earlier["id"] == session.certificates[runner.certified_fields(request)]
+    assert given.subject == of
 
 
 def test_an_edited_certificate_with_its_id_made_to_fit_is_refused_too(covered, tmp_path):

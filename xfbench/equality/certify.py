@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, facts, machine, paths, runner
+from xfbench import adapter, atomic, facts, machine, paths, runner
 from xfbench.environment import Environment
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
@@ -130,21 +130,31 @@ def certify(
         if have.verdict != "equal":
             say(f"{request.label()}: different, {have.finding}")
             continue
-        _give(have, request, session)
+        _give(of, request, session)
 
 
 def attach(request: Request, session: Session) -> None:
     """Give the session the cell's certificate if the cache has one; nothing is verified."""
     found = session.environments.get(request.framework)
-    have = find(subject(request, found)) if found else None
+    if found is None:
+        return
+    of = subject(request, found)
+    have = find(of)
     if have and have.verdict == "equal":
         session.store.prepare()
-        _give(have, request, session)
+        _give(of, request, session)
 
 
-def _give(have: Certificate, request: Request, session: Session) -> None:
-    have.write(session.store.certificate_path(have.id))
-    session.certificates[certified_fields(request)] = have.id
+def _give(of: Subject, request: Request, session: Session) -> None:
+    """Copy the cached certificate byte for byte.
+
+    One that another version made is not what this version would write, and its id is that of
+    what was written.
+    """
+    content = _path(of).read_bytes()
+    identity = Certificate.read(content).id
+    atomic.write(session.store.certificate_path(identity), content)
+    session.certificates[certified_fields(request)] = identity
 
 
 def _path(of: Subject) -> Path:
