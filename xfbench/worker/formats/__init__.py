@@ -1,0 +1,44 @@
+"""Formats that data sets are kept in: one module each, with one function, `samples`.
+
+    samples(folder: Path, split: str, listed: Listed | None) -> Sequence[Sample]
+
+It gives the samples of a split ("train" or "test") in their order, each read when it is asked
+for, and raises Damaged where the files are not what they should be. `listed` is what stands
+beside the files in `SPLIT.samples`; formats that keep keys and labels themselves do without,
+so that they read what other tools wrote. Reading needs the standard library and NumPy alone, so
+that it works in every framework's interpreter; writing is `xfbench.data`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Tuple
+
+
+class Damaged(Exception):
+    """A file of a data set is not what it should be; the message says which, where and how."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a split consists of, in order: keys, labels, sample digests.
+
+    `shape` is (C, H, W) where all images have one, else None; `classes` their names by label.
+    """
+
+    keys: List[str]
+    labels: List[int]
+    digests: List[str]
+    shape: Tuple[int, int, int] | None
+    classes: List[str]
+
+
+def file_of(folder: Path, name: str) -> Path:
+    """The file of that name in a data set's folder. Raises Damaged where it leads out of it."""
+    path = folder / name
+    if not path.exists():
+        raise Damaged(f"{path} is missing")
+    if folder.resolve() not in path.resolve().parents:
+        raise Damaged(f"{path} leads out of its data set, to {path.resolve()}")
+    return path

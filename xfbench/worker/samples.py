@@ -1,0 +1,37 @@
+"""A labelled image, wherever it is kept, and the digest that says which one it is.
+
+The pixels of a sample are the same bytes in every format: uint8, (channels, height, width),
+red before blue. What a network makes of them is `input.py`'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Iterable
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image of a data set.
+
+    `key` is its name within the split, without line ends or tabs; `label` counts from 0; `image`
+    either pixels, uint8 (C, H, W) with C 1 (gray) or 3 (RGB), or a JPEG or PNG file as bytes.
+    """
+
+    key: str
+    label: int
+    image: np.ndarray | bytes
+
+
+def sample_digest(pixels: np.ndarray, label: int) -> str:
+    """sha256, hexadecimal, of an image's decoded pixels (C, H, W), its shape and its label."""
+    head = f"{label}:{'x'.join(map(str, pixels.shape))}:"
+    return hashlib.sha256(head.encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+
+
+def stream_digest(digests: Iterable[str]) -> str:
+    """ "sha256:" and the digest of samples one after another: equal streams, equal digests."""
+    return "sha256:" + hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
