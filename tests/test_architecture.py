@@ -131,6 +131,7 @@ def refusals(module, source):
             allowed = standard or within(name, ["xfbench.worker", "xfbench.workloads"])
             allowed |= top == "threadpoolctl"  # one file, which the archive brings along
             allowed |= (module, top) == ("xfbench.worker.mpi", "mpi4py")
+            allowed |= (module, top) == ("xfbench.worker.pictures", "PIL")
             allowed |= module == "xfbench.worker.__main__" and name == "xfbench.adapters.*.train"
         elif kind == "adapters":
             ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]

@@ -111,6 +111,8 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         for request in plan.requests
         if request.launch <= least[request.cell()] and runner.refusal(request) is None
     ]
+    if stored := next((one.data for one in wanted if one.data_set), None):
+        raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")
     if not wanted:
         raise UsageError("nothing can be carried: no framework can do any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,12 +41,13 @@ def record(
     found: Environment,
     known: dict[str, Any],
     strict: bool = False,
+    data_folder: Path | None = None,
 ) -> Record:
     """The record of a launch that replied so, by this adapter in the environment `found`.
 
     `known` are the record's fields that do not come from the reply: workload, machine, limit,
-    conditions (None where nobody looked), certificate. What cannot be is `invalid`; if
-    `strict`, what other work disturbed is too.
+    conditions (None where nobody looked), certificate. A prepared data set is in
+    `data_folder`. What cannot be is `invalid`; if `strict`, what other work disturbed is too.
     """
     fields = {**known, "request": request, "software": _software(described, found)}
     fields["cell"] = digest.of_json(
@@ -79,6 +81,7 @@ def record(
         request.batch_size_per_rank,
         request.seed,
         request.precision,
+        (request.data_set, data_folder) if request.data_set and data_folder else None,
     )
     if wanted:
         far = None if loss is None else wanted.relative_error(loss)

@@ -38,6 +38,28 @@ StrategyOptions = Annotated[
 ]
 
 
+class PreparedSet(BaseModel):
+    """A data set on disk (see `xfbench.data`): which samples, and how they are kept.
+
+    `shape` is (channels, height, width) where all images have one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digest: str
+    format: str
+    channels: int
+    classes: int
+    shape: tuple[int, int, int] | None
+    train_images: int
+    test_images: int = 0
+
+    @property
+    def place(self) -> str:
+        """What its folder is known by, on this machine."""
+        return f"{self.format} {self.digest}"
+
+
 class Cell(BaseModel):
     """One point of an experiment, with nothing left open. Batch sizes are images per update.
 
@@ -65,6 +87,7 @@ class Cell(BaseModel):
     global_batch_size: int = Positive
     batch_size_per_rank: int = Positive
     data: str
+    data_set: PreparedSet | None = None
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     warmup: int = Field(default=0, ge=0)
@@ -141,7 +164,7 @@ class Request(Cell):
     def cell_fields(self) -> dict[str, Any]:
         """The request as JSON values without its launch number.
 
-        Options that nobody chose are left out, as in records from before there were any.
+        What nobody chose is left out, as in records from before it could be chosen.
         """
-        unchosen = set() if self.strategy_options else {"strategy_options"}
+        unchosen = {name for name in ("strategy_options", "data_set") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

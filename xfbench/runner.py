@@ -47,7 +47,8 @@ class Session:
 
     `unavailable` says per framework why it cannot be had; `certificates` which certificate
     covers a kind of cell (`certified_fields`); `time_limit` is in seconds. If `strict`, a
-    launch that other work disturbed is invalid.
+    launch that other work disturbed is invalid. `data_folders` says where prepared data sets
+    are (`PreparedSet.place`).
     """
 
     store: Store
@@ -56,6 +57,7 @@ class Session:
     unavailable: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
     strict: bool = False
+    data_folders: dict[str, Path] = field(default_factory=dict)
 
     def prepare(
         self,
@@ -180,7 +182,8 @@ def refusal(request: Request) -> str | None:
         same = all(getattr(request, name) == value for name, value in fields.items() if value)
         if same and exclusion.options.items() <= options.items():
             return exclusion.reason
-    reason = misfit(request.data, workloads()[request.workload])
+    stored = request.data_set and request.data_set.model_dump()
+    reason = misfit(request.data, workloads()[request.workload], stored)
     if reason:
         return reason
     if request.device == "cuda" and not machine.accelerators():
@@ -205,10 +208,14 @@ def _launch(
     found = session.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
     fields["limit"] = roofline.limit(request, machine.accelerators())
+    data = session.data_folders.get(request.data_set.place) if request.data_set else None
+    if request.data_set and data is None:
+        reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
+        return Record.make(status="unavailable", reason=reason, **fields), None
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
-        job.document("train", request, workload),
+        job.document("train", request, workload, data_folder=data and str(data)),
         request,
         described,
         found,
@@ -221,4 +228,5 @@ def _launch(
         before, conditions.read(), used.get(platform.node(), 0.0)
     )
     fields["certificate"] = session.certificates.get(certified_fields(request))
-    return launched.record(request, reply, described, found, fields, session.strict), folder
+    record = launched.record(request, reply, described, found, fields, session.strict, data)
+    return record, folder

@@ -67,6 +67,7 @@ _WHO: list[Column] = [
     ("kernel", lambda row: row.kernel),
     ("ranks", _ranks),
     ("threads", lambda row: str(row.threads)),
+    ("format", lambda row: row.data_format or "–"),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
 COLUMNS: dict[str, list[Column]] = {
@@ -120,6 +121,7 @@ def _sent(row: Row, which: str) -> str:
 _WHERE_KNOWN = (
     "ranks",
     "efficiency",
+    "format",
     "of peak",
     "test acc.",
     "all epochs",

@@ -59,7 +59,11 @@ def run(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="digits or synthetic (default: the workload's).", show_default=False),
+        typer.Option(
+            help="digits, synthetic, or prepared sets by name or folder: see `xfbench data list` "
+            "(default: the workload's).",
+            show_default=False,
+        ),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Timed steps (default: 20).", show_default=False)
@@ -197,9 +201,9 @@ def run(
         "ranks": words(ranks, positive, "--ranks"),
         "strategy": words(strategy, str, "--strategy"),
         "nodes": words(nodes, positive, "--nodes"),
+        "data": words(data, str, "--data"),
     }
     single: dict[str, object] = {
-        "data": data,
         "steps": steps,
         "epochs": epochs,
         "warmup": warmup,
@@ -238,6 +242,7 @@ def run(
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
+        data_folders=experiment.folders(matrices),
     )
     if carry:
         _carry(plan, carry, dry_run, as_json)

@@ -31,9 +31,16 @@ _COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says not
 
 
 def train(
-    workload: Workload, request: dict[str, Any], options: Options, build: Build, group: Group
+    workload: Workload,
+    request: dict[str, Any],
+    options: Options,
+    build: Build,
+    group: Group,
+    folder: str | None = None,
 ) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
+
+    A prepared data set is in `folder`.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
     evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up
@@ -42,8 +49,9 @@ def train(
     """
     startup_seconds = _since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, request["global_batch_size"], seed)
-    first = data_set(request["data"], workload, batch_size, seed).first(batch_size, seed)
+    data = data_set(request["data"], workload, request["global_batch_size"], seed, folder)
+    of_rank = data if folder else data_set(request["data"], workload, batch_size, seed)
+    first = of_rank.first(batch_size, seed)
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
@@ -191,7 +199,7 @@ def _epochs(
     half of them at most.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
-    steps = len(data.train[1]) // request["global_batch_size"]
+    steps = len(data.train) // request["global_batch_size"]
     learning = []
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
@@ -219,15 +227,13 @@ def _epochs(
 def _stream(data: DataSet, group: Group, batch_size: int, seed: int) -> Iterator[Arrays]:
     """The rank's part of batches without end: synthetic input's one again and again, or epochs."""
     part = group.part(batch_size)
-    if data.test is None:
-        images, labels = data.train
-        own = images[part], labels[part]
+    epoch = 0
+    if data.endless:
+        [own] = data.epoch(batch_size, seed, part)
         while True:
             yield own
-    epoch = 0
     while True:
-        for images, labels in data.epoch(batch_size, seed + epoch):
-            yield images[part], labels[part]
+        yield from data.epoch(batch_size, seed + epoch, part)
         epoch += 1
 
 
