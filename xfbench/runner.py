@@ -182,7 +182,7 @@ def refusal(request: Request) -> str | None:
         same = all(getattr(request, name) == value for name, value in fields.items() if value)
         if same and exclusion.options.items() <= options.items():
             return exclusion.reason
-    stored = request.data_set and request.data_set.model_dump()
+    stored = request.data_set.model_dump() if request.data_set else None
     reason = misfit(request.data, workloads()[request.workload], stored)
     if reason:
         return reason

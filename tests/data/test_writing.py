@@ -16,6 +16,7 @@ from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import sample_digest
 
+KEPT = Preprocessing(channels=3)
 SQUASHED = Preprocessing(channels=3, size=(24, 32), shuffle=0)
 every_format = pytest.mark.parametrize("form", ("raw", "folder"))
 
@@ -59,16 +60,14 @@ def test_all_formats_are_equal_whether_decoded_or_encoded(folders, tmp_path):
 def test_a_converted_set_is_the_same_set(folders, tmp_path, form):
     before = made(sources.images(folders()), tmp_path / "first", form)
     for other in prepared.FORMATS:
-        how = Preprocessing(channels=3)
-        after = made(sources.existing(str(tmp_path / "first")), tmp_path / other, other, how)
+        after = made(sources.existing(str(tmp_path / "first")), tmp_path / other, other, KEPT)
         assert after.digest == before.digest
         assert after.preprocessing == before.preprocessing
 
 
 def test_files_that_nothing_is_done_to_stay_as_they_came(folders, tmp_path):
     root = folders()
-    how = Preprocessing(channels=3)
-    manifest = made(sources.images(root), tmp_path / "kept", "folder", how)
+    manifest = made(sources.images(root), tmp_path / "kept", "folder", KEPT)
     assert manifest.shape == (3, 40, 48)
     for path in (root / "train").rglob("*.JPEG"):
         kept = tmp_path / "kept" / "train" / path.parent.name / path.name
@@ -79,8 +78,8 @@ def test_images_of_many_sizes_are_no_raw_pixels(folders, tmp_path, picture):
     root = folders()
     (root / "train" / "n02" / "n02_3.JPEG").write_bytes(picture(1, height=41))
     with pytest.raises(UsageError, match=r"40×48 and 41×48 pixels.*--size"):
-        writing.make(sources.images(root), tmp_path / "raw", "raw", Preprocessing(channels=3))
-    manifest = made(sources.images(root), tmp_path / "folder", "folder", Preprocessing(channels=3))
+        writing.make(sources.images(root), tmp_path / "raw" / "set", "raw", KEPT)
+    manifest = made(sources.images(root), tmp_path / "folder", "folder", KEPT)
     assert manifest.shape is None
 
 

@@ -71,19 +71,20 @@ def prepare(
     from xfbench import errors
     from xfbench.data import sources
 
-    if name not in sources.KINDS:
-        raise errors.unknown("data set", name, sources.KINDS)
+    if name not in ("digits", *sources.PUBLISHED):
+        raise errors.unknown("data set", name, ["digits", *sources.PUBLISHED])
     if source is None and name != "digits":
-        raise errors.UsageError(
-            f"{name}: say where its files are with --from; nothing is downloaded"
-        )
+        raise errors.UsageError(f"{name}: say where its files are by --from: nothing is downloaded")
     if classes and name != "imagenet":
         raise errors.UsageError("--classes is for imagenet")
     settings = _settings(format, size, fit, encode)
     with _told():
-        found = (
-            sources.imagenet(source, classes) if classes and source else sources.KINDS[name](source)
-        )  # type: ignore[arg-type]
+        if source is None or name == "digits":
+            found = sources.digits()
+        elif classes:
+            found = sources.imagenet(source, classes)
+        else:
+            found = sources.PUBLISHED[name](source)
         _make(found, to, format, settings, as_json)
 
 
@@ -258,10 +259,9 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
             tasks: dict[str, Any] = {}
 
             def show(name: str, done: int, total: int) -> None:
-                task = tasks.setdefault(
-                    name, bars.add_task(name, total=total) if name not in tasks else None
-                )
-                bars.update(task, completed=done)
+                if name not in tasks:
+                    tasks[name] = bars.add_task(name, total=total)
+                bars.update(tasks[name], completed=done)
 
             yield show
         return

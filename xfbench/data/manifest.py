@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench import atomic, digest
 from xfbench.worker import prepared
+from xfbench.worker.formats import Damaged
 
 FormatName = Literal["raw", "folder", "tfrecord", "lmdb", "recordio"]
 
@@ -69,7 +70,7 @@ class Manifest(_Part):
             return cls.model_validate(document)
         except ValueError as error:
             first = str(error).splitlines()[0]
-            raise prepared.Damaged(f"{folder}/manifest.json: {first}") from error
+            raise Damaged(f"{folder}/manifest.json: {first}") from error
 
     def write(self, folder: Path) -> None:
         text = self.model_dump_json(by_alias=True, indent=1) + "\n"

@@ -65,8 +65,8 @@ def find(wanted: str) -> Found:
     if len(named) == 1:
         return named[0]
     if named:
-        names = ", ".join(one.folder.name for one in named)
-        raise errors.UsageError(f"data set {wanted!r} is there as {names}: name one of them")
+        there = ", ".join(one.folder.name for one in named)
+        raise errors.UsageError(f"data set {wanted!r} is there as {there}: name one of them")
     names = [*BUILT_IN, *(one.folder.name for one in known)]
     unknown = errors.unknown("data set", wanted, names)
     raise errors.UsageError(f"{unknown}; others are made by `xfbench data prepare`")

@@ -74,14 +74,15 @@ class _Files(Sequence[Sample]):
         return Sample(key, label, file_of(self.root, key).read_bytes())
 
 
-def digits(_: Path | None) -> Source:
+def digits() -> Source:
     """The 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
-    splits: dict[Split, Sequence[Sample]] = {
-        split: _Arrays(np.rint(images).astype(np.uint8), labels)
-        for split, (images, labels) in network_input.digits((28, 28)).items()
-    }
+    train, test = (
+        _Arrays(np.rint(images).astype(np.uint8), labels)
+        for images, labels in network_input.digits((28, 28)).values()
+    )
     classes = tuple(map(str, range(10)))
-    return Source("digits", classes, splits, 1, "UCI hand-written digits (E. Alpaydin, C. Kaynak)")
+    note = "UCI hand-written digits (E. Alpaydin, C. Kaynak)"
+    return Source("digits", classes, {"train": train, "test": test}, 1, note)
 
 
 def mnist(root: Path) -> Source:
@@ -249,8 +250,8 @@ def existing(text: str) -> Source:
     )
 
 
-KINDS: dict[str, Callable[[Path | None], Source]] = {
-    "digits": digits,
+# By the names on the command line; the digits need no folder.
+PUBLISHED: dict[str, Callable[[Path], Source]] = {
     "mnist": mnist,
     "cifar10": cifar10,
     "imagenet": imagenet,

@@ -82,7 +82,7 @@ def make(
                 name=source.name,
                 format=form,
                 classes=source.classes,
-                shape=shapes.pop() if len(shapes) == 1 else None,
+                shape=shapes.pop() if len(shapes) == 1 else None,  # type: ignore[arg-type]
                 splits=splits,
                 preprocessing=_all_of(source, how),
                 source=source.note,
@@ -90,11 +90,9 @@ def make(
             manifest.write(partial)
             (partial / "making.json").unlink()
             partial.rename(target)
+            Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout:
         raise UsageError(f"{target} is being made by another process: wait for it") from None
-    finally:
-        lock.release()
-    Path(lock.lock_file).unlink(missing_ok=True)
     return manifest
 
 

@@ -194,11 +194,11 @@ def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
 
 def _digits(workload: Workload) -> DataSet:
     network = workload.network
-    splits = [
+    train, test = (
         InMemory(_network_input(images.astype(np.float32), workload), labels)
         for images, labels in digits(network.input_shape[1:]).values()
-    ]
-    return DataSet(*splits)
+    )
+    return DataSet(train, test)
 
 
 def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
