@@ -256,6 +256,7 @@ def test_an_lmdb_that_is_cut_off_is_not_resumed_and_ends_nobody(tmp_path):
     writer("lmdb", tmp_path, 300).close()
     with pytest.raises(Damaged, match="300 records of ours, not 301"):
         writer("lmdb", tmp_path, 301)
+    writer("lmdb", tmp_path, 300).close()
 
 
 def test_the_map_of_an_lmdb_grows_with_it(tmp_path, monkeypatch):
@@ -573,6 +574,9 @@ def test_what_a_format_cannot_keep_is_refused_when_it_is_written(kind, tmp_path)
     for wrong in (image.astype(np.float32), image[0], np.zeros((2, 2, 2), np.uint8)):
         with pytest.raises(ValueError, match="no uint8 pixels"):
             made.add(Sample("a", 0, wrong))
+    for key in ("", "a\nb", "a\tb", "\udcff") if kind != "recordio" else ():
+        with pytest.raises(UsageError, match="is no"):
+            made.add(Sample(key, 0, image))
     made.add(Sample("a", 0, image))
     made.close()
     assert len(read(kind, tmp_path)) == 1

@@ -59,11 +59,13 @@ def checked_label(label: int, key: str, largest: int = LARGEST_LABEL) -> int:
 
 
 def text(key: str) -> bytes:
-    """A key as bytes. Raises UsageError where it is no text."""
+    """A key as bytes. Raises UsageError where it is empty, of several lines, or no text."""
+    if not key or any(mark in key for mark in "\n\r\t"):
+        raise UsageError(f"{key!r} is no key: it is empty or has line ends or tabs")
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{key!r} is no text: rename that file") from error
+        raise UsageError(f"{key!r} is no text: give that file another name") from error
 
 
 def varint(value: int) -> bytes:

@@ -48,7 +48,11 @@ class Writer:
         (self._folder / "lock.mdb").unlink(missing_ok=True)
         self._map_size = max(_FIRST_MAP, 2 * self._size())
         self._database = lmdb.open(str(self._folder), map_size=self._map_size, mode=0o644)
-        self._cut(count)
+        try:
+            self._cut(count)
+        except Damaged:
+            self._database.close()
+            raise
         self._count, self._bytes = count, 0
         self._waiting: list[tuple[bytes, bytes]] = []
         settle(self._folder)
@@ -71,8 +75,10 @@ class Writer:
         self._waiting, self._bytes = [], 0
 
     def close(self) -> None:
-        self.sync()
-        self._database.close()
+        try:
+            self.sync()
+        finally:
+            self._database.close()
         (self._folder / "lock.mdb").unlink(missing_ok=True)
 
     def _cut(self, count: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xfbench import atomic
 from xfbench.data.encoding import checked_label, picture
-from xfbench.data.resumed import cut, first
+from xfbench.data.resumed import cut, first, settle
 from xfbench.errors import UsageError
 from xfbench.worker.formats.recordio import FIRST, LAST, LONGEST, MAGIC, MIDDLE, WHOLE, records
 from xfbench.worker.samples import Sample
@@ -47,6 +47,7 @@ class Writer:
         self._file.close()
         lines = "".join(f"{number}\t{start}\n" for number, start in enumerate(self._starts))
         atomic.write(self._index, lines.encode())
+        settle(self._index.parent)
 
 
 def record(data: bytes) -> bytes:
