@@ -159,6 +159,7 @@ def test_tensorflow_decodes_our_jpegs_nearly_as_pillow(method, bound, run, as_jp
 
 WRITTEN = """
 import json, sys
+from pathlib import Path
 import tensorflow as tf
 folder, target, names, labels = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
 def strings(*values):
