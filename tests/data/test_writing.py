@@ -18,7 +18,7 @@ from xfbench.worker.samples import sample_digest
 
 KEPT = Preprocessing(channels=3)
 SQUASHED = Preprocessing(channels=3, size=(24, 32), shuffle=0)
-every_format = pytest.mark.parametrize("form", ("raw", "folder"))
+every_format = pytest.mark.parametrize("form", prepared.FORMATS)
 
 
 def made(source, target, form, how=SQUASHED):

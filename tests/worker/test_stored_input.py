@@ -8,6 +8,7 @@ import pytest
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.worker.input import data_set
+from xfbench.worker.prepared import FORMATS
 from xfbench.worker.protocol import Group, Unsupported
 from xfbench.workloads import workloads
 
@@ -81,9 +82,9 @@ def test_about_half_is_mirrored_where_the_workload_says_so_and_nothing_in_tests(
     assert (images[:, 1, 0, 0] < images[:, 1, 0, -1]).all()
 
 
-@pytest.mark.parametrize("form", ["folder"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_every_format_feeds_the_same_bytes(stored, form):
-    first, other = stored(positions()), stored(positions(), form=form)
+    first, other = stored(positions(), form="raw"), stored(positions(), form=form)
     for seed in (0, 7):
         for one, two in zip(first.epoch(2, seed), other.epoch(2, seed), strict=True):
             assert np.array_equal(one[0], two[0]) and np.array_equal(one[1], two[1])

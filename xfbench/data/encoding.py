@@ -31,10 +31,19 @@ def checked_pixels(pixels: np.ndarray) -> np.ndarray:
 
 def png(pixels: np.ndarray) -> bytes:
     """A PNG file of uint8 pixels (C, H, W), gray or RGB."""
+    return _saved(pixels, "png")
+
+
+def jpeg(pixels: np.ndarray, quality: int) -> bytes:
+    """A JPEG file of uint8 pixels (C, H, W), gray or RGB; its quality is libjpeg's, 1 to 100."""
+    return _saved(pixels, "jpeg", quality=quality)
+
+
+def _saved(pixels: np.ndarray, kind: str, **options: int) -> bytes:
     pixels = checked_pixels(pixels)
     plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     file = io.BytesIO()
-    PIL.Image.fromarray(np.ascontiguousarray(plain)).save(file, "png")
+    PIL.Image.fromarray(np.ascontiguousarray(plain)).save(file, kind, **options)
     return file.getvalue()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from xfbench import atomic
-from xfbench.data.preparing import encoded
+from xfbench.data.encoding import png
 from xfbench.worker.formats import folder as reader
 from xfbench.worker.samples import Sample
 
@@ -22,15 +22,15 @@ class Writer:
 
     def key(self, sample: Sample) -> str:
         """Where the sample is kept: its class and a name of its own with the right ending."""
-        png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
+        is_png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
         name = PurePosixPath(sample.key)
-        endings = (".png",) if png else tuple(one for one in reader.SUFFIXES if one != ".png")
+        endings = (".png",) if is_png else tuple(one for one in reader.SUFFIXES if one != ".png")
         stem = name.name if name.suffix.lower() in endings else f"{name.name}{endings[0]}"
         return f"{self.classes[sample.label]}/{stem}"
 
     def add(self, sample: Sample) -> None:
         image = sample.image
-        content = image if isinstance(image, bytes) else encoded(image, "png")
+        content = image if isinstance(image, bytes) else png(image)
         path = self.root / self.key(sample)
         atomic.write(path, content)
 

@@ -99,7 +99,10 @@ class Writer:
         except lmdb.MapFullError:
             return False
         except lmdb.Error as error:
-            raise UsageError(f"{self._folder}: {error}; {_WHAT_TO_DO}") from error
+            # LMDB calls a write that the disk cut short an input/output error.
+            free = shutil.disk_usage(self._folder).free
+            what = f"no space left, {free} bytes are free" if free < self._bytes else str(error)
+            raise UsageError(f"{self._folder}: {what}; {_WHAT_TO_DO}") from error
         return True
 
     def _grow(self) -> None:

@@ -6,11 +6,10 @@ keeps the very bytes it came with.
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 from PIL import Image, ImageOps
 
+from xfbench.data.encoding import jpeg, png
 from xfbench.data.manifest import Preprocessing
 from xfbench.errors import UsageError
 from xfbench.worker import pictures
@@ -28,7 +27,8 @@ def prepared(sample: Sample, how: Preprocessing) -> Sample:
         image = pictures.planes(_sized(picture, how) if how.size else picture)
     if how.encoding and how.encoding != "pixels":
         assert isinstance(image, np.ndarray)
-        image = encoded(image, how.encoding)
+        kind, _, quality = how.encoding.partition(":")
+        image = png(image) if kind == "png" else jpeg(image, int(quality))
     return Sample(sample.key, sample.label, image)
 
 
@@ -38,19 +38,6 @@ def _sized(picture: Image.Image, how: Preprocessing) -> Image.Image:
     if how.fit == "squash":
         return picture.resize((width, height), Image.Resampling.BILINEAR)
     return ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
-
-
-def encoded(pixels: np.ndarray, encoding: str) -> bytes:
-    """Pixels (C, H, W) as a PNG or, with "jpeg:QUALITY", a JPEG file."""
-    turned = np.moveaxis(pixels, 0, -1)
-    picture = Image.fromarray(turned[..., 0] if len(pixels) == 1 else turned)
-    kind, _, quality = encoding.partition(":")
-    file = io.BytesIO()
-    if kind == "png":
-        picture.save(file, "PNG", optimize=False)
-    else:
-        picture.save(file, "JPEG", quality=int(quality))
-    return file.getvalue()
 
 
 def encoding(text: str | None) -> str | None:
