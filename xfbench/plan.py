@@ -26,6 +26,7 @@ class Plan(BaseModel):
     verify: bool
     strict: bool
     time_limit: float
+    checkpoint_dir: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -70,7 +71,12 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     """Do what is left of the plan here, and show how far it is; the new records."""
     if plan.strict:
         doctor.insist()
-    session = runner.Session(store, time_limit=plan.time_limit, strict=plan.strict)
+    session = runner.Session(
+        store,
+        time_limit=plan.time_limit,
+        strict=plan.strict,
+        checkpoint_dir=plan.checkpoint_dir,
+    )
     left = plan.without(done).requests
     protocols = dict(plan.protocols)
     return progress.follow(left, session, plan.pythons, protocols, done, verify=plan.verify)

@@ -47,7 +47,8 @@ class Session:
 
     `unavailable` says per framework why it cannot be had; `certificates` which certificate
     covers a kind of cell (`certified_fields`); `time_limit` is in seconds. If `strict`, a
-    launch that other work disturbed is invalid.
+    launch that other work disturbed is invalid. Checkpoints lie below `checkpoint_dir`, by
+    default in the run's folder.
     """
 
     store: Store
@@ -56,6 +57,7 @@ class Session:
     unavailable: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
     strict: bool = False
+    checkpoint_dir: Path | None = None
 
     def prepare(
         self,
@@ -180,11 +182,20 @@ def refusal(request: Request) -> str | None:
         same = all(getattr(request, name) == value for name, value in fields.items() if value)
         if same and exclusion.options.items() <= options.items():
             return exclusion.reason
-    reason = misfit(request.data, workloads()[request.workload])
+    reason = _unsaved(request, described) or misfit(request.data, workloads()[request.workload])
     if reason:
         return reason
     if request.device == "cuda" and not machine.accelerators():
         return "no NVIDIA device was found here"
+    return None
+
+
+def _unsaved(request: Request, described: adapter.Adapter) -> str | None:
+    """Why no checkpoint can be taken, where any is asked for."""
+    if request.checkpoints and not described.checkpoint:
+        return f"the adapter for {described.title} saves no checkpoints"
+    if request.checkpoints and described.strategy(request.strategy).asynchronous:
+        return f"under {request.strategy} velocities are the servers', which save no checkpoints"
     return None
 
 
@@ -208,7 +219,12 @@ def _launch(
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
-        job.document("train", request, workload),
+        job.document(
+            "train",
+            request,
+            workload,
+            **job.checkpoint_folder(request, session.checkpoint_dir),
+        ),
         request,
         described,
         found,
