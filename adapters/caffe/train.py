@@ -25,8 +25,9 @@ from xfbench.workloads.solver import Solver
 
 Batch = Tuple[np.ndarray, np.ndarray]
 
-# Caffe adds "_iter_<updates>" to it, and ".caffemodel" or ".solverstate".
-_SNAPSHOT = "checkpoint"
+# Caffe adds "_iter_<updates>" to it, and ".caffemodel" or ".solverstate"; were there a folder
+# of this name, it would take that for the place.
+_SNAPSHOT = "snapshot"
 _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 1}
 
 

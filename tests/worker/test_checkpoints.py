@@ -271,12 +271,15 @@ def small_disk(tmp_path):
 # What has no velocities and is small seems to have room, and finds none while it writes.
 WORDY = """
 class Wordy(Trainer):
-    def save(self, folder): np.save(str(folder / "value.npy"), np.resize(self.value, 4 * 10**6))
+    def save(self, folder):
+        print("save", flush=True)
+        np.save(str(folder / "value.npy"), np.resize(self.value, 4 * 10**6))
 def build(network, solver, options, group): return Wordy()
 """
 SILENT = """
 class Silent(Trainer):
     def save(self, folder):
+        print("save", flush=True)
         try:
             np.save(str(folder / "value.npy"), np.resize(self.value, 4 * 10**6))
         except OSError:
@@ -287,11 +290,12 @@ def build(network, solver, options, group): return Silent()
 
 @pytest.mark.parametrize("train", [WORDY, SILENT])
 def test_a_full_disk_is_failed_with_where_and_how_much(launch, small_disk, train):
-    below = small_disk(1024)
-    record, _ = launch(TRAINER + train, checkpoints=1, below=below)
+    below = small_disk(3000)
+    record, folder = launch(TRAINER + train, checkpoints=1, below=below)
     assert record.status == "failed"
-    assert f"{below} has room for 1.0 MB" in record.reason
-    assert record.reason.startswith("DiskFull: a checkpoint takes 1.0 MB at least")
+    assert f"{below} has room for 3.1 MB" in record.reason
+    assert record.reason.startswith("DiskFull: a checkpoint takes 3.1 MB at least")
+    assert "save" in (folder / "stdout").read_text()
     assert "--checkpoint-dir" in record.reason
     assert not list(below.iterdir())
 
@@ -306,7 +310,7 @@ def test_a_disk_that_is_too_small_is_failed_before_anything_is_written(launch, s
 
 
 def test_the_file_system_that_held_them_is_told(launch, small_disk):
-    record, _ = launch(TRAINER, checkpoints=1, below=small_disk(1024))
+    record, _ = launch(TRAINER, checkpoints=1, below=small_disk(3000))
     assert record.checkpoints.file_system == "tmpfs"
 
 

@@ -23,6 +23,7 @@ Fingerprint = Dict[str, str]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MEGABYTE = 10**6
+_MARGIN = 2**20  # bytes beside the numbers: names, headers, blocks that are not full
 
 
 class DiskFull(Exception):
@@ -33,20 +34,20 @@ class DiskFull(Exception):
 def fresh(folder: Path, needed: int) -> Iterator[Path]:
     """An empty `folder` that is there for a while, where `needed` bytes at least can be written.
 
-    Raises DiskFull where they cannot, beforehand or as soon as what is done in it fails: in some
-    frameworks that ends the process, and most do not say why.
+    Raises DiskFull where they cannot: beforehand, since Caffe ends the process when it cannot
+    write, or where what is done in it fails and little room is left.
     """
     shutil.rmtree(str(folder), ignore_errors=True)  # of a launch that was killed
     room = shutil.disk_usage(str(folder.parent)).free
-    if room < needed:
+    if room < needed + _MARGIN:
         raise DiskFull(_told(folder, needed, room))
     folder.mkdir()
     try:
         yield folder
     except Exception as error:
         written, left = size(folder), shutil.disk_usage(str(folder)).free
-        short = max(needed - written, _MEGABYTE)
-        if getattr(error, "errno", None) in _FULL or left < short:
+        short = left < max(needed - written, _MARGIN)
+        if short or getattr(error, "errno", None) in _FULL:
             raise DiskFull(_told(folder, max(needed, written + 1), room)) from error
         raise
     finally:
