@@ -90,7 +90,8 @@ class ReferenceTrainer:
             value[...] = parameters[name]
 
     def save(self, folder: Path) -> None:
-        np.savez(str(folder / _CHECKPOINT), iteration=np.asarray(self.iteration), **self._state())
+        state = {"iteration": np.asarray(self.iteration), **self._state()}
+        np.savez(str(folder / _CHECKPOINT), **state)  # type: ignore[arg-type]
 
     def restore(self, folder: Path) -> None:
         with np.load(str(folder / _CHECKPOINT), allow_pickle=False) as found:

@@ -110,7 +110,7 @@ def fingerprint(parameters: dict[str, np.ndarray]) -> Fingerprint:
     found = {}
     for name, array in parameters.items():
         bits = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
-        bits.update(np.ascontiguousarray(array))
+        bits.update(np.ascontiguousarray(array).data)
         found[name] = bits.hexdigest()
     return found
 

@@ -137,12 +137,8 @@ class _Series:
         work()
         passed = perf_counter() - begun
         self.since, self.used = self.since + passed, self.used + observe.cpu_seconds() - used
-        for before, now, counted in (
-            (ticks, observe.thread_ticks(), self.ticks),
-            (sent, observe.network_bytes(), self.sent_before),
-        ):
-            for name, value in now.items():
-                counted[name] = counted.get(name, 0) + value - before.get(name, 0)
+        _leave_out(self.ticks, ticks, observe.thread_ticks())
+        _leave_out(self.sent_before, sent, observe.network_bytes())
         return passed
 
     def window(self, steps: int) -> None:
@@ -160,6 +156,12 @@ class _Series:
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
+
+
+def _leave_out(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
+    """What came between two readings is as if it had been there when counting began."""
+    for name, value in after.items():
+        counted[name] = counted.get(name, 0) + value - before.get(name, 0)
 
 
 class _Checkpoints:
