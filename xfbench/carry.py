@@ -122,7 +122,8 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         _write_inspection(folder, name)
         (folder / "interpreters" / name).write_text("python3\n")
     for number, request in enumerate(wanted, 1):
-        document = job.document("train", request, workloads()[request.workload])
+        aside = job.checkpoint_folder(request, plan.checkpoint_dir)
+        document = job.document("train", request, workloads()[request.workload], **aside)
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
         for request in _provable(wanted):

@@ -59,6 +59,7 @@ class Matrix(BaseModel):
     epochs: int | None = None
     warmup: int = 3
     window: int | None = None
+    checkpoints: int = 0
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0)
     seed: int = 0
@@ -193,6 +194,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 affinity=m.affinity or ("cores" if shared or site.reserved_cores else "none"),
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
+                checkpoints=m.checkpoints,
             )
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error

@@ -24,6 +24,7 @@ from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.record import (
     Canary,
+    Checkpoints,
     Communication,
     Epoch,
     Measurement,
@@ -69,6 +70,9 @@ def record(
             "observed": observed,
             "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
         }
+        if reply.get("checkpoints"):
+            told = {**reply["checkpoints"], "format": described.checkpoint}
+            fields["checkpoints"] = Checkpoints.model_validate(told)
         if reply.get("communication"):
             fields["communication"] = _communication(described, request, reply["communication"])
         loss = Canary.model_validate(reply["canary"]).loss
@@ -90,6 +94,7 @@ def record(
     speed = statistics.throughput(request, measurement)
     share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
+    reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     if seen and not reason:
         reason = conditions.defect(seen, request.device)
     if strict and seen and not reason:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
@@ -42,7 +43,7 @@ class Row:
     `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
     `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
     others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
-    data set's.
+    data set's. `checkpoints` were asked for in each.
     """
 
     rank: tuple[int, int] | None
@@ -65,8 +66,10 @@ class Row:
     relative_to_best: float | None
     outliers: int
     unstable: int
+    checkpoints: int
     costs: Costs
     communication: Shares | None
+    checkpointing: Checkpointing | None
     test_accuracy: float | None
     certificate: str | None
     cell: str | None
@@ -227,8 +230,10 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         relative_to_best=None,
         outliers=sum(outliers(counted)),
         unstable=len(unstable),
+        checkpoints=request.checkpoints,
         costs=costs(records, target),
         communication=shares(records),
+        checkpointing=checkpointing(records),
         test_accuracy=_mean(accuracies),
         certificate=last.certificate,
         cell=last.cell,
@@ -263,7 +268,7 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
 def _asked(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
     together = row.ranks, row.strategy, options
-    return row.framework, row.kernel, row.threads, *together, row.data_format
+    return row.framework, row.kernel, row.threads, *together, row.data_format, row.checkpoints
 
 
 def _with_efficiency(
@@ -318,5 +323,6 @@ def _order(row: Row) -> tuple[Any, ...]:
         row.kernel,
         row.ranks,
         row.threads,
+        row.checkpoints,
         row.cell or "",
     )

@@ -30,6 +30,7 @@ class Plan(BaseModel):
     strict: bool
     time_limit: float
     data_folders: dict[str, Path] = Field(default_factory=dict)
+    checkpoint_dir: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -75,7 +76,11 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     if plan.strict:
         doctor.insist()
     session = runner.Session(
-        store, time_limit=plan.time_limit, strict=plan.strict, data_folders=plan.data_folders
+        store,
+        time_limit=plan.time_limit,
+        strict=plan.strict,
+        data_folders=plan.data_folders,
+        checkpoint_dir=plan.checkpoint_dir,
     )
     left = plan.without(done).requests
     protocols = dict(plan.protocols)

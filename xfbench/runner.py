@@ -48,7 +48,8 @@ class Session:
     `unavailable` says per framework why it cannot be had; `certificates` which certificate
     covers a kind of cell (`certified_fields`); `time_limit` is in seconds. If `strict`, a
     launch that other work disturbed is invalid. `data_folders` says where prepared data sets
-    are (`PreparedSet.place`).
+    are (`PreparedSet.place`). Checkpoints lie below `checkpoint_dir`, by default in the run's
+    folder.
     """
 
     store: Store
@@ -58,6 +59,7 @@ class Session:
     time_limit: float = DEFAULT_TIME_LIMIT
     strict: bool = False
     data_folders: dict[str, Path] = field(default_factory=dict)
+    checkpoint_dir: Path | None = None
 
     def prepare(
         self,
@@ -183,11 +185,21 @@ def refusal(request: Request) -> str | None:
         if same and exclusion.options.items() <= options.items():
             return exclusion.reason
     stored = request.data_set.model_dump() if request.data_set else None
-    reason = misfit(request.data, workloads()[request.workload], stored)
+    reason = _unsaved(request, described)
+    reason = reason or misfit(request.data, workloads()[request.workload], stored)
     if reason:
         return reason
     if request.device == "cuda" and not machine.accelerators():
         return "no NVIDIA device was found here"
+    return None
+
+
+def _unsaved(request: Request, described: adapter.Adapter) -> str | None:
+    """Why no checkpoint can be taken, where any is asked for."""
+    if request.checkpoints and not described.checkpoint:
+        return f"the adapter for {described.title} saves no checkpoints"
+    if request.checkpoints and described.strategy(request.strategy).asynchronous:
+        return f"under {request.strategy} velocities are the servers', which save no checkpoints"
     return None
 
 
@@ -215,7 +227,13 @@ def _launch(
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
-        job.document("train", request, workload, data_folder=data and str(data)),
+        job.document(
+            "train",
+            request,
+            workload,
+            data_folder=data and str(data),
+            **job.checkpoint_folder(request, session.checkpoint_dir),
+        ),
         request,
         described,
         found,

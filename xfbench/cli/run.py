@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xfbench.plan import Plan
     from xfbench.queued import Jobs
     from xfbench.record import Record
+    from xfbench.request import Cell, Protocol
     from xfbench.store import Store
 
 
@@ -117,6 +118,16 @@ def run(
             show_default=False,
         ),
     ] = None,
+    checkpoints: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="So many, spread over the timed steps, or the epochs.", show_default=False
+        ),
+    ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where each lies for a while (default: with the results)."),
+    ] = None,
     launches: Annotated[
         int | None,
         typer.Option(min=1, help="So many fresh processes per cell.", show_default=False),
@@ -179,6 +190,7 @@ def run(
     xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
     xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
     xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
+    xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
     """
     from xfbench import errors, experiment, paths, queued, runner
     from xfbench.plan import Plan, measure
@@ -214,6 +226,7 @@ def run(
         "site": site,
         "queue": queue or None,
         "affinity": affinity,
+        "checkpoints": checkpoints,
         "launches": launches,
     }
     if launches and until_precision:
@@ -243,6 +256,7 @@ def run(
         strict=strict,
         time_limit=time_limit,
         data_folders=experiment.folders(matrices),
+        checkpoint_dir=_checkpoint_dir(checkpoint_dir, checkpoints, cells, carry),
     )
     if carry:
         _carry(plan, carry, dry_run, as_json)
@@ -258,6 +272,25 @@ def run(
         _show(plan.without(done), as_json)
     else:
         _conclude(measure(plan, store, done), store, as_json)
+
+
+def _checkpoint_dir(
+    folder: Path | None,
+    count: int | None,
+    cells: Sequence[tuple[Cell, Protocol]],
+    carry: Path | None,
+) -> Path | None:
+    """Where checkpoints lie: it need not be here for what runs elsewhere. Raises UsageError."""
+    from xfbench.errors import UsageError
+
+    if folder is None:
+        return None
+    if not count:
+        raise UsageError(f"--checkpoint-dir {folder}: say how many with --checkpoints")
+    elsewhere = carry or any(cell.launcher == "slurm" for cell, _ in cells)
+    if not elsewhere and not folder.is_dir():
+        raise UsageError(f"--checkpoint-dir {folder}: there is no such folder")
+    return folder.absolute()
 
 
 def _submit(

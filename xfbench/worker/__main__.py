@@ -120,7 +120,8 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     if job["action"] == "canary":
         return check.canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
-        reply = loop.train(workload, request, options, adapter.build, group, folder)
+        saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
+        reply = loop.train(workload, request, options, adapter.build, group, folder, saved_in)
         reply["observed"]["laid_out"] = own_cpus
         return reply
     raise ValueError(f"unknown action {job['action']!r}")
