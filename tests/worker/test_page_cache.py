@@ -187,6 +187,17 @@ def test_an_overlay_is_as_cold_as_what_lies_below_it(plain, tmp_path):
         assert found["device_bytes_of_all"] == pytest.approx(found["bytes"], rel=0.02)
 
 
+def test_a_file_system_that_compresses_cannot_be_held_to_the_size_of_files(tmp_path):
+    with mounted.btrfs(tmp_path, "compress=zstd") as folder:
+        path = folder / "compressible"
+        path.write_bytes(b"0123456789abcdef" * 2**18)
+        before = page_cache.prepare([path], "cold")
+        path.read_bytes()
+        found = page_cache.account(before)
+    assert found["held"] is None and "compresses" in found["reason"]
+    assert 0 < found["device_bytes"] < found["bytes"] / 2
+
+
 def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting(plain):
     """The kernel says to such a user that everything is in memory."""
     files = data_set(plain)

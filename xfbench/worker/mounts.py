@@ -24,6 +24,7 @@ NETWORK = (
     *("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "gpfs", "beegfs", "beegfs_nodev", "afs"),
     *("orangefs", "pvfs2", "panfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs"),
 )
+_COMPRESSING = ("squashfs", "erofs", "zfs")
 _HOST = ("virtiofs", "9p")  # of a virtual machine
 
 # These options say how a mount works and cannot say whose it is: a value is a number or one of the
@@ -67,6 +68,12 @@ class Mount:
     def kept_options(self) -> List[str]:
         """Those that say nothing of a host, a user or a place, each once."""
         return list(dict.fromkeys(filter(_KEPT.fullmatch, self.options)))
+
+    @property
+    def compresses(self) -> bool:
+        """Whether a file may take fewer bytes on the device than it has."""
+        chosen = any(option.startswith("compress") for option in self.options)
+        return chosen or self.file_system in _COMPRESSING
 
     def value(self, name: str) -> str | None:
         """What an option is set to; None where it is not there."""

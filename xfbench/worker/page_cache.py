@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from xfbench.worker import pages
+from xfbench.worker import mounts, pages
 from xfbench.worker.pages import Counters, Residency
 
 MODES = ("cold", "warm", "as-is")
@@ -66,22 +66,25 @@ def account(before: Before) -> Dict[str, Any]:
     cannot be seen. `held`: whether a cold epoch took the set's bytes, a warm one none, within
     2 % of them; None where that could not be checked (`reason`), or nothing was promised.
     """
-    after = pages.read_counters(before.files)
-    device_bytes, reason = _since(before, after)
+    read = pages.read_counters(before.files).since(before.counters)
+    device_bytes, reason = _seen(before, read.process)
     found = {
         "page_cache": before.mode,
         "bytes": before.bytes,
         "resident_before": before.resident.resident_bytes,
         "resident_of": before.resident.bytes,
         "device_bytes": device_bytes,
-        "device_bytes_of_all": _difference(before.counters.device, after.device),
+        "device_bytes_of_all": read.device,
         "reason": reason,
     }
     left = before.resident.resident_bytes or 0
     if before.mode == "cold" and left > TOLERANCE * before.resident.bytes:
         why = f"{left} bytes could not be evicted: another process has them mapped, or wrote them"
         return {**found, "reason": why, "held": False}
-    return {**found, "held": held(before.mode, before.bytes, device_bytes)}
+    verdict = held(before.mode, before.bytes, device_bytes)
+    if verdict is False and 0 < (device_bytes or 0) < before.bytes and _compressed(before.files):
+        return {**found, "reason": "the file system compresses what it stores", "held": None}
+    return {**found, "held": verdict}
 
 
 def held(mode: str, bytes: int, device_bytes: int | None) -> bool | None:
@@ -95,9 +98,15 @@ def held(mode: str, bytes: int, device_bytes: int | None) -> bool | None:
     return abs(device_bytes - promised) <= TOLERANCE * bytes
 
 
-def _since(before: Before, after: Counters) -> tuple[int | None, str | None]:
-    """Bytes from storage since then, or why they cannot be known."""
-    counted = _difference(before.counters.process, after.process)
+def _compressed(files: Sequence[Path]) -> bool:
+    folders = {path.parent for path in files}
+    return any(
+        mount.compresses for folder in folders for mount in [mounts.mount_of(folder)] if mount
+    )
+
+
+def _seen(before: Before, counted: int | None) -> tuple[int | None, str | None]:
+    """Bytes from storage as counted, or why that says nothing."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:
@@ -122,13 +131,10 @@ def _uncounted(files: Sequence[Path]) -> str:
     before = pages.read_counters([largest])
     with largest.open("rb", buffering=0) as file:
         count = len(file.read(_TRIED))
-    counted = _difference(before.process, pages.read_counters([largest]).process)
+    counted = pages.read_counters([largest]).since(before).process
     if counted is None:
         return "the system does not count what a process reads from storage"
-    if counted < (1 - TOLERANCE) * min(count, pages.stored_bytes([largest])):
+    stored = min(count, pages.stored_bytes([largest]))
+    if counted < (1 if _compressed([largest]) else (1 - TOLERANCE) * stored):
         return left.reason or f"of {count} bytes not in memory, {counted} were counted when read"
     return ""
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before

@@ -50,6 +50,12 @@ class Counters:
     process: int | None
     device: int | None
 
+    def since(self, earlier: Counters) -> Counters:
+        """What was read between two readings."""
+        return Counters(
+            _difference(earlier.process, self.process), _difference(earlier.device, self.device)
+        )
+
 
 def files_under(folder: Path) -> List[Path]:
     """Every regular file in a folder and below, in the order of their names; links to files too.
@@ -232,6 +238,10 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
 
 
 def _in_pages(size: int) -> int:

@@ -179,7 +179,5 @@ def _round(
         if perf_counter() - start >= seconds:
             break
     passed = perf_counter() - start
-    after = pages.read_counters(files)
-    known = counters.process is not None and after.process is not None
-    counted = after.process - counters.process if known else None
-    return Round(passed, total, operations, left, counted)
+    counted = pages.read_counters(files).since(counters)
+    return Round(passed, total, operations, left, counted.process)
