@@ -78,6 +78,28 @@ def tmpfs(folder, name="tmpfs", size="64m"):
 
 
 @contextlib.contextmanager
+def fuse_overlay(folder, name="fuse"):
+    """An overlay by a process of its own (fuse-overlayfs), with one empty folder below."""
+    insist("fuse-overlayfs")
+    for part in ("lower", "upper", "work", name):
+        (folder / part).mkdir()
+    layers = "lowerdir=lower,upperdir=upper,workdir=work"
+    done = subprocess.run(
+        ["fuse-overlayfs", "-o", layers, name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"this cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder / name
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder / name)], check=True)
+
+
+@contextlib.contextmanager
 def overlay(folder, lower, upper, work, name="overlay"):
     """`upper` over `lower`, which may have spaces in their names."""
     insist()

@@ -198,6 +198,18 @@ def test_a_file_system_that_compresses_cannot_be_held_to_the_size_of_files(tmp_p
     assert 0 < found["device_bytes"] < found["bytes"] / 2
 
 
+def test_where_another_process_does_the_reading_nothing_is_counted_and_that_is_said(tmp_path):
+    """FUSE: what a rank asks for is read by the file system's server."""
+    with mounted.fuse_overlay(tmp_path) as folder:
+        files = data_set(folder)
+        for mode in ("cold", "warm"):
+            before = page_cache.prepare(files, mode)
+            epoch(files)
+            found = page_cache.account(before)
+            assert found["held"] is None and "0 were counted" in found["reason"]
+            assert found["device_bytes"] is None
+
+
 def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting(plain):
     """The kernel says to such a user that everything is in memory."""
     files = data_set(plain)
