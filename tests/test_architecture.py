@@ -33,8 +33,8 @@ STARTER = "xfbench.command"
 MAY_START = {"os.fork": ["xfbench.worker.watch"]}
 STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "timeit", "time.*"]
 CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
-# Around training in one place alone; the other times what the machine can do at most.
-READ_CLOCKS = ("xfbench.worker.loop", "xfbench.roofline")
+# Around training in one place alone; the others time what the machine and its storage can do.
+READ_CLOCKS = ("xfbench.worker.loop", "xfbench.worker.reading", "xfbench.roofline")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
 
@@ -209,6 +209,9 @@ def test_a_module_imports_only_what_its_place_allows(module):
         ("xfbench.runner", "import time\ntime.perf_counter_ns()"),
         ("xfbench.runner", "from timeit import default_timer"),
         ("xfbench.worker.trace", "import time\ntime.time()"),
+        ("xfbench.worker.pages", "from time import perf_counter"),
+        ("xfbench.worker.page_cache", "import time\ntime.monotonic()"),
+        ("xfbench.media", "from time import perf_counter"),
         ("xfbench.adapters.torch.train", "def f():\n    from time import monotonic"),
         ("xfbench.adapters.torch.train", "import time as t\nt.monotonic()"),
         ("xfbench.adapters.torch.train", "from time import *"),
@@ -224,6 +227,7 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
     [
         ("xfbench.command", "import subprocess, os\nos.killpg(1, 2)"),
         ("xfbench.worker.loop", "from time import perf_counter\nperf_counter()"),
+        ("xfbench.worker.reading", "from time import perf_counter\nperf_counter()"),
         ("xfbench.worker.__main__", "import_module(f'xfbench.adapters.{name}.train')"),
         ("xfbench.worker.mpi", "from mpi4py import MPI"),
         ("xfbench.worker.watch", "import os\nos.fork()"),
@@ -248,6 +252,7 @@ def test_what_it_allows_is_not(module, source):
 def test_the_walk_sees_the_clock_and_the_processes_where_they_are():
     for module, expected in (
         ("xfbench.worker.loop", "time.perf_counter"),
+        ("xfbench.worker.reading", "time.perf_counter"),
         ("xfbench.command", "subprocess.Popen"),
         ("xfbench.worker.__main__", "xfbench.adapters.*.train"),
     ):

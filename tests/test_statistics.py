@@ -11,6 +11,7 @@ from xfbench.statistics import (
     geometric_interval,
     is_precise,
     launch_throughput,
+    median_interval,
     ranks,
 )
 
@@ -43,6 +44,23 @@ def coverage(interval, launches):
 def test_the_interval_over_launches_covers_the_truth_95_times_of_100(launches):
     found = coverage(lambda steps: geometric_interval([*by_launch(steps).values()]), launches)
     assert 0.93 <= found <= 0.97
+
+
+@pytest.mark.parametrize("rounds", [6, 15, 30])
+def test_the_interval_of_a_median_covers_it_95_times_of_100_or_more(rounds):
+    """Of a skewed distribution, as times are: its median is exp(0)."""
+    random, hits = np.random.default_rng(2), 0
+    for _ in range(SIMULATIONS):
+        found = median_interval([*np.exp(random.normal(0, 1, rounds))])
+        hits += found.low <= 1.0 <= found.high
+    assert 0.94 <= hits / SIMULATIONS <= 0.98
+
+
+def test_five_measurements_or_fewer_are_too_few_for_an_interval_of_the_median():
+    assert median_interval([1, 2, 3, 4, 100]) == Interval(3, None, None, 5)
+    assert median_interval([3, 1, 2, 6, 5, 4]) == Interval(3.5, 1, 6, 6)
+    with pytest.raises(ValueError, match="value"):
+        median_interval([])
 
 
 def test_an_interval_over_pooled_steps_does_not():

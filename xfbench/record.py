@@ -197,6 +197,83 @@ class Checkpoints(_Part):
     differing: tuple[str, ...] = ()
 
 
+class Medium(_Part):
+    """What a data set lies on: nothing in it names a host, a user or a place.
+
+    `device`: the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
+    "host" (of a virtual machine), "overlay", "unknown"; `disks` the kinds of those at the bottom.
+    `options`: of the mount, those that can name nothing. `below`: file systems that this one is
+    kept in, of an overlay the writable one first, as far as they can be seen.
+    """
+
+    file_system: str
+    device: str
+    disks: tuple[str, ...] = ()
+    rotational: bool | None = None
+    options: tuple[str, ...] = ()
+    block_bytes: int
+    total_bytes: int
+    free_bytes: int
+    below: tuple[Medium, ...] = ()
+
+
+class ReadRound(_Part):
+    """One round of plain reads. Before it `resident_bytes` of the files were in memory still;
+
+    storage was seen to give `device_bytes` during it. None: unknown.
+    """
+
+    seconds: float
+    bytes: int
+    operations: int
+    resident_bytes: int | None
+    device_bytes: int | None
+
+
+class Reads(_Part):
+    """Plain reads of one pattern: one thread, one read after another, files evicted before.
+
+    `reason` says why it is not known what was in memory.
+    """
+
+    pattern: Literal["sequential", "random"]
+    block_bytes: int
+    random: bool
+    reason: str | None = None
+    rounds: tuple[ReadRound, ...]
+
+
+class EpochReading(_Part):
+    """The page cache before an epoch of one rank, and what storage gave in it.
+
+    `bytes` is what the epoch takes from storage if nothing is in memory. Before it,
+    `resident_before` of the files' `resident_of` bytes were. `device_bytes` is what the rank's
+    processes read from storage, `device_bytes_of_all` what the device gave, whoever read it.
+    `held`: whether a cold epoch took `bytes` from storage, a warm one none, within 2 % of
+    them. None: unknown, and `reason` says why, or nothing was promised.
+    """
+
+    page_cache: Literal["cold", "warm", "as-is"]
+    bytes: int
+    resident_before: int | None
+    resident_of: int
+    device_bytes: int | None
+    device_bytes_of_all: int | None = None
+    held: bool | None
+    reason: str | None = None
+
+
+class Storage(_Part):
+    """The medium of a launch's data, plain reads of it in the same session, and its epochs.
+
+    `epochs` has those of the first rank, then those of the next.
+    """
+
+    medium: Medium
+    reads: tuple[Reads, ...] = ()
+    epochs: tuple[EpochReading, ...] = ()
+
+
 class Machine(_Part):
     """The host: nothing in it names the machine or its user."""
 
@@ -275,6 +352,7 @@ class Record(Sealed):
     learning: tuple[Epoch, ...] | None = None
     communication: Communication | None = None
     checkpoints: Checkpoints | None = None
+    storage: Storage | None = None
     machine: Machine | None = None
     limit: Limit | None = None
     conditions: Conditions | None = None

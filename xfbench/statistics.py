@@ -113,6 +113,25 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
 
 
+def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Median of measurements, and between which two of them it lies, whatever they are drawn from.
+
+    The k-th least and the k-th greatest enclose the median with probability 1 − 2 P(B < k), B
+    binomial (n, ½) (David and Nagaraja, Order Statistics, 7.1); six are enough. Raises ValueError
+    if there is no value.
+    """
+    if not values:
+        raise ValueError("a value is needed")
+    count, inside = len(values), sorted(values)
+    # How many may be left out at each end; below 0: all of them are too few.
+    missed = 2 * stats.binom.cdf(np.arange(count), count, 0.5)
+    out = int(np.count_nonzero(missed <= 1 - confidence)) - 1
+    centre = statistics.median(inside)
+    if out < 0:
+        return Interval(centre, None, None, count)
+    return Interval(centre, inside[out], inside[count - 1 - out], count)
+
+
 def is_precise(values: Sequence[float], precision: float) -> bool:
     """Whether the half-width of the interval, relative to the value, is no more than that."""
     found = geometric_interval(values) if values else None

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from xfbench.cli.options import Json
 
+_MIB = 2**20
 
-def machine(as_json: Json = False) -> None:
-    """What this host is: processor, cores, memory, accelerators, libraries, limits."""
+
+def machine(
+    read: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Instead: what this folder lies on, and how fast it can be read (a minute).",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        int, typer.Option("--read-size", min=8, metavar="MIB", help="MiB to read in a round.")
+    ] = 256,
+    as_json: Json = False,
+) -> None:
+    """What this host is: processor, cores, memory, accelerators, libraries, limits.
+
+    With --read, a data set's own files are read; in any other folder one that is written for it
+    and is gone afterwards.
+    """
+    if read is not None:
+        _storage(read, size * _MIB, as_json)
+        return
     from xfbench import machine as host
 
     found = {**host.describe().model_dump(mode="json"), "libraries": host.libraries()}
@@ -21,6 +44,17 @@ def machine(as_json: Json = False) -> None:
     for key, value in found.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         print(f"{key:22}{'–' if shown in (None, '') else shown}")
+
+
+def _storage(folder: Path, size: int, as_json: bool) -> None:
+    from xfbench import media
+
+    medium, reads = media.describe(folder), media.measure(folder, size)
+    if as_json:
+        print(json.dumps(media.document(medium, reads)))
+        return
+    for line in media.lines(medium, reads):
+        print(line)
 
 
 def doctor(

@@ -128,7 +128,7 @@ def peak_rss_bytes() -> int:
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in _descendants())
+    return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in descendants())
 
 
 def network_bytes() -> dict[str, int]:
@@ -173,7 +173,8 @@ def _stat(process: Path) -> list[str]:
         return []
 
 
-def _descendants() -> set[int]:
+def descendants() -> set[int]:
+    """The processes that this one has started and that are still there, and theirs."""
     parents = {
         int(entry.name): int(fields[1])
         for entry in Path("/proc").iterdir()

@@ -1,0 +1,110 @@
+"""File systems that a test makes for itself, mounts and takes away again; that needs root."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+
+import pytest
+
+
+def insist(*programs):
+    """Skips the test where it may not mount, or one of the programs is missing."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    for program in ("mount", "umount", *programs):
+        if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
+            pytest.skip(f"there is no {program}")
+
+
+@contextlib.contextmanager
+def mounted(point, *arguments):
+    """`point`, with what `mount ARGUMENTS POINT` puts there for as long."""
+    point.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["mount", *map(str, arguments), str(point)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"this cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield point
+    finally:
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+def make_read_only(point):
+    """What is mounted there can be read only from here on."""
+    subprocess.run(["mount", "-o", "remount,ro", str(point)], check=True)
+
+
+def ext4(folder, mebibytes=64, block_bytes=4096, name="ext4"):
+    """An ext4 file system in a file of `folder`, through a loop device that goes with the mount."""
+    at_once = "lazy_itable_init=0,lazy_journal_init=0"
+    make = ["mkfs.ext4", "-q", "-F", "-b", str(block_bytes), "-E", at_once]
+    return _in_a_file(folder, name, mebibytes, make, "loop")
+
+
+def btrfs(folder, options, name="btrfs"):
+    """As `ext4`, mounted with these options."""
+    return _in_a_file(folder, name, 128, ["mkfs.btrfs", "-q"], f"loop,{options}")
+
+
+@contextlib.contextmanager
+def _in_a_file(folder, name, mebibytes, make, options):
+    insist("losetup", make[0])
+    image = folder / f"{name}.image"
+    with image.open("wb") as file:
+        file.truncate(mebibytes * 2**20)
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    subprocess.run(
+        [shutil.which(make[0], path=path), *make[1:], str(image)],
+        check=True,
+        timeout=60,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with mounted(folder / name, "-o", options, image) as point:
+            yield point
+    finally:
+        image.unlink()
+
+
+@contextlib.contextmanager
+def tmpfs(folder, name="tmpfs", size="64m"):
+    """A file system in memory."""
+    insist()
+    with mounted(folder / name, "-t", "tmpfs", "-o", f"size={size}", "tmpfs") as point:
+        yield point
+
+
+@contextlib.contextmanager
+def fuse_overlay(folder, name="fuse"):
+    """An overlay by a process of its own (fuse-overlayfs), with one empty folder below."""
+    insist("fuse-overlayfs")
+    for part in ("lower", "upper", "work", name):
+        (folder / part).mkdir()
+    layers = "lowerdir=lower,upperdir=upper,workdir=work"
+    done = subprocess.run(
+        ["fuse-overlayfs", "-o", layers, name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"this cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder / name
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder / name)], check=True)
+
+
+@contextlib.contextmanager
+def overlay(folder, lower, upper, work, name="overlay"):
+    """`upper` over `lower`, which may have spaces in their names."""
+    insist()
+    layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    for place in (lower, upper, work):
+        place.mkdir(parents=True, exist_ok=True)
+    with mounted(folder / name, "-t", "overlay", "-o", layers, "overlay") as point:
+        yield point

@@ -1,0 +1,281 @@
+"""Cold is cold, warm is warm, and what cannot be checked is said: on file systems made for it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests import mounted
+from xfbench.worker import page_cache, pages
+
+# Bytes of files: nothing, less than a block, one byte more than pages, a page, many pages.
+SIZES = (0, 1, 100, 3000, 4096, 4097, 9000, 40_000, 1_000_001, 8 * 2**20, 4 * 2**20 + 5)
+
+
+@pytest.fixture(params=[1024, 4096], ids=["blocks of 1 KiB", "blocks of 4 KiB"])
+def ext4(request, tmp_path):
+    with mounted.ext4(tmp_path, block_bytes=request.param) as point:
+        yield point
+
+
+@pytest.fixture
+def plain(tmp_path):
+    with mounted.ext4(tmp_path) as point:
+        yield point
+
+
+def data_set(folder, sizes=SIZES, seed=0):
+    """Files of these sizes in two folders, of bytes that cannot be compressed."""
+    random = np.random.RandomState(seed)
+    for number, size in enumerate(sizes):
+        path = folder / f"part{number % 2}" / f"{number}.bin"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(random.bytes(size))
+    return pages.files_under(folder / "part0") + pages.files_under(folder / "part1")
+
+
+def epoch(files):
+    """Reads each file once, in an order of its own."""
+    return sum(len(path.read_bytes()) for path in reversed(files))
+
+
+def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4):
+    files = data_set(ext4)
+    before = page_cache.prepare(files, "cold")
+    assert epoch(files) == sum(SIZES)
+    found = page_cache.account(before)
+    assert found["held"] is True and found["reason"] is None
+    assert found["resident_before"] == 0
+    assert found["device_bytes"] == pytest.approx(sum(SIZES), rel=0.02)
+    assert found["device_bytes_of_all"] == pytest.approx(sum(SIZES), rel=0.02)
+
+
+def test_many_small_files_are_counted_in_whole_blocks(plain):
+    files = data_set(plain, (2000,) * 700)
+    before = page_cache.prepare(files, "cold")
+    epoch(files)
+    found = page_cache.account(before)
+    assert found["bytes"] == 700 * 4096 and found["held"] is True
+
+
+def test_a_warm_epoch_takes_nothing_from_the_device(ext4):
+    files = data_set(ext4)
+    pages.evict(files)
+    before = page_cache.prepare(files, "warm")
+    epoch(files)
+    found = page_cache.account(before)
+    assert found["held"] is True
+    assert found["device_bytes"] < 0.02 * sum(SIZES)
+    assert found["resident_before"] == found["resident_of"] >= sum(SIZES)
+
+
+def test_a_cold_epoch_that_finds_its_data_elsewhere_is_not_held_to_be_cold(plain):
+    files = data_set(plain)
+    before = page_cache.prepare(files, "cold")
+    epoch(files[: len(files) // 2])
+    assert page_cache.account(before)["held"] is False
+
+
+def test_a_warm_epoch_whose_data_were_evicted_meanwhile_is_not_held_to_be_warm(plain):
+    files = data_set(plain)
+    before = page_cache.prepare(files, "warm")
+    pages.evict(files)
+    epoch(files)
+    assert page_cache.account(before)["held"] is False
+
+
+def test_whole_batches_that_come_to_less_than_the_set_are_allowed_for(plain):
+    files = data_set(plain, (10_000,) * 100)
+    before = page_cache.prepare(files, "cold", share=0.9)
+    epoch(files[:90])
+    assert page_cache.account(before)["held"] is True
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_a_child_reads_counts_while_it_runs_and_when_it_has_ended(plain, ended):
+    files = data_set(plain)
+    reads = "import sys; [open(f, 'rb').read() for f in sys.argv[1:]]; print(flush=True); input()"
+    before = page_cache.prepare(files, "cold")
+    with subprocess.Popen(
+        [sys.executable, "-c", reads, *map(str, files)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        child.stdout.readline()
+        if ended:
+            child.communicate(b"\n", timeout=60)
+        found = page_cache.account(before)
+        child.stdin.close()
+    assert found["device_bytes"] >= 0.98 * found["bytes"]
+
+
+def test_what_this_process_has_mapped_is_evicted_and_stays_readable(plain):
+    [path] = data_set(plain, (2**22,))
+    mapped = np.memmap(path, np.uint8, "r")
+    kept = int(mapped.sum())
+    assert pages.resident([path]).resident_bytes == 2**22
+    before = page_cache.prepare([path], "cold")
+    assert int(mapped.sum()) == kept
+    found = page_cache.account(before)
+    assert found["resident_before"] == 0 and found["held"] is True
+
+
+def test_what_another_process_has_mapped_is_no_cold_set(plain):
+    files = data_set(plain, (2**22, 2**20))
+    script = "import sys, numpy; m = numpy.memmap(sys.argv[1], 'u1', 'r'); m.sum(); print(flush=1)"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"{script}; input()", str(files[0])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        holder.stdout.readline()
+        before = page_cache.prepare(files, "cold")
+        epoch(files)
+        found = page_cache.account(before)
+    finally:
+        holder.communicate(b"\n", timeout=60)
+    assert found["held"] is False and "mapped" in found["reason"]
+    assert found["resident_before"] >= 2**21
+
+
+def test_what_was_only_just_written_is_on_the_device_before_it_is_evicted(plain):
+    path = plain / "new"
+    content = np.random.RandomState(1).bytes(2**21)
+    path.write_bytes(content)
+    assert pages.evict([path]).resident_bytes == 0
+    assert path.read_bytes() == content
+
+
+def test_as_is_leaves_the_cache_as_it_is(plain):
+    files = data_set(plain)
+    pages.evict(files)
+    files[-1].read_bytes()
+    there = pages.resident(files)
+    assert 0 < there.resident_bytes < there.bytes
+    before = page_cache.prepare(files, "as-is")
+    assert before.resident == there
+    epoch(files)
+    found = page_cache.account(before)
+    assert found["held"] is None and found["reason"] is None
+    assert found["device_bytes"] == pytest.approx(there.bytes - there.resident_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("mode", page_cache.MODES)
+def test_files_in_memory_cannot_be_checked_and_that_is_said(tmp_path, mode):
+    with mounted.tmpfs(tmp_path) as folder:
+        files = data_set(folder)
+        before = page_cache.prepare(files, mode)
+        epoch(files)
+        found = page_cache.account(before)
+    assert found["held"] is None and found["device_bytes"] is None
+    assert found["resident_before"] is None and "tmpfs" in found["reason"]
+
+
+def test_an_overlay_is_as_cold_as_what_lies_below_it(plain, tmp_path):
+    with mounted.overlay(tmp_path, plain / "lower", plain / "upper", plain / "work") as folder:
+        data_set(plain / "lower", (2**20,) * 3)
+        files = [*data_set(folder, (2**21,) * 2, seed=1)]
+        assert sum(path.stat().st_size for path in files) == 2 * 2**21 + 2**20
+        before = page_cache.prepare(files, "cold")
+        epoch(files)
+        found = page_cache.account(before)
+        assert found["held"] is True
+        assert found["device_bytes_of_all"] == pytest.approx(found["bytes"], rel=0.02)
+
+
+def test_a_file_system_that_compresses_cannot_be_held_to_the_size_of_files(tmp_path):
+    with mounted.btrfs(tmp_path, "compress=zstd") as folder:
+        path = folder / "compressible"
+        path.write_bytes(b"0123456789abcdef" * 2**18)
+        before = page_cache.prepare([path], "cold")
+        path.read_bytes()
+        found = page_cache.account(before)
+    assert found["held"] is None and "compresses" in found["reason"]
+    assert 0 < found["device_bytes"] < found["bytes"] / 2
+
+
+def test_where_another_process_does_the_reading_nothing_is_counted_and_that_is_said(tmp_path):
+    """FUSE: what a rank asks for is read by the file system's server."""
+    with mounted.fuse_overlay(tmp_path) as folder:
+        files = data_set(folder)
+        for mode in ("cold", "warm"):
+            before = page_cache.prepare(files, mode)
+            epoch(files)
+            found = page_cache.account(before)
+            assert found["held"] is None and "0 were counted" in found["reason"]
+            assert found["device_bytes"] is None
+
+
+def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting(plain):
+    """The kernel says to such a user that everything is in memory."""
+    files = data_set(plain)
+    pages.warm(files)
+    code = """
+        import json, os, sys
+        from pathlib import Path
+        from xfbench.worker import page_cache, pages
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+        libc = __import__("ctypes").CDLL(None)
+        libc.prctl(4, 1, 0, 0, 0)  # dumpable again: /proc/self is its own
+        files = [Path(one) for one in sys.argv[1:]]
+        before = page_cache.prepare(files, "cold")
+        for path in files:
+            path.read_bytes()
+        cold = page_cache.account(before)
+        print(json.dumps([cold, pages.resident(files).reason]))
+    """
+    lines = "\n".join(line[8:] for line in code.splitlines())
+    done = subprocess.run(
+        [sys.executable, "-c", lines, *(str(path.relative_to(plain)) for path in files)],
+        cwd=plain,  # whose own folders others may not enter
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    cold, reason = json.loads(done.stdout)
+    assert cold["resident_before"] is None and "own" in reason
+    assert cold["held"] is True
+
+
+def test_a_link_or_a_second_name_of_a_file_is_no_more_of_it(tmp_path):
+    (tmp_path / "a").mkdir()
+    first = tmp_path / "a" / "first"
+    first.write_bytes(b"x" * 5000)
+    os.link(first, tmp_path / "second")
+    (tmp_path / "third").symlink_to(first)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    assert len(pages.files_under(tmp_path)) == 1
+    assert pages.files_under(first) == [first]
+
+
+def test_holes_that_nobody_wrote_are_not_on_the_device(plain):
+    path = plain / "sparse"
+    with path.open("wb") as file:
+        file.truncate(2**22)
+        file.seek(2**20)
+        file.write(os.urandom(2**20))
+        os.fsync(file.fileno())
+    assert pages.stored_bytes([path]) == pytest.approx(2**20, rel=0.02)
+    before = page_cache.prepare([path], "cold")
+    path.read_bytes()
+    assert page_cache.account(before)["held"] is True
+
+
+def test_another_mode_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="cold, warm, as-is"):
+        page_cache.prepare([], "tepid")
+
+
+def test_of_ranks_the_sums_decide():
+    assert page_cache.held("cold", 2 * 1000, 990 + 1010) is True
+    assert page_cache.held("cold", 1000, 979) is False
+    assert page_cache.held("cold", 1000, 1021) is False
+    assert page_cache.held("warm", 1000, 20) is True
+    assert page_cache.held("warm", 1000, 21) is False
+    assert page_cache.held("cold", 1000, None) is None
+    assert page_cache.held("as-is", 1000, 500) is None

@@ -1,0 +1,108 @@
+"""Plain reads: each block once, from no memory, and nothing left behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import mounted
+from xfbench.worker import pages, reading
+from xfbench.worker.reading import PATTERNS, Pattern
+
+MIB = 2**20
+SMALL = (Pattern("sequential", MIB, False), Pattern("random", 4096, True))
+
+
+@pytest.fixture
+def ext4(tmp_path):
+    with mounted.ext4(tmp_path) as point:
+        yield point
+
+
+def test_reads_are_cold_and_every_figure_is_positive(ext4):
+    with reading.file_in(ext4, 16 * MIB) as file:
+        measured = reading.measure([file], 16 * MIB, rounds=2)
+    assert [(one["pattern"], one["block_bytes"]) for one in measured] == [
+        ("sequential", MIB),
+        ("random", 128 * 1024),
+        ("random", 4096),
+    ]
+    for one in measured:
+        assert len(one["rounds"]) == 2 and one["reason"] is None
+        for done in one["rounds"]:
+            assert done["seconds"] > 0 and done["resident_bytes"] == 0
+            assert done["bytes"] == done["operations"] * one["block_bytes"] > 0
+            assert done["device_bytes"] == pytest.approx(done["bytes"], rel=0.02)
+
+
+def test_a_round_reads_no_more_than_it_may_in_bytes_and_in_seconds(ext4):
+    with reading.file_in(ext4, 16 * MIB) as file:
+        [few] = reading.measure([file], 3 * MIB, 1, patterns=SMALL[:1])
+        [short] = reading.measure([file], 16 * MIB, 1, seconds=0.0, patterns=SMALL[:1])
+    assert few["rounds"][0]["bytes"] == 3 * MIB
+    assert short["rounds"][0]["operations"] == 1
+
+
+def test_the_file_has_no_name_and_is_gone_afterwards_whatever_happens(ext4):
+    with pytest.raises(KeyboardInterrupt), reading.file_in(ext4, 8 * MIB) as file:
+        assert file.stat().st_size == 8 * MIB
+        assert [path.name for path in ext4.iterdir()] == ["lost+found"]
+        used = os.statvfs(ext4).f_bfree
+        raise KeyboardInterrupt
+    assert os.statvfs(ext4).f_bfree >= used + 2048
+    assert not file.exists()
+
+
+def test_half_of_the_free_space_is_written_at_most(tmp_path):
+    with mounted.tmpfs(tmp_path, size="40m") as folder:
+        with reading.file_in(folder, 256 * MIB) as file:
+            assert file.stat().st_size == 16 * MIB
+        (folder / "other").write_bytes(b"x" * 30 * MIB)
+        with pytest.raises(reading.TooLittle), reading.file_in(folder):
+            pass
+
+
+def test_in_memory_it_is_not_known_whether_reads_were_cold(tmp_path):
+    with mounted.tmpfs(tmp_path) as folder, reading.file_in(folder, 8 * MIB) as file:
+        [one] = reading.measure([file], 8 * MIB, 1, patterns=SMALL[:1])
+    assert "tmpfs" in one["reason"] and one["rounds"][0]["resident_bytes"] is None
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50_000), min_size=1, max_size=8).filter(any),
+    size=st.integers(1, 200_000),
+    pattern=st.sampled_from([Pattern("r", 4096, True), Pattern("s", 4096, False), *PATTERNS]),
+    seed=st.integers(0, 5),
+)
+def test_no_block_is_read_twice_and_none_lies_outside_of_its_file(sizes, size, pattern, seed):
+    reads = reading._reads(sizes, pattern, size, seed)
+    assert reads and len(reads) == len(set(reads))
+    for file, offset, length in reads:
+        assert offset % pattern.block_bytes == 0
+        assert 0 < length == min(pattern.block_bytes, sizes[file] - offset)
+    assert len(reads) <= max(1, size // pattern.block_bytes)
+    if not pattern.random:
+        assert reads == sorted(reads)
+
+
+def test_random_reads_differ_from_round_to_round_and_come_again_with_their_seed():
+    first, second = (reading._reads([MIB], SMALL[1], MIB, seed) for seed in (0, 1))
+    assert first != second
+    assert first == reading._reads([MIB], SMALL[1], MIB, 0)
+    assert first != sorted(first)
+
+
+def test_of_a_large_data_set_some_files_are_read_the_same_every_time(tmp_path):
+    for number in range(20):
+        (tmp_path / str(number)).write_bytes(b"x" * 1000)
+    files = pages.files_under(tmp_path)
+    chosen = reading.some_of(files, 4500)
+    assert len(set(chosen)) == 5 and set(chosen) < set(files)
+    assert chosen == reading.some_of(files, 4500)
+    assert set(reading.some_of(files)) == set(files)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "file").touch()
+    with pytest.raises(reading.TooLittle):
+        reading.some_of([Path(tmp_path / "empty" / "file")])

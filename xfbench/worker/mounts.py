@@ -1,0 +1,285 @@
+"""What a folder lies on: its mount, the file system's type and options, the devices below.
+
+From /proc/self/mountinfo and /sys/dev/block. Nothing here names a host, a user or a place: a
+server, an export, a device's label and every path stay out, and of the options only those
+are kept that cannot hold one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from xfbench.worker.host import read
+
+_SYS = Path("/sys/dev/block")
+_DEEPEST = 4  # layers of file systems that are followed
+
+# File systems that keep files in this host's memory, or fetch them from other hosts.
+MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+NETWORK = (
+    *("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "gpfs", "beegfs", "beegfs_nodev", "afs"),
+    *("orangefs", "pvfs2", "panfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs"),
+)
+_COMPRESSING = ("squashfs", "erofs", "zfs")
+_HOST = ("virtiofs", "9p")  # of a virtual machine
+
+# These options say how a mount works and cannot say whose it is: a value is a number or one of the
+# known words. All others are left out.
+_KEPT = re.compile(
+    r"""
+    ( ro | rw | nosuid | nodev | noexec | (no|rel|strict|nodir|lazy)a?time | (a|dir)?sync
+    | data | (no)?(discard|barrier|delalloc) | stripe | commit | journal_(checksum|async_commit)
+    | errors | dax | inode(64|32) | logbufs | logbsize | noquota | sunit | swidth | attr2
+    | allocsize | norecovery | noload | (no)?ssd | compress(-force)? | space_cache | autodefrag
+    | (no)?data(cow|sum) | vers | [rwb]size | namlen | hard | soft | proto | timeo | retrans
+    | nconnect | local_lock | sec | (no)?(ac|fsc|cto|intr) | ac(reg|dir)(min|max) | lookupcache
+    | (local|no)?flock | (no)?(lruresize|checksum) | user_xattr | lazystatfs | cache | msize | trans
+    | size | nr_inodes | nr_blocks | huge | index | metacopy | xino | redirect_dir | volatile
+    | max_read | default_permissions | allow_other )
+    ( = ( \d[\d.]*[kmgt%]? | 0x[0-9a-f]+ | (zstd|lzo|zlib)(:\d+)? | v[12] | on | off | none | all
+    | auto | always | never | ordered | writeback | journal | remount-ro | continue | panic
+    | (tcp|udp|rdma)6? | sys | krb5[ip]? | pos(itive)? | advise | within_size | loose | mmap
+    | fscache | readahead | virtio | inode ) )?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A line of /proc/self/mountinfo (proc(5)), its octal escapes undone.
+
+    `device` is "major:minor" of the file system, `root` the folder of it that is seen at
+    `point`. `source` and `options` may name hosts and places: they go nowhere.
+    """
+
+    number: int
+    device: str
+    root: str
+    point: str
+    file_system: str
+    source: str
+    options: Tuple[str, ...]
+
+    def kept_options(self) -> List[str]:
+        """Those that say nothing of a host, a user or a place, each once."""
+        return list(dict.fromkeys(filter(_KEPT.fullmatch, self.options)))
+
+    @property
+    def compresses(self) -> bool:
+        """Whether a file may take fewer bytes on the device than it has."""
+        chosen = any(option.startswith("compress") for option in self.options)
+        return chosen or self.file_system in _COMPRESSING
+
+    def value(self, name: str) -> str | None:
+        """What an option is set to; None where it is not there."""
+        found = (option.partition("=") for option in self.options)
+        return next((value for key, _, value in found if key == name), None)
+
+
+def mounts(text: str | None = None) -> List[Mount]:
+    """What is mounted, in the kernel's order; of `text`, in mountinfo's form, where given."""
+    if text is None:
+        try:
+            text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+        except OSError:
+            return []
+    return [_mount(line) for line in text.split("\n") if " - " in line]
+
+
+def mount_of(path: Path) -> Mount | None:
+    """The mount that `path` is reached through, whatever else is mounted there; None: unknown.
+
+    Raises OSError where `path` cannot be opened.
+    """
+    everything = mounts()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        lines = (read(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
+    finally:
+        os.close(descriptor)
+    numbers = [int(line.split()[1]) for line in lines if line.startswith("mnt_id:")]
+    if numbers:
+        return next((one for one in everything if one.number == numbers[0]), None)
+    return _longest(everything, path.resolve())
+
+
+def facts(folder: Path) -> Dict[str, Any]:
+    """What `folder` lies on, as a record's `medium` has it.
+
+    Raises OSError where it is not there or may not be read.
+    """
+    return _facts(folder, _DEEPEST)
+
+
+def devices(path: Path) -> List[str]:
+    """ "major:minor" of the block devices whose counters see what is read from under `path`.
+
+    None for a file system of memory or of other hosts. Raises OSError where it is not there.
+    """
+    mount = mount_of(path)
+    if mount is None:
+        return []
+    own = _block_devices(mount)
+    if own or mount.file_system != "overlay":
+        return own
+    below = (one for layer in _layers_under(mount, path) for one in devices(layer))
+    return list(dict.fromkeys(below))
+
+
+def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
+    mount, space = mount_of(folder), os.statvfs(folder)
+    own = _block_devices(mount) if mount else []
+    below: List[Dict[str, Any]] = []
+    if mount and deepest:
+        for layer in _below(mount, own, folder):
+            found = _facts(layer, deepest - 1)
+            if found not in below:
+                below.append(found)
+    disks = sorted({disk for device in own for disk in _disks(device)})
+    turning = {_turns(disk) for disk in disks}
+    return {
+        "file_system": mount.file_system if mount else "unknown",
+        "device": _device_kind(mount, own),
+        "disks": sorted(_kind(disk) for disk in disks),
+        "rotational": turning.pop() if len(turning) == 1 else None,
+        "options": mount.kept_options() if mount else [],
+        "block_bytes": space.f_bsize,
+        "total_bytes": space.f_blocks * space.f_frsize,
+        "free_bytes": space.f_bavail * space.f_frsize,
+        "below": below,
+    }
+
+
+def _below(mount: Mount, own: List[str], folder: Path) -> List[Path]:
+    """Places of the file systems that this one is kept in, those that can be seen from here."""
+    if mount.file_system == "overlay":
+        return _layers_under(mount, folder)
+    backing = [read(_whole(device) / "loop/backing_file") for device in own]
+    return [Path(file).parent for file in backing if file and Path(file).is_file()]
+
+
+def _layers_under(mount: Mount, path: Path) -> List[Path]:
+    """Where the layers of an overlay have `path`, the writable one first.
+
+    The names are those of the namespace that mounted it. A layer counts where it can be seen
+    from here and its folder changed when the overlay's did.
+    """
+    within = os.path.relpath(path.resolve(), mount.point)
+    if mount.root != "/":
+        within = f"{mount.root.strip('/')}/{within}"
+    lower = [value for value in (mount.value("lowerdir"),) if value]
+    lower += [option.partition("=")[2] for option in mount.options if option[:9] == "lowerdir+"]
+    named = [mount.value("upperdir") or ""]
+    named += [one.replace("\\", "") for text in lower for one in re.split(r"(?<!\\):+", text)]
+    places = [Path(one, within) for one in named if one.startswith("/")]
+    there = [place for place in places if place.exists()]
+    if not there or there[0].stat().st_mtime_ns != path.stat().st_mtime_ns:
+        return []
+    return there
+
+
+def _device_kind(mount: Mount | None, own: List[str]) -> str:
+    if mount is None:
+        return "unknown"
+    if mount.file_system in MEMORY:
+        return "memory"
+    if mount.file_system in NETWORK:
+        return "network"
+    if mount.file_system in _HOST:
+        return "host"
+    if mount.file_system == "overlay":
+        return "overlay"
+    return "+".join(sorted({_kind(device) for device in own})) or "unknown"
+
+
+def _block_devices(mount: Mount) -> List[str]:
+    """The block devices a file system is made of; those that span several devices have no own."""
+    if (_SYS / mount.device).exists():
+        return [mount.device]
+    try:
+        number = Path(mount.source).stat().st_rdev if mount.source.startswith("/dev/") else 0
+    except OSError:
+        return []
+    named = f"{os.major(number)}:{os.minor(number)}"
+    if not number or not (_SYS / named).exists():
+        return []
+    if mount.file_system == "btrfs":
+        for folder in Path("/sys/fs/btrfs").glob("*/devices"):
+            parts = [read(part / "dev") or "" for part in folder.iterdir()]
+            if named in parts:
+                return sorted(part for part in parts if part)
+    return [named]
+
+
+def _disks(device: str) -> List[str]:
+    """The devices that a device is made of, at the bottom; itself where there is none below."""
+    below = sorted((_whole(device) / "slaves").glob("*/dev"))
+    found = [disk for part in below for disk in _disks(read(part) or "")]
+    return found or [device]
+
+
+def _whole(device: str) -> Path:
+    """The folder in /sys of a device; of the disk, where it is a part of one."""
+    folder = (_SYS / device).resolve()
+    return folder.parent if (folder / "partition").exists() else folder
+
+
+def _turns(device: str) -> bool | None:
+    """Whether its platters turn; None where the kernel has only a default to tell."""
+    if _kind(device) not in ("nvme", "ata", "scsi", "mmc"):
+        return None
+    return {"0": False, "1": True}.get(read(_whole(device) / "queue/rotational") or "")
+
+
+def _kind(device: str) -> str:
+    """What kind of block device it is: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
+    folder = _whole(device)
+    if folder.name.startswith("dm-"):
+        made = (read(folder / "dm/uuid") or "").partition("-")[0].lower()
+        return f"dm-{made}" if made in ("lvm", "crypt", "mpath", "raid") else "dm"
+    if folder.name.startswith("md"):
+        return f"md-{read(folder / 'md/level') or 'unknown'}"
+    if "/virtual/" in str(folder):
+        return re.sub(r"[0-9].*", "", folder.name) or "unknown"
+    for part, kind in (
+        ("/usb", "usb"),
+        ("/ata", "ata"),
+        ("/session", "iscsi"),
+        ("/virtio", "virtio"),
+    ):
+        if part in str(folder):
+            return kind
+    subsystem = folder / "device/subsystem"
+    return subsystem.resolve().name if subsystem.exists() else "unknown"
+
+
+def _mount(line: str) -> Mount:
+    before, _, after = line.partition(" - ")
+    number, _, device, root, point, options = before.split()[:6]
+    file_system, source, of_all = [*after.split(" "), "", "", ""][:3]
+    return Mount(
+        number=int(number),
+        device=device,
+        root=_plain(root),
+        point=_plain(point),
+        file_system=file_system,
+        source=_plain(source),
+        options=tuple(_plain(one) for one in f"{options},{of_all}".split(",") if one),
+    )
+
+
+def _plain(text: str) -> str:
+    """Without the kernel's octal escapes: `\\040` for a space and the like."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
+
+
+def _longest(everything: List[Mount], path: Path) -> Mount | None:
+    """The mount with the longest point above `path`; the latest of several at one point."""
+    above = [str(path), *map(str, path.parents)]
+    over = [one for one in everything if one.point in above]
+    return max(over, key=lambda one: (len(one.point), everything.index(one)), default=None)

@@ -1,0 +1,140 @@
+"""The page cache before an epoch, and what of the epoch's bytes came from the device.
+
+For a training loop:
+
+    before = page_cache.prepare(files, "cold")
+    ... one epoch ...
+    epoch = page_cache.account(before)
+
+Cold is cold: the bytes read from the device in a cold epoch are those of the set within 2 %.
+Whether the system counts them at all is tried on one of the files first; where it does not,
+`checked` is False and `reason` says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from xfbench.worker import mounts, pages
+from xfbench.worker.pages import Counters, Residency
+
+MODES = ("cold", "warm", "as-is")
+TOLERANCE = 0.02  # of the set's bytes
+_TRIED = 2**20  # bytes of one file
+
+
+@dataclass(frozen=True)
+class Before:
+    """How things stood when an epoch was about to begin.
+
+    `bytes` is what the epoch takes from a device if nothing is in memory. `uncounted` says why
+    reading from one could not be seen here; "" where it can be.
+    """
+
+    mode: str
+    files: List[Path]
+    bytes: int
+    resident: Residency
+    uncounted: str
+    counters: Counters
+
+
+def prepare(files: Sequence[Path], mode: str, share: float = 1.0) -> Before:
+    """Bring the page cache to `mode`: "cold", "warm", or "as-is", which leaves it alone.
+
+    To be called right before an epoch; of several ranks on a node by each, and once more by
+    one of them when all have. `share` of the files' bytes is what the epoch will read, where whole
+    batches do not come to all of it or other ranks read the rest. Raises ValueError for another
+    mode, OSError for a file that may not be read.
+    """
+    if mode not in MODES:
+        raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
+    files = list(files)
+    uncounted = "" if mode == "as-is" else _uncounted(files)
+    act = {"cold": pages.evict, "warm": pages.warm, "as-is": pages.resident}[mode]
+    left = act(files)
+    expected = round(share * pages.stored_bytes(files))
+    return Before(mode, files, expected, left, uncounted, pages.read_counters(files))
+
+
+def account(before: Before) -> Dict[str, Any]:
+    """What was read since `prepare`, as a record's `reading` has it: one epoch of one rank.
+
+    `device_bytes`: what this process and those it started took from storage; None where that
+    cannot be seen. `held`: whether a cold epoch took the set's bytes, a warm one none, within
+    2 % of them; None where that could not be checked (`reason`), or nothing was promised.
+    """
+    read = pages.read_counters(before.files).since(before.counters)
+    device_bytes, reason = _seen(before, read.process)
+    found = {
+        "page_cache": before.mode,
+        "bytes": before.bytes,
+        "resident_before": before.resident.resident_bytes,
+        "resident_of": before.resident.bytes,
+        "device_bytes": device_bytes,
+        "device_bytes_of_all": read.device,
+        "reason": reason,
+    }
+    left = before.resident.resident_bytes or 0
+    if before.mode == "cold" and left > TOLERANCE * before.resident.bytes:
+        why = f"{left} bytes could not be evicted: another process has them mapped, or wrote them"
+        return {**found, "reason": why, "held": False}
+    verdict = held(before.mode, before.bytes, device_bytes)
+    if verdict is False and 0 < (device_bytes or 0) < before.bytes and _compressed(before.files):
+        return {**found, "reason": "the file system compresses what it stores", "held": None}
+    return {**found, "held": verdict}
+
+
+def held(mode: str, bytes: int, device_bytes: int | None) -> bool | None:
+    """Whether so many bytes from the device are what the mode promises; of ranks: their sums.
+
+    None where nobody knows, or nothing was promised.
+    """
+    if mode == "as-is" or device_bytes is None:
+        return None
+    promised = bytes if mode == "cold" else 0
+    return abs(device_bytes - promised) <= TOLERANCE * bytes
+
+
+def _compressed(files: Sequence[Path]) -> bool:
+    folders = {path.parent for path in files}
+    return any(
+        mount.compresses for folder in folders for mount in [mounts.mount_of(folder)] if mount
+    )
+
+
+def _seen(before: Before, counted: int | None) -> tuple[int | None, str | None]:
+    """Bytes from storage as counted, or why that says nothing."""
+    if before.uncounted:
+        return None, before.uncounted
+    if counted is None:
+        return None, "the system does not count what a process reads from storage"
+    there = before.resident.resident_bytes
+    if before.mode == "as-is" and not counted and there != before.resident.bytes:
+        return None, before.resident.reason or "nothing was counted, though not all was in memory"
+    return counted, None
+
+
+def _uncounted(files: Sequence[Path]) -> str:
+    """Why the process's counter does not see reads of these files; "" where it does: tried.
+
+    The largest file is taken out of memory, and its beginning read.
+    """
+    largest = max(files, key=lambda path: path.stat().st_size, default=None)
+    if largest is None or not largest.stat().st_size:
+        return "there is nothing to read"
+    left = pages.evict([largest])
+    if left.resident_bytes:
+        return f"{left.resident_bytes} of {left.bytes} bytes of a file could not be evicted"
+    before = pages.read_counters([largest])
+    with largest.open("rb", buffering=0) as file:
+        count = len(file.read(_TRIED))
+    counted = pages.read_counters([largest]).since(before).process
+    if counted is None:
+        return "the system does not count what a process reads from storage"
+    stored = min(count, pages.stored_bytes([largest]))
+    if counted < (1 if _compressed([largest]) else (1 - TOLERANCE) * stored):
+        return left.reason or f"of {count} bytes not in memory, {counted} were counted when read"
+    return ""
