@@ -1,6 +1,7 @@
 """Checkpoints: when they are taken, what is counted, what comes back, and where nothing is left."""
 
 import ctypes
+import inspect
 import mmap
 import os
 import subprocess
@@ -367,13 +368,32 @@ def test_what_is_forgotten_is_in_no_cache(tmp_path):
     assert checkpoint.size(tmp_path) == 2**22
 
 
+def test_what_a_launch_loads_is_on_the_medium_and_in_no_cache(launch, tmp_path):
+    """Pages that were not flushed cannot be dropped."""
+    if checkpoint.file_system(tmp_path) not in ("ext4", "xfs", "btrfs"):
+        pytest.skip(f"{checkpoint.file_system(tmp_path)} may keep what it holds in memory")
+    looking = f"""
+import ctypes, mmap, os
+{inspect.getsource(resident)}
+class Looking(Trainer):
+    def save(self, folder): np.save(str(folder / "value.npy"), np.resize(self.value, 10**6))
+    def restore(self, folder):
+        print("resident", resident(folder / "value.npy"))
+        self.value = np.load(str(folder / "value.npy"))[:1000]
+def build(network, solver, options, group): return Looking()
+"""
+    record, folder = launch(TRAINER + looking, checkpoints=1)
+    assert record.status == "ok", record.reason
+    assert "resident 0" in (folder / "stdout").read_text()
+
+
 def resident(file):
     """How many of a file's pages are in memory."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size
-        pages = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
+        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
         sized = ctypes.c_size_t(size)
         start = libc.mmap(None, sized, mmap.PROT_READ, mmap.MAP_SHARED, opened.fileno(), 0)
         assert libc.mincore(ctypes.c_void_p(start), sized, pages) == 0

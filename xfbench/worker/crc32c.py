@@ -56,25 +56,32 @@ def _folded(words: np.ndarray) -> int:
     while len(words) > 1:
         if len(words) % 2:
             words = np.concatenate((np.zeros(1, np.uint32), words))
-        words = _followed(level, words[0::2]) ^ words[1::2]
+        words = _followed(level, _halves(words)[0::2]) ^ words[1::2]
         level += 1
-    return int(_followed(0, words)[0])
+    return int(_followed(0, _halves(words))[0])
+
+
+def _halves(words: np.ndarray) -> np.ndarray:
+    """Words as (n, 2): the lower 16 bits, the upper ones."""
+    return words.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
 
 
 def _followed(level: int, states: np.ndarray) -> np.ndarray:
-    """What becomes of states when 4·2**level bytes of zeros follow."""
-    tables, states = _zeros(level), np.ascontiguousarray(states)
-    parts = states.view(np.uint8).reshape(-1, 4)
-    found: np.ndarray = tables[0][parts[:, 0]]
-    for place in (1, 2, 3):
-        found ^= tables[place][parts[:, place]]
+    """What becomes of states, in halves, when 4·2**level bytes of zeros follow."""
+    lower, upper = _zeros(level)
+    found: np.ndarray = np.take(lower, states[:, 0], mode="clip")
+    found ^= np.take(upper, states[:, 1], mode="clip")
     return found
 
 
 @functools.lru_cache(maxsize=None)
 def _zeros(level: int) -> np.ndarray:
-    """`_followed` as a table (4, 256): what becomes of each value of each byte of a state."""
+    """`_followed` as a table (2, 65536): what becomes of each value of each half of a state."""
     if level:
-        return _followed(level - 1, _zeros(level - 1).reshape(-1)).reshape(4, 256)
-    states = [byte << 8 * place for place in range(4) for byte in range(256)]
-    return np.array([_plain(state, bytes(4)) for state in states], np.uint32).reshape(4, 256)
+        once = _zeros(level - 1).reshape(-1)
+        return _followed(level - 1, _halves(once)).reshape(2, -1)
+    table, states = np.array(_TABLE, np.uint32), np.arange(2**16, dtype=np.uint32)
+    halves = np.concatenate((states, states << np.uint32(16)))
+    for _ in range(4):
+        halves = table[halves & np.uint32(0xFF)] ^ halves >> np.uint32(8)
+    return halves.reshape(2, -1)
