@@ -55,6 +55,7 @@ class Matrix(BaseModel):
     queue: str | None = None
     affinity: Literal["cores", "none"] | None = None
     data: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
+    page_cache: Sequence[str] | None = None
     steps: int | None = None
     epochs: int | None = None
     warmup: int = 3
@@ -143,7 +144,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
     stored = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
-    sized = (threads, sizes, spread, m.strategy, sources)
+    caches: Sequence[str | None] = m.page_cache or [None]
+    sized = (threads, sizes, spread, m.strategy, sources, caches)
     count = prod(len(one) for one in (*named, *sized))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -152,7 +154,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
     for (name, framework, device, precision, kernel), settings in points:
-        of_rank, size, where, strategy, source = settings
+        of_rank, size, where, strategy, source, cache = settings
         ranks, nodes = where
         shared = ranks > nodes
         described = adapter.load(framework)
@@ -186,6 +188,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 batch_size_per_rank=per_rank,
                 data=found_set.manifest.name if found_set else data,
                 data_set=found_set.facts() if found_set else None,
+                page_cache=cache,  # type: ignore[arg-type]
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,
                 warmup=m.warmup,

@@ -14,6 +14,7 @@ from xfbench import (
     conditions,
     digest,
     machine,
+    media,
     revision,
     roofline,
     statistics,
@@ -31,6 +32,7 @@ from xfbench.record import (
     Observed,
     Record,
     Software,
+    Storage,
 )
 from xfbench.request import Request
 
@@ -75,6 +77,9 @@ def record(
             fields["checkpoints"] = Checkpoints.model_validate(told)
         if reply.get("communication"):
             fields["communication"] = _communication(described, request, reply["communication"])
+        if data_folder:
+            medium = media.describe(data_folder)
+            fields["storage"] = Storage(medium=medium, **reply["storage"])
         loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
@@ -95,6 +100,7 @@ def record(
     share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
+    reason = reason or validity.unheld(fields.get("storage"))
     if seen and not reason:
         reason = conditions.defect(seen, request.device)
     if strict and seen and not reason:

@@ -43,7 +43,9 @@ class Row:
     `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
     `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
     others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
-    data set's. `checkpoints` were asked for in each.
+    data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
+    `input_share` the part of a step that is waiting for input. `checkpoints` were asked for in
+    each.
     """
 
     rank: tuple[int, int] | None
@@ -60,6 +62,9 @@ class Row:
     batch_size_per_rank: int
     global_batch_size: int
     data_format: str | None
+    medium: str | None
+    page_cache: str | None
+    input_share: float | None
     images_per_second: Interval | None
     share_of_peak: float | None
     efficiency: Efficiency | None
@@ -224,6 +229,9 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
         data_format=request.data_set.format if request.data_set else None,
+        medium=request.data_set.medium if request.data_set else None,
+        page_cache=request.page_cache,
+        input_share=_mean(map(_input_share, records)),
         images_per_second=speed,
         share_of_peak=_mean(peaks),
         efficiency=None,
@@ -240,6 +248,15 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         source=last.source,
         reason=reason,
     )
+
+
+def _input_share(record: Record) -> float | None:
+    """The part of its timed steps that a launch waited for input."""
+    measured = record.measurement
+    if record.status != "ok" or measured is None or "input_seconds" not in measured.phases:
+        return None
+    passed = sum(measured.step_seconds) * measured.window
+    return measured.phases["input_seconds"] / passed if passed else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -268,7 +285,8 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
 def _asked(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
     together = row.ranks, row.strategy, options
-    return row.framework, row.kernel, row.threads, *together, row.data_format, row.checkpoints
+    stored = row.data_format, row.medium, row.page_cache
+    return row.framework, row.kernel, row.threads, *together, *stored, row.checkpoints
 
 
 def _with_efficiency(
@@ -295,7 +313,8 @@ def _with_efficiency(
 
 
 def _but_ranks(row: Row) -> tuple[Any, ...]:
-    return row.framework, row.framework_version, row.kernel, row.threads, row.data_format
+    stored = row.data_format, row.medium, row.page_cache
+    return row.framework, row.framework_version, row.kernel, row.threads, *stored
 
 
 def _together(row: Row) -> tuple[Any, ...]:

@@ -50,6 +50,7 @@ def merged(
         "learning": _learning([reply["learning"] for reply in replies], asynchronous),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
         "observed": _observed([reply["observed"] for reply in replies]),
+        "storage": {"epochs": [one for reply in replies for one in reply["storage"]["epochs"]]},
     }
 
 

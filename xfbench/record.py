@@ -246,15 +246,17 @@ class Reads(_Part):
 class EpochReading(_Part):
     """The page cache before an epoch of one rank, and what storage gave in it.
 
-    `bytes` is what the epoch takes from storage if nothing is in memory. Before it,
+    `bytes` is what its files take from storage if nothing is in memory, `share` the part of them
+    that the epoch asked for: whole batches, or its rank's images. Before it,
     `resident_before` of the files' `resident_of` bytes were. `device_bytes` is what the rank's
     processes read from storage, `device_bytes_of_all` what the device gave, whoever read it.
-    `held`: whether a cold epoch took `bytes` from storage, a warm one none, within 2 % of
-    them. None: unknown, and `reason` says why, or nothing was promised.
+    `held`: whether a cold epoch took that from storage, a warm one none, within 2 % of the
+    bytes. None: unknown, and `reason` says why, or nothing was promised.
     """
 
     page_cache: Literal["cold", "warm", "as-is"]
     bytes: int
+    share: float = 1.0
     resident_before: int | None
     resident_of: int
     device_bytes: int | None

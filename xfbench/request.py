@@ -41,7 +41,8 @@ StrategyOptions = Annotated[
 class PreparedSet(BaseModel):
     """A data set on disk (see `xfbench.data`): which samples, and how they are kept.
 
-    `shape` is (channels, height, width) where all images have one.
+    `shape` is (channels, height, width) where all images have one; `medium` what it lies on,
+    "ext4 on nvme".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,11 +54,12 @@ class PreparedSet(BaseModel):
     shape: tuple[int, int, int] | None
     train_images: int
     test_images: int = 0
+    medium: str
 
     @property
     def place(self) -> str:
         """What its folder is known by, on this machine."""
-        return f"{self.format} {self.digest}"
+        return f"{self.format} {self.digest} {self.medium}"
 
 
 class Cell(BaseModel):
@@ -89,6 +91,7 @@ class Cell(BaseModel):
     batch_size_per_rank: int = Positive
     data: str
     data_set: PreparedSet | None = None
+    page_cache: Literal["cold", "warm"] | None = None
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     warmup: int = Field(default=0, ge=0)
@@ -111,6 +114,8 @@ class Cell(BaseModel):
         if self.checkpoints > places:
             after = "epochs" if self.epochs else "waits in the timed steps"
             raise ValueError(f"{self.checkpoints} checkpoints have only {places} {after} to follow")
+        if self.page_cache and not (self.data_set and self.epochs and self.ranks == 1):
+            raise ValueError("page_cache is for epochs of a prepared data set, on one rank")
         if self.ranks % self.nodes:
             raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
         if self.nodes > 1 and self.launcher == "local":
@@ -172,6 +177,6 @@ class Request(Cell):
 
         What may be chosen and was not is left out, as in records from before it was there.
         """
-        choices = ("strategy_options", "data_set", "checkpoints")
+        choices = ("strategy_options", "data_set", "page_cache", "checkpoints")
         unchosen = {name for name in choices if not getattr(self, name)}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

@@ -69,6 +69,8 @@ _WHO: list[Column] = [
     ("ranks", _ranks),
     ("threads", lambda row: str(row.threads)),
     ("format", lambda row: row.data_format or "–"),
+    ("medium", lambda row: row.medium or "–"),
+    ("page cache", lambda row: row.page_cache or "–"),
     ("checkpoints", lambda row: str(row.checkpoints or "–")),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
@@ -106,7 +108,8 @@ COLUMNS: dict[str, list[Column]] = {
     ],
     "storage": [
         *_WHO,
-        ("format", lambda row: _saved(row, lambda one: one.format)),
+        ("input", lambda row: _or_dash(row.input_share, ".1%")),
+        ("checkpoint", lambda row: _saved(row, lambda one: one.format)),
         ("on", lambda row: _saved(row, lambda one: one.file_system)),
         ("size", lambda row: _saved(row, lambda one: _megabytes(one.bytes))),
         ("save", lambda row: _saved(row, lambda one: _seconds(one.save_seconds))),
@@ -142,6 +145,8 @@ _WHERE_KNOWN = (
     "checkpoints",
     "efficiency",
     "format",
+    "medium",
+    "page cache",
     "of peak",
     "test acc.",
     "all epochs",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.canary import Expected
-from xfbench.record import Checkpoints, Measurement, Observed, OfRank
+from xfbench.record import Checkpoints, Measurement, Observed, OfRank, Storage
 from xfbench.request import Request
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.
@@ -113,4 +113,13 @@ def _threads(request: Request, observed: Observed) -> str | None:
         return (
             f"{request.threads} threads were asked for, and {observed.cpus:.2f} CPUs were kept busy"
         )
+    return None
+
+
+def unheld(storage: Storage | None) -> str | None:
+    """Which epoch was not as cold or warm as was asked for, in one line; None where none was."""
+    for number, epoch in enumerate(storage.epochs if storage else (), 1):
+        if epoch.held is False:
+            told = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"
+            return f"epoch {number} was to be {epoch.page_cache}: {epoch.reason or told}"
     return None

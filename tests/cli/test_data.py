@@ -4,6 +4,16 @@ import json
 
 import pytest
 
+from tests import mounted
+
+
+@pytest.fixture
+def tmpfs(tmp_path):
+    """A folder in memory."""
+    mounted.insist()
+    with mounted.mounted(tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs") as folder:
+        yield folder
+
 
 @pytest.fixture
 def data(xfbench, tmp_path):
@@ -98,3 +108,53 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported_and_says_why(data):
     assert "1 channels, convnet reads 3" in records["convnet"]["reason"]
     unknown = data("run", "--data", "digitz")
     assert unknown.returncode == 2 and "did you mean digits" in unknown.stderr
+
+
+def test_a_cold_epoch_is_read_from_the_device_or_the_record_says_why_nobody_knows(data):
+    data("data", "prepare", "digits")
+    line = "run --framework reference --workload lenet --data digits-raw --epochs 2 --json"
+    line += " --launches 1 --no-verify --page-cache cold,warm"
+    shown = data(*line.split())
+    records = {r["request"]["page_cache"]: r for r in json.loads(shown.stdout)["records"]}
+    for mode, record in records.items():
+        assert record["status"] == "ok", record["reason"]
+        assert "free_bytes" in record["storage"]["medium"]
+        first, second = record["storage"]["epochs"]
+        for epoch in (first, second):
+            assert epoch["page_cache"] == mode
+            assert epoch["bytes"] == -(-1437 * 784 // 4096) * 4096
+            assert epoch["share"] == 22 * 64 / 1437
+            if epoch["held"] is None:
+                assert epoch["reason"]
+            else:
+                assert epoch["held"] is True
+    refused = data(*"run --workload lenet --page-cache cold --steps 2".split())
+    assert refused.returncode == 2 and "prepared data set" in refused.stderr
+
+
+def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
+    data("data", "prepare", "digits")
+    with mounted.ext4(tmp_path) as disk:
+        data("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "lmdb")
+        line = "run --framework reference --workload lenet --epochs 2 --launches 1 --no-verify"
+        shown = data(
+            *line.split(), "--data", str(disk / "digits"), "--page-cache", "cold", "--json"
+        )
+    [record] = json.loads(shown.stdout)["records"]
+    for epoch in record["storage"]["epochs"]:
+        assert epoch["held"] is True and epoch["resident_before"] == 0
+        assert abs(epoch["device_bytes"] / epoch["bytes"] - 1) < 0.02
+
+
+def test_two_media_are_two_cells_of_one_table(data, tmp_path, tmpfs):
+    data("data", "prepare", "digits")
+    data("data", "convert", "data/digits-raw", str(tmpfs / "digits"))
+    line = "run --framework reference --workload lenet --steps 2 --batch-size 4 --launches 1"
+    shown = data(*line.split(), "--no-verify", "--data", f"digits-raw,{tmpfs}/digits")
+    assert shown.returncode == 0, shown.stderr
+    [table] = json.loads(data("leaderboard", "--json").stdout)["tables"]
+    media = {row["medium"] for row in table["unranked"]}
+    assert len(media) == 2 and "tmpfs on memory" in media
+    assert "tmpfs on memory" in shown.stdout
+    storage = data("leaderboard", "--columns", "storage").stdout
+    assert "input" in storage

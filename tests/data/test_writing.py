@@ -1,7 +1,6 @@
 """Data sets are made whole or not at all, go on after a kill, and are the same in every format."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests import mounted
 from xfbench.data import checking, sources, writing
 from xfbench.data.manifest import Manifest, Preprocessing
 from xfbench.errors import UsageError
@@ -175,15 +175,9 @@ def test_two_at_the_same_name_are_one_too_many(folders, tmp_path):
 @pytest.fixture
 def small_disk(tmp_path):
     """A folder that takes 200 KB."""
-    if os.getuid() != 0:
-        pytest.skip("only root can mount a small disk")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    line = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
-    if subprocess.run(line, check=False, capture_output=True).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    mounted.insist()
+    with mounted.mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=200k", "tmpfs") as folder:
+        yield folder
 
 
 @every_format

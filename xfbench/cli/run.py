@@ -66,6 +66,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    page_cache: Annotated[
+        str | None,
+        typer.Option(
+            help="cold, warm: how each epoch of a prepared set finds it in memory (default: as "
+            "it is).",
+            show_default=False,
+        ),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Timed steps (default: 20).", show_default=False)
     ] = None,
@@ -214,6 +222,7 @@ def run(
         "strategy": words(strategy, str, "--strategy"),
         "nodes": words(nodes, positive, "--nodes"),
         "data": words(data, str, "--data"),
+        "page_cache": words(page_cache, str, "--page-cache"),
     }
     single: dict[str, object] = {
         "steps": steps,

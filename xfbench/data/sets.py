@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import errors, paths
+from xfbench import errors, media, paths
 from xfbench.data.manifest import Manifest
 from xfbench.request import PreparedSet
 from xfbench.worker.formats import Damaged
@@ -23,7 +23,7 @@ class Found:
 
     def facts(self) -> PreparedSet:
         """What a request says of it: no paths."""
-        one = self.manifest
+        one, medium = self.manifest, media.describe(self.folder)
         counts = {f"{name}_images": split.samples for name, split in one.splits.items()}
         return PreparedSet(
             digest=one.digest,
@@ -31,6 +31,7 @@ class Found:
             channels=one.preprocessing.channels,
             classes=len(one.classes),
             shape=one.shape,
+            medium=f"{medium.file_system} on {medium.device}",
             **counts,
         )
 

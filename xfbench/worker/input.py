@@ -90,11 +90,15 @@ class Stored:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is trained on, and what is tested with; `endless` input is one batch for all steps."""
+    """What is trained on, and what is tested with; `endless` input is one batch for all steps.
+
+    `files` are those that an epoch reads, of a data set on disk.
+    """
 
     train: Split
     test: Split | None
     endless: bool = False
+    files: Sequence[Path] = ()
 
     def first(self, batch_size: int, seed: int) -> Arrays:
         """The first batch that is trained on."""
@@ -180,7 +184,8 @@ def _stored(folder: Path, workload: Workload) -> DataSet:
     there = prepared.open_(folder)
     test = there.splits.get("test")
     train = Stored(there.splits["train"], workload)
-    return DataSet(train, Stored(test, workload) if test else None)
+    files = prepared.files(folder, there.manifest, "train")
+    return DataSet(train, Stored(test, workload) if test else None, files=files)
 
 
 def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:

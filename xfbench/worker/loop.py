@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 
-from xfbench.worker import checkpoint, energy, observe
+from xfbench.worker import checkpoint, energy, observe, page_cache
 from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.input import Arrays, DataSet, data_set
 from xfbench.worker.protocol import Group, Options, Trainer
@@ -62,10 +62,11 @@ def train(
 
     series = _Series(trainer, _stream(data, group, request["global_batch_size"], seed))
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
+    readings = _Readings(series, data, request)
     counters = energy.read(options.device)
     began = perf_counter()
     if request["epochs"]:
-        warm, learning = _epochs(series, request, data, group, saved)
+        warm, learning = _epochs(series, request, data, group, saved, readings)
     else:
         warm, learning = _steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
@@ -88,6 +89,7 @@ def train(
             "phases": {"input_seconds": sum(series.input_seconds[warm:])},
         },
         "checkpoints": saved.told(),
+        "storage": {"epochs": readings.told},
         "communication": _communication(series, sent, group, len(timed)),
         "learning": learning or None,
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
@@ -231,6 +233,28 @@ class _Checkpoints:
         self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
 
 
+class _Readings:
+    """What of a data set on disk was in memory before each epoch, and what storage then gave."""
+
+    def __init__(self, series: _Series, data: DataSet, request: dict[str, Any]) -> None:
+        self.series, self.files = series, data.files
+        self.mode = request.get("page_cache") or "as-is"
+        each = len(data.train) // request["global_batch_size"] * request["batch_size_per_rank"]
+        self.share = each / len(data.train)
+        self.told: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        if self.files:
+            self.series.aside(self._prepare)
+
+    def _prepare(self) -> None:
+        self.before = page_cache.prepare(self.files, self.mode, self.share)
+
+    def end(self) -> None:
+        if self.files:
+            self.told.append(page_cache.account(self.before))
+
+
 def _communication(
     series: _Series, sent: dict[str, float], group: Group, timed: int
 ) -> dict[str, Any] | None:
@@ -285,6 +309,7 @@ def _epochs(
     data: DataSet,
     group: Group,
     checkpoints: _Checkpoints,
+    readings: _Readings,
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
 
@@ -297,12 +322,14 @@ def _epochs(
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
         first, left = len(series.seconds), steps
+        readings.begin()
         while left:
             series.window(min(left, window) if series.seconds else 1)
             left -= series.counts[-1]
             if not warm and sum(series.counts) > request["warmup"]:
                 warm = len(series.seconds)
                 series.watch()
+        readings.end()
         seconds = zip(series.seconds[first:], series.counts[first:])
         learning.append(
             {

@@ -29,13 +29,15 @@ _TRIED = 2**20  # bytes of one file
 class Before:
     """How things stood when an epoch was about to begin.
 
-    `bytes` is what the epoch takes from a device if nothing is in memory. `uncounted` says why
-    reading from one could not be seen here; "" where it can be.
+    `bytes` is what all of the files take from a device if nothing is in memory, `share` the part
+    of them that the epoch asks for. `uncounted` says why reading from a device could not be seen
+    here; "" where it can be.
     """
 
     mode: str
     files: List[Path]
     bytes: int
+    share: float
     resident: Residency
     uncounted: str
     counters: Counters
@@ -55,8 +57,8 @@ def prepare(files: Sequence[Path], mode: str, share: float = 1.0) -> Before:
     uncounted = "" if mode == "as-is" else _uncounted(files)
     act = {"cold": pages.evict, "warm": pages.warm, "as-is": pages.resident}[mode]
     left = act(files)
-    expected = round(share * pages.stored_bytes(files))
-    return Before(mode, files, expected, left, uncounted, pages.read_counters(files))
+    counters = pages.read_counters(files)
+    return Before(mode, files, pages.stored_bytes(files), share, left, uncounted, counters)
 
 
 def account(before: Before) -> Dict[str, Any]:
@@ -71,6 +73,7 @@ def account(before: Before) -> Dict[str, Any]:
     found = {
         "page_cache": before.mode,
         "bytes": before.bytes,
+        "share": before.share,
         "resident_before": before.resident.resident_bytes,
         "resident_of": before.resident.bytes,
         "device_bytes": device_bytes,
@@ -81,21 +84,22 @@ def account(before: Before) -> Dict[str, Any]:
     if before.mode == "cold" and left > TOLERANCE * before.resident.bytes:
         why = f"{left} bytes could not be evicted: another process has them mapped, or wrote them"
         return {**found, "reason": why, "held": False}
-    verdict = held(before.mode, before.bytes, device_bytes)
+    verdict = held(before.mode, before.bytes, device_bytes, before.share)
     if verdict is False and 0 < (device_bytes or 0) < before.bytes and _compressed(before.files):
         return {**found, "reason": "the file system compresses what it stores", "held": None}
     return {**found, "held": verdict}
 
 
-def held(mode: str, bytes: int, device_bytes: int | None) -> bool | None:
+def held(mode: str, bytes: int, device_bytes: int | None, share: float = 1.0) -> bool | None:
     """Whether so many bytes from the device are what the mode promises; of ranks: their sums.
 
-    None where nobody knows, or nothing was promised.
+    Cold, the `share` of the bytes at least, and all at most: what lies between images that are
+    read comes with them. None where nobody knows, or nothing was promised.
     """
     if mode == "as-is" or device_bytes is None:
         return None
-    promised = bytes if mode == "cold" else 0
-    return abs(device_bytes - promised) <= TOLERANCE * bytes
+    least, most = (share * bytes, bytes) if mode == "cold" else (0, 0)
+    return least - TOLERANCE * bytes <= device_bytes <= most + TOLERANCE * bytes
 
 
 def _compressed(files: Sequence[Path]) -> bool:

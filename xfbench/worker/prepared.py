@@ -10,7 +10,7 @@ import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, List, Sequence
 
 from xfbench.worker.formats import Damaged, Listed, file_of
 from xfbench.worker.samples import Sample, stream_digest
@@ -49,6 +49,19 @@ def samples(folder: Path, form: str, split: str, listed: Listed | None) -> Seque
     module = importlib.import_module(f"xfbench.worker.formats.{form}")
     found: Sequence[Sample] = module.samples(folder, split, listed)
     return found
+
+
+def files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
+    """The files that a split's images are in, which an epoch reads once."""
+    if manifest["format"] == "folder":
+        return [path for path in sorted((folder / split).rglob("*")) if path.is_file()]
+    kept = {
+        "raw": ["{}.pixels"],
+        "tfrecord": ["{}.tfrecord"],
+        "lmdb": ["{}.lmdb/data.mdb"],
+        "recordio": ["{}.rec"],
+    }
+    return [folder / name.format(split) for name in kept[manifest["format"]]]
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:

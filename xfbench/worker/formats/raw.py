@@ -5,33 +5,40 @@ Nothing is decoded, so this is the fastest there is, and the largest.
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
-from typing import Sequence
+from typing import Sequence, Tuple
 
 import numpy as np
 
 from xfbench.worker.formats import Damaged, Listed, file_of
 from xfbench.worker.samples import Sample
+from xfbench.worker.stored import Stored
 
 
 def samples(folder: Path, split: str, listed: Listed | None) -> Sequence[Sample]:
-    """The samples of a split; their pixels are views of a file that is mapped into memory."""
+    """The samples of a split. Raises Damaged also where the file is not as long as it must be."""
     if listed is None or listed.shape is None:
         raise Damaged(f"{folder}: raw pixels without a manifest that says their shape are nothing")
-    path = file_of(folder, f"{split}.pixels")
-    size, shape = path.stat().st_size, (len(listed.keys), *listed.shape)
-    if size != np.prod(shape, dtype=np.int64):
+    file = Stored(file_of(folder, f"{split}.pixels"))
+    shape = (len(listed.keys), *listed.shape)
+    if file.size != prod(shape):
         wanted = " × ".join(map(str, shape))
-        raise Damaged(f"{path} has {size} bytes, not the {np.prod(shape)} of {wanted}")
-    return _Mapped(np.memmap(path, np.uint8, "r", shape=shape), listed)
+        raise Damaged(f"{file.path} has {file.size} bytes, not the {prod(shape)} of {wanted}")
+    return _Pixels(file, listed, listed.shape)
 
 
-class _Mapped(Sequence[Sample]):
-    def __init__(self, pixels: np.ndarray, listed: Listed) -> None:
-        self.pixels, self.listed = pixels, listed
+class _Pixels(Sequence[Sample]):
+    # Read and not mapped: what is mapped cannot be taken out of memory, nor be cut off safely.
+    def __init__(self, file: Stored, listed: Listed, shape: Tuple[int, int, int]) -> None:
+        self.file, self.listed, self.shape = file, listed, shape
 
     def __len__(self) -> int:
         return len(self.listed.keys)
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
-        return Sample(self.listed.keys[index], self.listed.labels[index], self.pixels[index])
+        index = range(len(self))[index]
+        each = prod(self.shape)
+        content = self.file.read(index * each, each, f"image {index}")
+        pixels = np.frombuffer(content, np.uint8).reshape(self.shape)
+        return Sample(self.listed.keys[index], self.listed.labels[index], pixels)
