@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import pytest
 
 from tests import mounted
 from xfbench import media
-from xfbench.record import Medium, ReadRound, Reads
-from xfbench.worker import mounts
+from xfbench.record import Medium, ReadRound, Reads, Record, Storage
+from xfbench.worker import mounts, page_cache
 
 MIB = 2**20
 
@@ -138,6 +139,22 @@ def test_reads_are_cold_only_where_the_device_was_seen_to_give_all_of_it():
     in_memory = {"resident_bytes": None, "device_bytes": 0}
     assert media.speed(reads(in_memory)).is_cold is None
     assert media.speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
+
+
+def test_what_was_seen_goes_on_a_record_and_comes_back_from_it(ext4, record):
+    file = ext4 / "set"
+    file.write_bytes(os.urandom(MIB))
+    epochs = []
+    for mode in page_cache.MODES:
+        before = page_cache.prepare([file], mode)
+        file.read_bytes()
+        epochs.append(page_cache.account(before))
+    medium, measured = media.describe(ext4), media.measure(file, MIB, rounds=1)
+    made = record(fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)})
+    again = Record.read(json.dumps(made.document()).encode())
+    assert again == made and [one.held for one in again.storage.epochs] == [True, True, None]
+    for named in (str(ext4), platform.node()):
+        assert named not in made.storage.model_dump_json()
 
 
 def xfbench(*arguments):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -142,9 +143,42 @@ def test_what_another_process_has_mapped_is_no_cold_set(plain):
     assert found["resident_before"] >= 2**21
 
 
+def test_of_ranks_that_have_mapped_a_file_each_lets_go_of_it_and_one_evicts_again(plain):
+    [path] = data_set(plain, (2**22,))
+    rank = """
+        import sys, numpy
+        from pathlib import Path
+        from xfbench.worker import page_cache
+        path = Path(sys.argv[1])
+        mapped = numpy.memmap(path, "u1", "r")
+        print(mapped.sum(), flush=True)
+        input()
+        page_cache.prepare([path], "cold")
+        print("prepared", flush=True)
+        input()
+        print(mapped.sum(), flush=True)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(rank), str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        total = other.stdout.readline()
+        mapped = np.memmap(path, np.uint8, "r")
+        assert b"%d\n" % mapped.sum() == total
+        page_cache.prepare([path], "cold")
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == b"prepared\n"
+        assert pages.evict([path]).resident_bytes == 0
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == total
+
+
 def test_what_was_only_just_written_is_on_the_device_before_it_is_evicted(plain):
     path = plain / "new"
-    content = np.random.RandomState(1).bytes(2**21)
+    content = np.random.RandomState(1).bytes(40 * 2**20)
     path.write_bytes(content)
     assert pages.evict([path]).resident_bytes == 0
     assert path.read_bytes() == content
@@ -228,9 +262,13 @@ def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting
         cold = page_cache.account(before)
         print(json.dumps([cold, pages.resident(files).reason]))
     """
-    lines = "\n".join(line[8:] for line in code.splitlines())
     done = subprocess.run(
-        [sys.executable, "-c", lines, *(str(path.relative_to(plain)) for path in files)],
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(code),
+            *(str(path.relative_to(plain)) for path in files),
+        ],
         cwd=plain,  # whose own folders others may not enter
         capture_output=True,
         text=True,
