@@ -114,7 +114,7 @@ def starts(name, prefixes):
 def is_translation(name):
     """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
-    translates = adapter == "*" or part in ("train", "exchange")
+    translates = adapter == "*" or part in ("train", "exchange", "checkpoint")
     return (first, second) == ("xfbench", "adapters") and translates
 
 
@@ -131,6 +131,7 @@ def refusals(module, source):
             allowed = standard or within(name, ["xfbench.worker", "xfbench.workloads"])
             allowed |= top == "threadpoolctl"  # one file, which the archive brings along
             allowed |= (module, top) == ("xfbench.worker.mpi", "mpi4py")
+            allowed |= (module, top) == ("xfbench.worker.pictures", "PIL")
             allowed |= module == "xfbench.worker.__main__" and name == "xfbench.adapters.*.train"
         elif kind == "adapters":
             ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]
@@ -168,6 +169,7 @@ def test_a_module_imports_only_what_its_place_allows(module):
         ("xfbench.runner", "from jax import numpy"),
         ("xfbench.runner", "from xfbench.adapters.torch import train"),
         ("xfbench.runner", "from xfbench.adapters.mxnet import exchange"),
+        ("xfbench.runner", "from xfbench.adapters.torch import checkpoint"),
         ("xfbench.runner", "def f():\n    import xfbench.adapters.caffe.train"),
         ("xfbench.runner", "import importlib\nimportlib.import_module('mxnet')"),
         ("xfbench.runner", "from .adapters.torch import train"),
@@ -236,6 +238,7 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
         ("xfbench.adapters.torch.train", "import torch.nn\nfrom xfbench.worker import protocol"),
         ("xfbench.adapters.mxnet.train", "from xfbench.adapters.mxnet import exchange"),
         ("xfbench.adapters.mxnet.exchange", "import mxnet"),
+        ("xfbench.adapters.torch.checkpoint", "import torch"),
         ("xfbench.cli.workload", "from xfbench.adapters.caffe import prototxt"),
         ("xfbench.launchers.mpi", "from xfbench import command\nfrom xfbench.request import Cell"),
         ("xfbench.runner", "from xfbench import adapter\nfrom xfbench.launchers import local"),

@@ -28,12 +28,14 @@ class Pixels:
     """How stored pixels (0 to 255) become the network's input: (pixel - mean) * scale.
 
     `mean` has one value per channel, in the network's channel order; `order` is that
-    order ("gray" or "BGR", which is what Caffe's own pipelines feed).
+    order ("gray" or "BGR", which is what Caffe's own pipelines feed). Stored images that are larger
+    are cropped at random in training, and with `mirror` every other one is mirrored.
     """
 
     order: str
     mean: tuple[float, ...]
     scale: float = 1.0
+    mirror: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,18 @@ class Workload:
         return {
             "network": self.network.to_json(),
             "solver": asdict(self.solver),
-            "pixels": {**asdict(self.pixels), "mean": list(self.pixels.mean)},
+            "pixels": _as_json(self.pixels),
             "batch_size": self.batch_size,
             "data": self.data,
             "source": self.source,
             "epoch_images": self.epoch_images,
         }
+
+
+def _as_json(pixels: Pixels) -> dict[str, Any]:
+    """Networks that mirror nothing are what they were before any could."""
+    document = {**asdict(pixels), "mean": list(pixels.mean)}
+    return document if pixels.mirror else {k: v for k, v in document.items() if k != "mirror"}
 
 
 def workload_from_json(document: dict[str, Any]) -> Workload:
@@ -82,7 +90,7 @@ def workload_from_json(document: dict[str, Any]) -> Workload:
             layers=tuple(layer_from_json(layer) for layer in network["layers"]),
         ),
         solver=Solver(**document["solver"]),
-        pixels=Pixels(pixels["order"], tuple(pixels["mean"]), pixels["scale"]),
+        pixels=Pixels(**{**pixels, "mean": tuple(pixels["mean"])}),
         batch_size=document["batch_size"],
         data=document["data"],
         source=document["source"],

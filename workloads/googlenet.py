@@ -121,7 +121,7 @@ WORKLOADS = (
         solver=Solver(
             base_lr=0.01, policy="poly", power=0.5, max_iter=2_400_000, weight_decay=2e-4
         ),
-        pixels=Pixels("BGR", (104.0, 117.0, 123.0)),
+        pixels=Pixels("BGR", (104.0, 117.0, 123.0), mirror=True),
         batch_size=32,
         data="synthetic",
         source="Caffe 1.0, models/bvlc_googlenet/train_val.prototxt and quick_solver.prototxt",

@@ -104,7 +104,7 @@ def _workload(network: Network) -> Workload:
             max_iter=90 * _IMAGENET_UPDATES_PER_EPOCH,
             weight_decay=1e-4,
         ),
-        pixels=Pixels("BGR", (104.0, 117.0, 123.0)),
+        pixels=Pixels("BGR", (104.0, 117.0, 123.0), mirror=True),
         batch_size=32,
         data="synthetic",
         source="He et al. 2016, its Caffe definition; solver 0.1 at batch 256, scaled linearly",

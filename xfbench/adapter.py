@@ -65,7 +65,8 @@ class Exclusion(_Table):
 class Adapter(_Table):
     """What a framework's `adapter.toml` says, and the folder it stands in.
 
-    `mpi` is the folder of an MPICH that its environment brings along.
+    `mpi` is the folder of an MPICH that its environment brings along; `checkpoint` the format
+    of the framework's checkpoints, empty where the adapter saves none.
     """
 
     folder: Path
@@ -80,6 +81,7 @@ class Adapter(_Table):
     kernels: dict[str, Kernel]
     together: dict[str, Strategy] = Field(default_factory=dict)
     mpi: str = ""
+    checkpoint: str = ""
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from xfbench import adapter, atomic, digest, environment, job, machine, paths, worker_archive
 from xfbench.equality import jobs
 from xfbench.equality.cases import SAFETY
+from xfbench.request import PreparedSet
 from xfbench.workloads import workloads
 
 _SHARPEST = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
@@ -40,15 +41,24 @@ class Expected(BaseModel):
 
 
 def expected(
-    workload: str, data: str, batch_size: int, seed: int, precision: str
+    workload: str,
+    data: str,
+    batch_size: int,
+    seed: int,
+    precision: str,
+    stored: tuple[PreparedSet, Path] | None = None,
 ) -> Expected | None:
-    """What the loss must be; None where the reference cannot say (it was not able to run)."""
+    """What the loss must be; None where the reference cannot say (it was not able to run).
+
+    `stored` is a prepared data set and where it is.
+    """
     described = adapter.load("reference")
     request = jobs.reference_request(
         workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
     ).model_copy(update={"precision": "float32" if precision == "float64" else precision})
     code = worker_archive.worker_digest("reference")
     key = [code, workloads()[workload].to_json(), data, batch_size, seed, request.precision]
+    key += [stored[0].digest] if stored else []
     target = paths.cache() / "canary" / f"{digest.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(f"{target}.lock"):
@@ -56,7 +66,9 @@ def expected(
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
             reply = job.work(
-                job.document("canary", request, workloads()[workload]),
+                job.document(
+                    "canary", request, workloads()[workload], data_folder=stored and str(stored[1])
+                ),
                 request,
                 described,
                 environment.ensure(described),

@@ -111,6 +111,8 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         for request in plan.requests
         if request.launch <= least[request.cell()] and runner.refusal(request) is None
     ]
+    if stored := next((one.data for one in wanted if one.data_set), None):
+        raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")
     if not wanted:
         raise UsageError("nothing can be carried: no framework can do any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
@@ -120,7 +122,8 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         _write_inspection(folder, name)
         (folder / "interpreters" / name).write_text("python3\n")
     for number, request in enumerate(wanted, 1):
-        document = job.document("train", request, workloads()[request.workload])
+        aside = job.checkpoint_folder(request, plan.checkpoint_dir)
+        document = job.document("train", request, workloads()[request.workload], **aside)
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
         for request in _provable(wanted):

@@ -69,7 +69,8 @@ def epoch_steps(request: Request | None) -> int | None:
     workload = workloads().get(request.workload) if request else None
     if request is None or workload is None:
         return None
-    images = epoch_images(request.data, workload)
+    stored = request.data_set
+    images = stored.train_images if stored else epoch_images(request.data, workload)
     return images and images // request.global_batch_size
 
 

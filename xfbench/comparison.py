@@ -275,7 +275,7 @@ def _name(group: _Group, other: _Group, own: Side, their: Side) -> str:
     names = ("framework", "kernel", *(n for n in _OF_REQUEST if n not in _NOT_NAMED))
     mine, theirs = _values(group, names), _values(other, names)
     differing = [
-        f"{value} threads" if name == "threads" else str(value)
+        f"{value} {name}" if name in ("threads", "checkpoints") else str(value)
         for name, value, that in zip(names, mine, theirs, strict=True)
         if (name in ("framework", "kernel") or value != that) and value is not None
     ]

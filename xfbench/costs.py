@@ -71,9 +71,14 @@ def _seconds(record: Record, target: float | None) -> float | None:
 
 
 def _joules_per_image(record: Record) -> float | None:
-    """The device's mean power while training, by the time of an image at the median step."""
+    """The device's mean power while training, by the time of an image at the median step.
+
+    None where checkpoints were taken: that power is theirs too.
+    """
     measured, request = record.measurement, record.request
     if measured is None or request is None or measured.energy_joules is None:
+        return None
+    if record.checkpoints:
         return None
     power = measured.energy_joules / measured.wall_seconds
     return power * statistics.median(measured.step_seconds) / request.global_batch_size

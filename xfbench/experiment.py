@@ -11,22 +11,26 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xfbench import adapter, environment, errors, machine, paths, sites, starting
+from xfbench.data import sets
 from xfbench.request import Cell, Protocol
 from xfbench.strategy import Value
 from xfbench.workloads import workloads
 
-DATA = ("digits", "synthetic")
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
 # Steps between two waits, by device: one that queues them would idle during every wait.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
+
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
 
 
 class Matrix(BaseModel):
@@ -50,11 +54,12 @@ class Matrix(BaseModel):
     site: str | None = None
     queue: str | None = None
     affinity: Literal["cores", "none"] | None = None
-    data: str | None = None
+    data: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
     steps: int | None = None
     epochs: int | None = None
     warmup: int = 3
     window: int | None = None
+    checkpoints: int = 0
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0)
     seed: int = 0
@@ -111,11 +116,10 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         ("workload", m.workload, list(known)),
         ("device", m.device, DEVICES),
         ("precision", m.precision, PRECISIONS),
-        ("data set", [m.data] if m.data else [], DATA),
         ("kernel", m.kernel, _kernels(m.framework)),
         ("launcher", [m.launcher] if m.launcher else [], starting.LAUNCHERS),
     ):
-        if not values and kind not in ("data set", "launcher"):
+        if not values and kind != "launcher":
             raise errors.UsageError(f"no {kind} was given")
         for value in values:
             if value not in allowed:
@@ -137,7 +141,9 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     threads: Sequence[int | None] = m.threads or [None]
     sizes: Sequence[int | None] = m.batch_size or [None]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
-    sized = (threads, sizes, spread, m.strategy)
+    sources: Sequence[str | None] = m.data or [None]
+    stored = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
+    sized = (threads, sizes, spread, m.strategy, sources)
     count = prod(len(one) for one in (*named, *sized))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -145,13 +151,15 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     protocol = Protocol.fixed(m.launches) if m.launches else precise
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
-    for (name, framework, device, precision, kernel), (of_rank, size, where, strategy) in points:
+    for (name, framework, device, precision, kernel), settings in points:
+        of_rank, size, where, strategy, source = settings
         ranks, nodes = where
         shared = ranks > nodes
         described = adapter.load(framework)
         together = _strategy(described, strategy, ranks)
         workload = known[name]
-        data = m.data or ("synthetic" if m.steps and not m.epochs else workload.data)
+        found_set = stored.get(source) if source else None
+        data = source or ("synthetic" if m.steps and not m.epochs else workload.data)
         batch_size = size or workload.batch_size
         if m.scaling == "strong" and batch_size % ranks:
             raise errors.UsageError(
@@ -176,7 +184,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 scaling=m.scaling,
                 global_batch_size=per_rank * ranks,
                 batch_size_per_rank=per_rank,
-                data=data,
+                data=found_set.manifest.name if found_set else data,
+                data_set=found_set.facts() if found_set else None,
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,
                 warmup=m.warmup,
@@ -185,11 +194,19 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 affinity=m.affinity or ("cores" if shared or site.reserved_cores else "none"),
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
+                checkpoints=m.checkpoints,
             )
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
         found[cell] = protocol
     return list(found.items())
+
+
+def folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
+    """Where the prepared data sets of the matrices are (`PreparedSet.place`). Raises UsageError."""
+    names = {name for one in matrices for name in one.data or ()} - set(sets.BUILT_IN)
+    found = [sets.find(name) for name in sorted(names)]
+    return {one.facts().place: one.folder for one in found}
 
 
 def _threads(site: sites.Site, queue: str | None, per_node: int) -> int:

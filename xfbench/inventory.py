@@ -21,6 +21,7 @@ class Framework:
     """One framework's state: "installed", "available" or "unavailable" (with the reason).
 
     Of its strategies, which are `asynchronous`, and per strategy what may be chosen about it.
+    `checkpoint`: the format of its checkpoints; None where it saves none.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Framework:
     strategies: tuple[str, ...]
     asynchronous: tuple[str, ...]
     strategy_options: dict[str, dict[str, Any]]
+    checkpoint: str | None
 
 
 def frameworks() -> list[Framework]:
@@ -67,6 +69,7 @@ def _look(described: adapter.Adapter) -> Framework:
             name: {option: of.model_dump(mode="json") for option, of in one.options.items()}
             for name, one in described.together.items()
         },
+        described.checkpoint or None,
     )
 
 

@@ -10,8 +10,10 @@ import json
 import os
 import platform
 import re
+import shutil
 import socket
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -76,6 +78,32 @@ def work(
     and so on.
     """
     lay_out(job, folder)
+    try:
+        return _work(request, described, found, folder, time_limit)
+    finally:  # of a worker that could not do it itself
+        if "checkpoint_folder" in job:
+            shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
+
+
+def checkpoint_folder(request: Request, parent: Path | None) -> dict[str, str]:
+    """What a job says of where its checkpoints lie for a while: nothing where there are none.
+
+    In the run's folder, or in one of the launch's own below `parent`.
+    """
+    if not request.checkpoints:
+        return {}
+    if parent is None:
+        return {"checkpoint_folder": "checkpoint"}
+    return {"checkpoint_folder": str(parent.absolute() / f"xfbench-{uuid.uuid4().hex[:12]}")}
+
+
+def _work(
+    request: Request,
+    described: adapter.Adapter,
+    found: Environment,
+    folder: Path,
+    time_limit: float,
+) -> dict[str, Any]:
     try:
         start, helpers = prepared(request, described, found, folder)
     except UnavailableError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +24,7 @@ from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.record import (
     Canary,
+    Checkpoints,
     Communication,
     Epoch,
     Measurement,
@@ -40,12 +42,13 @@ def record(
     found: Environment,
     known: dict[str, Any],
     strict: bool = False,
+    data_folder: Path | None = None,
 ) -> Record:
     """The record of a launch that replied so, by this adapter in the environment `found`.
 
     `known` are the record's fields that do not come from the reply: workload, machine, limit,
-    conditions (None where nobody looked), certificate. What cannot be is `invalid`; if
-    `strict`, what other work disturbed is too.
+    conditions (None where nobody looked), certificate. A prepared data set is in
+    `data_folder`. What cannot be is `invalid`; if `strict`, what other work disturbed is too.
     """
     fields = {**known, "request": request, "software": _software(described, found)}
     fields["cell"] = digest.of_json(
@@ -67,6 +70,9 @@ def record(
             "observed": observed,
             "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
         }
+        if reply.get("checkpoints"):
+            told = {**reply["checkpoints"], "format": described.checkpoint}
+            fields["checkpoints"] = Checkpoints.model_validate(told)
         if reply.get("communication"):
             fields["communication"] = _communication(described, request, reply["communication"])
         loss = Canary.model_validate(reply["canary"]).loss
@@ -79,6 +85,7 @@ def record(
         request.batch_size_per_rank,
         request.seed,
         request.precision,
+        (request.data_set, data_folder) if request.data_set and data_folder else None,
     )
     if wanted:
         far = None if loss is None else wanted.relative_error(loss)
@@ -87,6 +94,7 @@ def record(
     speed = statistics.throughput(request, measurement)
     share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
+    reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     if seen and not reason:
         reason = conditions.defect(seen, request.device)
     if strict and seen and not reason:

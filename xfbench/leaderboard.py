@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.record import Machine, Record, is_asynchronous
+from xfbench.request import Request
 from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
@@ -40,7 +42,8 @@ class Row:
 
     `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
     `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
-    others, and count; `unstable` never became steady, and do not.
+    others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
+    data set's. `checkpoints` were asked for in each.
     """
 
     rank: tuple[int, int] | None
@@ -56,14 +59,17 @@ class Row:
     nodes: int
     batch_size_per_rank: int
     global_batch_size: int
+    data_format: str | None
     images_per_second: Interval | None
     share_of_peak: float | None
     efficiency: Efficiency | None
     relative_to_best: float | None
     outliers: int
     unstable: int
+    checkpoints: int
     costs: Costs
     communication: Shares | None
+    checkpointing: Checkpointing | None
     test_accuracy: float | None
     certificate: str | None
     cell: str | None
@@ -137,7 +143,7 @@ def tables(
             continue
         head = (
             request.workload,
-            request.data,
+            _data(request),
             request.device,
             request.precision,
             request.scaling or "",
@@ -147,6 +153,12 @@ def tables(
         cell = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cell].append(record)
     return [_table(head, cells, certificates, target) for head, cells in sorted(groups.items())]
+
+
+def _data(request: Request) -> str:
+    """The data set; of a prepared one which samples, since names are anybody's."""
+    stored = request.data_set
+    return f"{request.data} {stored.digest[7:15]}" if stored else request.data
 
 
 def _table(
@@ -211,14 +223,17 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         nodes=request.nodes,
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
+        data_format=request.data_set.format if request.data_set else None,
         images_per_second=speed,
         share_of_peak=_mean(peaks),
         efficiency=None,
         relative_to_best=None,
         outliers=sum(outliers(counted)),
         unstable=len(unstable),
+        checkpoints=request.checkpoints,
         costs=costs(records, target),
         communication=shares(records),
+        checkpointing=checkpointing(records),
         test_accuracy=_mean(accuracies),
         certificate=last.certificate,
         cell=last.cell,
@@ -252,7 +267,8 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
 
 def _asked(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
-    return row.framework, row.kernel, row.threads, row.ranks, row.strategy, options
+    together = row.ranks, row.strategy, options
+    return row.framework, row.kernel, row.threads, *together, row.data_format, row.checkpoints
 
 
 def _with_efficiency(
@@ -279,7 +295,7 @@ def _with_efficiency(
 
 
 def _but_ranks(row: Row) -> tuple[Any, ...]:
-    return row.framework, row.framework_version, row.kernel, row.threads
+    return row.framework, row.framework_version, row.kernel, row.threads, row.data_format
 
 
 def _together(row: Row) -> tuple[Any, ...]:
@@ -307,5 +323,6 @@ def _order(row: Row) -> tuple[Any, ...]:
         row.kernel,
         row.ranks,
         row.threads,
+        row.checkpoints,
         row.cell or "",
     )

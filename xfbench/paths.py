@@ -22,6 +22,12 @@ def results(chosen: Path | None = None) -> Path:
     return (chosen or Path(os.environ.get("XFBENCH_RESULTS") or "results")).absolute()
 
 
+def data() -> Path:
+    """Prepared data sets: `XFBENCH_DATA`, else beside the environments in the cache."""
+    chosen = os.environ.get("XFBENCH_DATA")
+    return Path(chosen).expanduser().absolute() if chosen else cache() / "data"
+
+
 def package_folder(name: str) -> Path:
     """The folder of an importable package, wherever the installation put it."""
     file = importlib.import_module(name).__file__

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench import digest, doctor, errors, progress, runner
 from xfbench.record import Record
@@ -16,7 +16,10 @@ from xfbench.store import Store
 
 
 class Plan(BaseModel):
-    """The launches that may be needed, in order, and how they are to be done."""
+    """The launches that may be needed, in order, and how they are to be done.
+
+    `data_folders` says where prepared data sets are (`PreparedSet.place`).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,6 +29,8 @@ class Plan(BaseModel):
     verify: bool
     strict: bool
     time_limit: float
+    data_folders: dict[str, Path] = Field(default_factory=dict)
+    checkpoint_dir: Path | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -70,7 +75,13 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     """Do what is left of the plan here, and show how far it is; the new records."""
     if plan.strict:
         doctor.insist()
-    session = runner.Session(store, time_limit=plan.time_limit, strict=plan.strict)
+    session = runner.Session(
+        store,
+        time_limit=plan.time_limit,
+        strict=plan.strict,
+        data_folders=plan.data_folders,
+        checkpoint_dir=plan.checkpoint_dir,
+    )
     left = plan.without(done).requests
     protocols = dict(plan.protocols)
     return progress.follow(left, session, plan.pythons, protocols, done, verify=plan.verify)

@@ -107,7 +107,8 @@ class Measurement(_Part):
     clock is read and the loss known: each of `step_seconds` is the mean over a window, and
     `losses` has one per window, of untimed ones too; null: not finite. `startup_seconds`: from the
     process's start until the framework was loaded. `peak_rss_bytes`: each process's own
-    peak, added up. `energy_joules`: of the training device, during `wall_seconds`. Under an
+    peak, added up. `energy_joules`: of the training device, during `wall_seconds`, which have
+    evaluations and checkpoints in them. Under an
     asynchronous strategy `rank_step_seconds` has each rank's own timed steps, and a step's
     seconds are the harmonic mean of the ranks': what it takes where their rates add up.
     """
@@ -173,6 +174,27 @@ class Communication(_Part):
     payload_bytes: int | None = None
     interface_bytes: dict[str, float] = Field(default_factory=dict)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
+
+
+class Checkpoints(_Part):
+    """Checkpoints that were taken between steps, each saved, read back and compared.
+
+    `save_seconds` until all of it was on the medium (fsync), `load_seconds` until the trainer
+    had it back, with nothing of it in the page cache where the file system lets it go; `bytes`
+    of one, in the framework's own `format`, on a file system of the type `file_system`. `equal`:
+    every parameter came back bit for bit; else those that did not are `differing`. All of it
+    together, with comparing and deleting, took `wall_seconds`, which the measurement's have in
+    them and its steps have not.
+    """
+
+    format: str
+    file_system: str
+    bytes: int
+    save_seconds: tuple[float, ...]
+    load_seconds: tuple[float, ...]
+    wall_seconds: float
+    equal: bool
+    differing: tuple[str, ...] = ()
 
 
 class Medium(_Part):
@@ -329,6 +351,7 @@ class Record(Sealed):
     measurement: Measurement | None = None
     learning: tuple[Epoch, ...] | None = None
     communication: Communication | None = None
+    checkpoints: Checkpoints | None = None
     storage: Storage | None = None
     machine: Machine | None = None
     limit: Limit | None = None

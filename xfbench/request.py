@@ -38,6 +38,28 @@ StrategyOptions = Annotated[
 ]
 
 
+class PreparedSet(BaseModel):
+    """A data set on disk (see `xfbench.data`): which samples, and how they are kept.
+
+    `shape` is (channels, height, width) where all images have one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digest: str
+    format: str
+    channels: int
+    classes: int
+    shape: tuple[int, int, int] | None
+    train_images: int
+    test_images: int = 0
+
+    @property
+    def place(self) -> str:
+        """What its folder is known by, on this machine."""
+        return f"{self.format} {self.digest}"
+
+
 class Cell(BaseModel):
     """One point of an experiment, with nothing left open. Batch sizes are images per update.
 
@@ -45,7 +67,8 @@ class Cell(BaseModel):
     `epochs` (of the data set, the first step and `warmup` more not timed) is set. The device
     is waited for after every `window` steps. With affinity "cores" each rank has cores of its
     own; with "none" it runs where the system lets it. `strategy_options` are those that are
-    otherwise than the adapter has them.
+    otherwise than the adapter has them. `checkpoints`, so many, are spread over the timed
+    windows, or over the epochs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +88,7 @@ class Cell(BaseModel):
     global_batch_size: int = Positive
     batch_size_per_rank: int = Positive
     data: str
+    data_set: PreparedSet | None = None
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     warmup: int = Field(default=0, ge=0)
@@ -73,6 +97,7 @@ class Cell(BaseModel):
     affinity: Literal["cores", "none"] = "none"
     launcher: str = "local"
     site: str | None = None
+    checkpoints: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -82,6 +107,10 @@ class Cell(BaseModel):
             raise ValueError("synthetic input has no epochs: give steps, or a data set")
         if self.steps is not None and self.steps % self.window:
             raise ValueError(f"steps ({self.steps}) is no multiple of the window ({self.window})")
+        places = self.epochs or (self.steps or 0) // self.window
+        if self.checkpoints > places:
+            after = "epochs" if self.epochs else "waits in the timed steps"
+            raise ValueError(f"{self.checkpoints} checkpoints have only {places} {after} to follow")
         if self.ranks % self.nodes:
             raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
         if self.nodes > 1 and self.launcher == "local":
@@ -141,7 +170,8 @@ class Request(Cell):
     def cell_fields(self) -> dict[str, Any]:
         """The request as JSON values without its launch number.
 
-        Options that nobody chose are left out, as in records from before there were any.
+        What may be chosen and was not is left out, as in records from before it was there.
         """
-        unchosen = set() if self.strategy_options else {"strategy_options"}
+        choices = ("strategy_options", "data_set", "checkpoints")
+        unchosen = {name for name in choices if not getattr(self, name)}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

@@ -47,7 +47,9 @@ class Session:
 
     `unavailable` says per framework why it cannot be had; `certificates` which certificate
     covers a kind of cell (`certified_fields`); `time_limit` is in seconds. If `strict`, a
-    launch that other work disturbed is invalid.
+    launch that other work disturbed is invalid. `data_folders` says where prepared data sets
+    are (`PreparedSet.place`). Checkpoints lie below `checkpoint_dir`, by default in the run's
+    folder.
     """
 
     store: Store
@@ -56,6 +58,8 @@ class Session:
     unavailable: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
     strict: bool = False
+    data_folders: dict[str, Path] = field(default_factory=dict)
+    checkpoint_dir: Path | None = None
 
     def prepare(
         self,
@@ -180,11 +184,22 @@ def refusal(request: Request) -> str | None:
         same = all(getattr(request, name) == value for name, value in fields.items() if value)
         if same and exclusion.options.items() <= options.items():
             return exclusion.reason
-    reason = misfit(request.data, workloads()[request.workload])
+    stored = request.data_set.model_dump() if request.data_set else None
+    reason = _unsaved(request, described)
+    reason = reason or misfit(request.data, workloads()[request.workload], stored)
     if reason:
         return reason
     if request.device == "cuda" and not machine.accelerators():
         return "no NVIDIA device was found here"
+    return None
+
+
+def _unsaved(request: Request, described: adapter.Adapter) -> str | None:
+    """Why no checkpoint can be taken, where any is asked for."""
+    if request.checkpoints and not described.checkpoint:
+        return f"the adapter for {described.title} saves no checkpoints"
+    if request.checkpoints and described.strategy(request.strategy).asynchronous:
+        return f"under {request.strategy} velocities are the servers', which save no checkpoints"
     return None
 
 
@@ -205,10 +220,20 @@ def _launch(
     found = session.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
     fields["limit"] = roofline.limit(request, machine.accelerators())
+    data = session.data_folders.get(request.data_set.place) if request.data_set else None
+    if request.data_set and data is None:
+        reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
+        return Record.make(status="unavailable", reason=reason, **fields), None
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(
-        job.document("train", request, workload),
+        job.document(
+            "train",
+            request,
+            workload,
+            data_folder=data and str(data),
+            **job.checkpoint_folder(request, session.checkpoint_dir),
+        ),
         request,
         described,
         found,
@@ -221,4 +246,5 @@ def _launch(
         before, conditions.read(), used.get(platform.node(), 0.0)
     )
     fields["certificate"] = session.certificates.get(certified_fields(request))
-    return launched.record(request, reply, described, found, fields, session.strict), folder
+    record = launched.record(request, reply, described, found, fields, session.strict, data)
+    return record, folder

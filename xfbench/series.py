@@ -100,7 +100,7 @@ def of(records: Iterable[Record]) -> list[Series]:
 def _alike(record: Record, request: Request) -> tuple[Any, ...]:
     return (
         *(request.framework, request.workload, request.device, request.precision, request.kernel),
-        *(request.threads, request.data, request.affinity, request.scaling),
+        *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
         request.kept_batch_size,
         machine_class(record.machine),
     )

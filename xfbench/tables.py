@@ -12,6 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from xfbench.checkpoints import Checkpointing
 from xfbench.communication import Shares
 from xfbench.comparison import Compared
 from xfbench.leaderboard import Row, Table
@@ -67,6 +68,8 @@ _WHO: list[Column] = [
     ("kernel", lambda row: row.kernel),
     ("ranks", _ranks),
     ("threads", lambda row: str(row.threads)),
+    ("format", lambda row: row.data_format or "–"),
+    ("checkpoints", lambda row: str(row.checkpoints or "–")),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
 COLUMNS: dict[str, list[Column]] = {
@@ -101,7 +104,22 @@ COLUMNS: dict[str, list[Column]] = {
         ("an epoch", lambda row: _sent(row, "bytes_per_epoch")),
         ("counted, epoch", lambda row: _sent(row, "counted_bytes_per_epoch")),
     ],
+    "storage": [
+        *_WHO,
+        ("format", lambda row: _saved(row, lambda one: one.format)),
+        ("on", lambda row: _saved(row, lambda one: one.file_system)),
+        ("size", lambda row: _saved(row, lambda one: _megabytes(one.bytes))),
+        ("save", lambda row: _saved(row, lambda one: _seconds(one.save_seconds))),
+        ("saved", lambda row: _saved(row, lambda one: f"{_megabytes(one.save_bandwidth)}/s")),
+        ("load", lambda row: _saved(row, lambda one: _seconds(one.load_seconds))),
+        ("loaded", lambda row: _saved(row, lambda one: f"{_megabytes(one.load_bandwidth)}/s")),
+        ("of the run", lambda row: _saved(row, lambda one: f"{one.share:.1%}")),
+    ],
 }
+
+
+def _saved(row: Row, of: Callable[[Checkpointing], str]) -> str:
+    return "–" if row.checkpointing is None else of(row.checkpointing)
 
 
 def _of_step(row: Row, share: str) -> str:
@@ -112,14 +130,18 @@ def _of_step(row: Row, share: str) -> str:
 def _sent(row: Row, which: str) -> str:
     known = row.communication
     sent = None if known is None else getattr(known, which)
-    if sent is None:
-        return "–"
-    return f"{sent / 1e9:.3g} GB" if sent >= 1e9 else f"{sent / 1e6:.3g} MB"
+    return "–" if sent is None else _megabytes(sent)
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
 _WHERE_KNOWN = (
     "ranks",
+    "checkpoints",
     "efficiency",
+    "format",
     "of peak",
     "test acc.",
     "all epochs",
@@ -300,6 +322,9 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     of_step = document.pop("communication") or {}
     for field in fields(Shares):
         document[f"communication_{field.name}"] = of_step.get(field.name)
+    saved = document.pop("checkpointing") or {}
+    for field in fields(Checkpointing):
+        document[f"checkpoint_{field.name}"] = saved.get(field.name)
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.canary import Expected
-from xfbench.record import Measurement, Observed, OfRank
+from xfbench.record import Checkpoints, Measurement, Observed, OfRank
 from xfbench.request import Request
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.
@@ -72,6 +72,18 @@ def defect(
             "another network, other weights or another input (see xfbench verify)"
         )
     return None
+
+
+def unsaved(request: Request, taken: Checkpoints | None) -> str | None:
+    """What is wrong with the checkpoints that were asked for, in one line; None where nothing."""
+    count = len(taken.save_seconds) if taken else 0
+    if count != request.checkpoints:
+        return f"{request.checkpoints} checkpoints were asked for and {count} taken"
+    if taken is None or taken.equal:
+        return None
+    first, *others = taken.differing
+    more = f" and {len(others)} more" if others else ""
+    return f"a checkpoint ({taken.format}) does not read back equal: {first}{more}"
 
 
 def _affinity(observed: Observed) -> str | None:

@@ -7,9 +7,11 @@ the average that ours is.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Tuple
+from typing import Any, Iterator, Tuple
 
 import caffe
 import numpy as np
@@ -23,6 +25,9 @@ from xfbench.workloads.solver import Solver
 
 Batch = Tuple[np.ndarray, np.ndarray]
 
+# Caffe adds "_iter_<updates>" to it, and ".caffemodel" or ".solverstate"; were there a folder
+# of this name, it would take that for the place.
+_SNAPSHOT = "snapshot"
 _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 1}
 
 
@@ -50,7 +55,10 @@ class CaffeTrainer:
         with TemporaryDirectory(prefix="xfbench-caffe-") as folder:
             net_path, solver_path = Path(folder, "net.prototxt"), Path(folder, "solver.prototxt")
             net_path.write_text(prototxt.net_parameter(network, 1, options.dropout))
-            solver_path.write_text(prototxt.solver_parameter(solver, str(net_path)))
+            solver_path.write_text(
+                f"{prototxt.solver_parameter(solver, str(net_path))}"
+                f'snapshot_prefix: "{_SNAPSHOT}"\n'
+            )
             self.solver = caffe.SGDSolver(str(solver_path))
             self.test_net = caffe.Net(str(net_path), caffe.TEST)
         self.net = self.solver.net
@@ -132,6 +140,15 @@ class CaffeTrainer:
     def apart(self) -> None:
         self.joined = None
 
+    def save(self, folder: Path) -> None:
+        with _within(folder):
+            self.solver.snapshot()
+
+    def restore(self, folder: Path) -> None:
+        [state] = folder.glob("*.solverstate")
+        with _within(folder):  # the state names its weights as they were called there
+            self.solver.restore(state.name)
+
     def observed(self) -> dict[str, Any]:
         library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]
         blas = observe.provider("cblas_sgemm", library)
@@ -171,6 +188,17 @@ class CaffeTrainer:
 
     def _total(self, net: Any) -> float:
         return sum(head.weight * float(net.blobs[head.name].data) for head in self.network.losses)
+
+
+@contextlib.contextmanager
+def _within(folder: Path) -> Iterator[None]:
+    """In `folder`: where a solver puts its snapshots is fixed when it is made."""
+    before = Path.cwd()
+    os.chdir(str(folder))
+    try:
+        yield
+    finally:
+        os.chdir(str(before))
 
 
 def _host(array: Any) -> np.ndarray:

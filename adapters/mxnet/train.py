@@ -9,12 +9,13 @@ out (MXNet's takes its rates in float32).
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 
-from xfbench.adapters.mxnet import exchange
+from xfbench.adapters.mxnet import checkpoint, exchange
 from xfbench.worker import observe
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
@@ -286,6 +287,12 @@ class MXNetTrainer:
 
     def apart(self) -> None:
         self.joined = self.server = None
+
+    def save(self, folder: Path) -> None:
+        checkpoint.save(self, folder)
+
+    def restore(self, folder: Path) -> None:
+        checkpoint.restore(self, folder)
 
     def observed(self) -> dict[str, Any]:
         # What has oneDNN's own layout cannot be exported, and a convolution's output has it.

@@ -6,6 +6,7 @@ them, and this module keeps what lasts from step to step.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 LARS = True  # see `xfbench.worker.__main__`: other adapters refuse a solver that asks for it
+
+_CHECKPOINT = "checkpoint.npz"
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
@@ -85,6 +88,20 @@ class ReferenceTrainer:
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         for name, value in self.values.items():
             value[...] = parameters[name]
+
+    def save(self, folder: Path) -> None:
+        state = {"iteration": np.asarray(self.iteration), **self._state()}
+        np.savez(str(folder / _CHECKPOINT), **state)  # type: ignore[arg-type]
+
+    def restore(self, folder: Path) -> None:
+        with np.load(str(folder / _CHECKPOINT), allow_pickle=False) as found:
+            for name, array in self._state().items():
+                array[...] = found[name]
+            self.iteration = int(found["iteration"])
+
+    def _state(self) -> dict[str, np.ndarray]:
+        kept = {"value": self.values, "velocity": self.velocities}
+        return {f"{kind}/{name}": a for kind, arrays in kept.items() for name, a in arrays.items()}
 
     def observed(self) -> dict[str, Any]:
         return {

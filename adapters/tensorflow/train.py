@@ -11,12 +11,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
+from pathlib import Path
 from typing import Any, Callable, List, Tuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from xfbench.adapters.tensorflow import checkpoint
 from xfbench.adapters.tensorflow.exchange import ParameterServer
 from xfbench.worker import distributed
 from xfbench.worker.mpi import AllReduce
@@ -271,6 +273,12 @@ class TensorFlowTrainer:
         self.exchanged = [self.server.told()] if self.server else self._collectives()
         self.strategy = self.joined = self.server = None
         self._compile()
+
+    def save(self, folder: Path) -> None:
+        checkpoint.save(self, folder)
+
+    def restore(self, folder: Path) -> None:
+        checkpoint.restore(self, folder)
 
     def observed(self) -> dict[str, Any]:
         rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}

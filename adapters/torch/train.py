@@ -8,6 +8,7 @@ bfloat16 is its autocast: parameters stay in float32.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional
 
+from xfbench.adapters.torch import checkpoint
 from xfbench.worker import observe
 from xfbench.worker.distributed import addresses
 from xfbench.worker.mpi import AllReduce
@@ -260,6 +262,12 @@ class TorchTrainer:
 
     def apart(self) -> None:
         self.training, self.joined = self.graph, None
+
+    def save(self, folder: Path) -> None:
+        checkpoint.save(self, folder)
+
+    def restore(self, folder: Path) -> None:
+        checkpoint.restore(self, folder)
 
     def observed(self) -> dict[str, Any]:
         kernel, evidence = self._seen()

@@ -12,14 +12,16 @@ LENET = workloads()["lenet"]
 
 def test_the_digits_have_1797_images_split_into_two_disjoint_parts():
     data = data_set("digits", LENET, 64, 0)
-    assert len(data.train[1]) + len(data.test[1]) == 1797
-    assert data.train[0].shape[1:] == (1, 28, 28)
-    seen = {image.tobytes() for image in data.train[0]}
-    assert sum(image.tobytes() in seen for image in data.test[0]) < 5
+    assert len(data.train) + len(data.test) == 1797
+    images, _ = data.train.batch(np.arange(len(data.train)))
+    assert images.shape[1:] == (1, 28, 28)
+    seen = {image.tobytes() for image in images}
+    others, _ = data.test.batch(np.arange(len(data.test)))
+    assert sum(image.tobytes() in seen for image in others) < 5
 
 
 def test_pixels_are_scaled_as_the_workload_says():
-    images, _ = data_set("digits", LENET, 64, 0).train
+    images, _ = data_set("digits", LENET, 64, 0).first(64, 0)
     assert images.dtype == np.float32
     assert images.min() == 0 and 0.9 < images.max() <= 255 / 256
 

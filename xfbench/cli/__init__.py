@@ -16,6 +16,7 @@ import typer
 from xfbench import __version__
 from xfbench.cli import (
     compare,
+    data,
     env,
     framework,
     leaderboard,
@@ -54,6 +55,7 @@ app.command("trace")(trace.trace)
 app.add_typer(workload.app)
 app.add_typer(framework.app)
 app.add_typer(env.app)
+app.add_typer(data.app, name="data")
 app.add_typer(results.app, name="results")
 app.command("machine")(machine.machine)
 app.command("doctor")(machine.doctor)

@@ -16,7 +16,8 @@ def leaderboard(
         str,
         typer.Option(
             help="throughput; costs: start-up, time to an outcome, memory, energy; "
-            "communication: what of a step of several ranks is not computing."
+            "communication: what of a step of several ranks is not computing; "
+            "storage: what checkpoints take."
         ),
     ] = "throughput",
     accuracy: Annotated[
@@ -32,6 +33,7 @@ def leaderboard(
     xfbench leaderboard --workload alexnet --format markdown
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
+    xfbench leaderboard --columns storage
     """
     from xfbench import errors, paths, tables
     from xfbench import leaderboard as boards

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xfbench.plan import Plan
     from xfbench.queued import Jobs
     from xfbench.record import Record
+    from xfbench.request import Cell, Protocol
     from xfbench.store import Store
 
 
@@ -59,7 +60,11 @@ def run(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="digits or synthetic (default: the workload's).", show_default=False),
+        typer.Option(
+            help="digits, synthetic, or prepared sets by name or folder: see `xfbench data list` "
+            "(default: the workload's).",
+            show_default=False,
+        ),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Timed steps (default: 20).", show_default=False)
@@ -112,6 +117,16 @@ def run(
             help="Steps between two waits for the device (default: 1; cuda: 10).",
             show_default=False,
         ),
+    ] = None,
+    checkpoints: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="So many, spread over the timed steps, or the epochs.", show_default=False
+        ),
+    ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where each lies for a while (default: with the results)."),
     ] = None,
     launches: Annotated[
         int | None,
@@ -175,6 +190,7 @@ def run(
     xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
     xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
     xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
+    xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
     """
     from xfbench import errors, experiment, paths, queued, runner
     from xfbench.plan import Plan, measure
@@ -197,9 +213,9 @@ def run(
         "ranks": words(ranks, positive, "--ranks"),
         "strategy": words(strategy, str, "--strategy"),
         "nodes": words(nodes, positive, "--nodes"),
+        "data": words(data, str, "--data"),
     }
     single: dict[str, object] = {
-        "data": data,
         "steps": steps,
         "epochs": epochs,
         "warmup": warmup,
@@ -210,6 +226,7 @@ def run(
         "site": site,
         "queue": queue or None,
         "affinity": affinity,
+        "checkpoints": checkpoints,
         "launches": launches,
     }
     if launches and until_precision:
@@ -238,6 +255,8 @@ def run(
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
+        data_folders=experiment.folders(matrices),
+        checkpoint_dir=_checkpoint_dir(checkpoint_dir, checkpoints, cells, carry),
     )
     if carry:
         _carry(plan, carry, dry_run, as_json)
@@ -253,6 +272,25 @@ def run(
         _show(plan.without(done), as_json)
     else:
         _conclude(measure(plan, store, done), store, as_json)
+
+
+def _checkpoint_dir(
+    folder: Path | None,
+    count: int | None,
+    cells: Sequence[tuple[Cell, Protocol]],
+    carry: Path | None,
+) -> Path | None:
+    """Where checkpoints lie: it need not be here for what runs elsewhere. Raises UsageError."""
+    from xfbench.errors import UsageError
+
+    if folder is None:
+        return None
+    if not count:
+        raise UsageError(f"--checkpoint-dir {folder}: say how many with --checkpoints")
+    elsewhere = carry or any(cell.launcher == "slurm" for cell, _ in cells)
+    if not elsewhere and not folder.is_dir():
+        raise UsageError(f"--checkpoint-dir {folder}: there is no such folder")
+    return folder.absolute()
 
 
 def _submit(

@@ -109,6 +109,7 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if workload.solver.lars and not getattr(adapter, "LARS", False):
         raise Unsupported(f"the {request['framework']} adapter does not translate LARS")
+    folder = job.get("data_folder")
     if job["action"] == "trace":
         output = Path(job["output"])
         return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))
@@ -117,9 +118,10 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         output = distributed.of_rank(Path(job["output"]), group.rank)
         return check.check(job["cases"], options, adapter.build, group, inputs, output)
     if job["action"] == "canary":
-        return check.canary(workload, request, options, adapter.build)
+        return check.canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
-        reply = loop.train(workload, request, options, adapter.build, group)
+        saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
+        reply = loop.train(workload, request, options, adapter.build, group, folder, saved_in)
         reply["observed"]["laid_out"] = own_cpus
         return reply
     raise ValueError(f"unknown action {job['action']!r}")

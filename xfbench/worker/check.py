@@ -153,14 +153,19 @@ class _Case:
 
 
 def canary(
-    workload: Workload, request: dict[str, Any], options: Options, build: Callable[..., Trainer]
+    workload: Workload,
+    request: dict[str, Any],
+    options: Options,
+    build: Callable[..., Trainer],
+    folder: str | None = None,
 ) -> dict[str, Any]:
     """What a launch's canary must be: in float64, as `options` rounds, and floored as Caffe does.
 
     In test mode no image has to do with another, so that a few are evaluated at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    images, labels = data_set(request["data"], workload, batch_size, seed).first(batch_size, seed)
+    data = data_set(request["data"], workload, batch_size, seed, folder)
+    images, labels = data.first(batch_size, seed)
 
     def mean(precision: str, piece: int, largest: float = float("inf")) -> float:
         chosen = replace(options, precision=precision)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from xfbench.worker.input import Arrays
+from xfbench.worker.input import Split
 from xfbench.worker.protocol import Trainer
 
 
-def evaluate(trainer: Trainer, test: Arrays | None, batch_size: int) -> dict[str, float | None]:
+def evaluate(trainer: Trainer, test: Split | None, batch_size: int) -> dict[str, float | None]:
     """Loss and accuracy of the last head over a test set, in test mode.
 
     The last batch is filled up with the first images, which then do not count, so that
@@ -16,20 +16,19 @@ def evaluate(trainer: Trainer, test: Arrays | None, batch_size: int) -> dict[str
     """
     if test is None:
         return {"test_loss": None, "test_accuracy": None}
-    images, labels = test
     log_likelihood, correct = 0.0, 0
-    for start in range(0, len(labels), batch_size):
-        index = np.arange(start, start + batch_size) % len(labels)
-        counted = min(batch_size, len(labels) - start)
-        scores = trainer.scores(trainer.load(images[index], labels[index]))[:counted]
-        truth = labels[index][:counted]
+    for start in range(0, len(test), batch_size):
+        images, labels = test.batch(np.arange(start, start + batch_size) % len(test))
+        counted = min(batch_size, len(test) - start)
+        scores = trainer.scores(trainer.load(images, labels))[:counted]
+        truth = labels[:counted]
         shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
         log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
         correct += int((scores.argmax(axis=1) == truth).sum())
     return {
-        "test_loss": finite(-log_likelihood / len(labels)),
-        "test_accuracy": correct / len(labels),
+        "test_loss": finite(-log_likelihood / len(test)),
+        "test_accuracy": correct / len(test),
     }
 
 

@@ -1,7 +1,8 @@
 """What a network is fed: the same batches, in the same order, for every framework.
 
 Pixels are turned into the network's input here, once, so that no framework's own
-reader or resizer comes between. Synthetic input is seeded noise, one batch for all steps.
+reader or resizer comes between. Synthetic input is seeded noise, one batch for all steps. A
+prepared data set (`xfbench data`) is read as it is needed, cropped and mirrored by the seed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import io
 import pkgutil
 from dataclasses import dataclass
-from typing import Iterator, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, Protocol, Sequence, Tuple
 
 import numpy as np
 
+from xfbench.worker import pictures, prepared
 from xfbench.worker.protocol import Unsupported
+from xfbench.worker.samples import Sample
 from xfbench.workloads import Workload
 
 Arrays = Tuple[np.ndarray, np.ndarray]
@@ -22,33 +26,117 @@ Arrays = Tuple[np.ndarray, np.ndarray]
 _DIGITS_TRAIN, _DIGITS_TEST = 1437, 360
 
 
+class Split(Protocol):
+    """Part of a data set, as the network gets it."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+        """These images, float32 (N, C, H, W), and labels, int64 (N,).
+
+        `draws`, (N, 3) of numbers from 0 up to 1, say where each is cropped and whether it is
+        mirrored, where the workload has that; without them the middle, as it is.
+        """
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A split whose images are at hand."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+        return self.images[chosen], self.labels[chosen]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A split of a prepared data set."""
+
+    samples: Sequence[Sample]
+    workload: Workload
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+        channels, height, width = self.workload.network.input_shape
+        images = np.empty((len(chosen), channels, height, width), np.uint8)
+        labels = np.empty(len(chosen), np.int64)
+        for number, index in enumerate(chosen):
+            sample = self.samples[int(index)]
+            labels[number] = sample.label
+            image = pictures.pixels(sample, channels)
+            if image.shape[1] < height or image.shape[2] < width:
+                raise Unsupported(
+                    f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
+                    f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
+                )
+            down, right, turn = (0.5, 0.5, 0.0) if draws is None else draws[number]
+            top = int(down * (image.shape[1] - height + (draws is not None)))
+            left = int(right * (image.shape[2] - width + (draws is not None)))
+            image = image[:, top : top + height, left : left + width]
+            images[number] = (
+                image[..., ::-1] if turn >= 0.5 and self.workload.pixels.mirror else image
+            )
+        if self.workload.pixels.order == "BGR":
+            images = images[:, ::-1]
+        return _network_input(images, self.workload), labels
+
+
 @dataclass(frozen=True)
 class DataSet:
-    """Images float32 (N, C, H, W) as the network gets them, labels int64 (N,); test may be None."""
+    """What is trained on, and what is tested with; `endless` input is one batch for all steps."""
 
-    train: Arrays
-    test: Arrays | None
+    train: Split
+    test: Split | None
+    endless: bool = False
 
     def first(self, batch_size: int, seed: int) -> Arrays:
         """The first batch that is trained on."""
-        return next(self.epoch(batch_size, seed)) if self.test else self.train
+        return next(self.epoch(batch_size, seed))
 
-    def epoch(self, batch_size: int, seed: int) -> Iterator[Arrays]:
-        """The training part once, in an order fixed by `seed`, in whole batches."""
-        images, labels = self.train
-        order = np.random.RandomState(seed).permutation(len(labels))
-        for start in range(0, len(labels) - batch_size + 1, batch_size):
-            chosen = order[start : start + batch_size]
-            yield images[chosen], labels[chosen]
+    def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
+        """The training images once, in an order fixed by `seed`: `part` of each whole batch."""
+        count = len(self.train)
+        if self.endless:
+            order, draws = np.arange(count), None
+        else:
+            random = np.random.RandomState(seed)
+            order, draws = random.permutation(count), random.random_sample((count, 3))
+        for start in range(0, count - batch_size + 1, batch_size):
+            chosen = slice(start, start + batch_size)
+            drawn = None if draws is None else draws[chosen][part]
+            yield self.train.batch(order[chosen][part], drawn)
 
 
-def misfit(name: str, workload: Workload) -> str | None:
-    """Why the named data set cannot be what the network reads; None where it can."""
+def misfit(name: str, workload: Workload, known: Dict[str, Any] | None = None) -> str | None:
+    """Why the named data set cannot be what the network reads; None where it can.
+
+    Of a prepared one `known` has channels, classes, and shape if all its images have one.
+    """
     network = workload.network
-    if name == "digits" and (network.input_shape[0] != 1 or network.classes < 10):
+    channels, height, width = network.input_shape
+    if name == "digits" and not known and (channels != 1 or network.classes < 10):
         return (
             f"the digits are one-channel images of 10 classes; {workload.name} reads "
-            f"{network.input_shape[0]} channels and has {network.classes} classes"
+            f"{channels} channels and has {network.classes} classes"
+        )
+    if not known:
+        return None
+    if known["classes"] > network.classes:
+        return f"{name} has {known['classes']} classes, {workload.name} {network.classes}"
+    if known["channels"] != channels:
+        return f"{name} has {known['channels']} channels, {workload.name} reads {channels}"
+    if known["shape"] and (known["shape"][1] < height or known["shape"][2] < width):
+        here = f"{known['shape'][1]}×{known['shape'][2]}"
+        return (
+            f"images of {here} are less than the {height}×{width} that {workload.name} reads: "
+            f"prepare {name} with --size"
         )
     return None
 
@@ -61,24 +149,38 @@ def epoch_images(name: str, workload: Workload) -> int | None:
     return {"synthetic": workload.epoch_images, "digits": _DIGITS_TRAIN}.get(name)
 
 
-def data_set(name: str, workload: Workload, batch_size: int, seed: int) -> DataSet:
-    """The named data set in the shape of the workload's input.
+def data_set(
+    name: str, workload: Workload, batch_size: int, seed: int, folder: str | None = None
+) -> DataSet:
+    """The named data set in the shape of the workload's input; in `folder`, a prepared one.
 
-    Raises Unsupported where the data do not fit the network, or are too few for one batch.
+    Raises Unsupported where the data do not fit the network, or are too few for one batch, and
+    Damaged where the files are not what they should be.
     """
-    reason = misfit(name, workload)
-    if reason:
-        raise Unsupported(reason)
-    if name == "synthetic":
-        return DataSet(synthetic_batch(workload, batch_size, seed), None)
-    if name == "digits":
+    if folder:
+        found = _stored(Path(folder), workload)
+    else:
+        reason = misfit(name, workload)
+        if reason:
+            raise Unsupported(reason)
+        if name == "synthetic":
+            images, labels = synthetic_batch(workload, batch_size, seed)
+            return DataSet(InMemory(images, labels), None, endless=True)
+        if name != "digits":
+            raise Unsupported(f"unknown data set {name!r}")
         found = _digits(workload)
-        if len(found.train[1]) < batch_size:
-            raise Unsupported(
-                f"a batch of {batch_size} is more than the {len(found.train[1])} images of {name}"
-            )
-        return found
-    raise Unsupported(f"unknown data set {name!r}")
+    if len(found.train) < batch_size:
+        raise Unsupported(
+            f"a batch of {batch_size} is more than the {len(found.train)} images of {name}"
+        )
+    return found
+
+
+def _stored(folder: Path, workload: Workload) -> DataSet:
+    there = prepared.open_(folder)
+    test = there.splits.get("test")
+    train = Stored(there.splits["train"], workload)
+    return DataSet(train, Stored(test, workload) if test else None)
 
 
 def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
@@ -92,20 +194,30 @@ def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
 
 def _digits(workload: Workload) -> DataSet:
     network = workload.network
+    train, test = (
+        InMemory(_network_input(images.astype(np.float32), workload), labels)
+        for images, labels in digits(network.input_shape[1:]).values()
+    )
+    return DataSet(train, test)
+
+
+def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
+    """The digits enlarged to (height, width): pixels float64 (N, 1, H, W) from 0 to 255, labels."""
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
         raise FileNotFoundError("digits.npz is not part of this worker")
     with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
         small = arrays["images"].astype(np.float32) * (255.0 / 16.0)
         labels = arrays["labels"].astype(np.int64)
-    rows = _bilinear(small.shape[1], network.input_shape[1])
-    columns = _bilinear(small.shape[2], network.input_shape[2])
+    rows = _bilinear(small.shape[1], size[0])
+    columns = _bilinear(small.shape[2], size[1])
     # einsum without BLAS: the same bytes in every interpreter, whatever its NumPy links to.
-    enlarged = np.einsum("ij,njk,lk->nil", rows, small, columns, optimize=False)
-    images = _network_input(enlarged[:, np.newaxis].astype(np.float32), workload)
+    enlarged = np.einsum("ij,njk,lk->nil", rows, small, columns, optimize=False)[:, np.newaxis]
     order = np.random.RandomState(0).permutation(len(labels))
     train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
-    return DataSet((images[train], labels[train]), (images[test], labels[test]))
+    return {
+        name: (enlarged[part], labels[part]) for name, part in (("train", train), ("test", test))
+    }
 
 
 def _bilinear(source: int, target: int) -> np.ndarray:

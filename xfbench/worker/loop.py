@@ -2,20 +2,21 @@
 
 A window is the steps between two waits for the device: one where steps are done when they
 return, several where a device queues them. Its time runs from asking for its first batch
-until the device is done. Evaluation and set-up lie outside it. What windows' seconds mean
-in a table is `statistics.py`'s business.
+until the device is done. Evaluation, set-up and checkpoints lie outside it. What windows'
+seconds mean in a table is `statistics.py`'s business.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Callable, Iterator
 
 import numpy as np
 
-from xfbench.worker import energy, observe
+from xfbench.worker import checkpoint, energy, observe
 from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.input import Arrays, DataSet, data_set
 from xfbench.worker.protocol import Group, Options, Trainer
@@ -31,19 +32,27 @@ _COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says not
 
 
 def train(
-    workload: Workload, request: dict[str, Any], options: Options, build: Build, group: Group
+    workload: Workload,
+    request: dict[str, Any],
+    options: Options,
+    build: Build,
+    group: Group,
+    folder: str | None = None,
+    saved_in: Path = Path("checkpoint"),
 ) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
     evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up
     goes on while the level of the times still changes. Of several ranks each trains on its part
-    of every batch.
+    of every batch. A prepared data set is in `folder`. Where the request asks for checkpoints,
+    each lies in `saved_in` for a while.
     """
     startup_seconds = _since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, request["global_batch_size"], seed)
-    first = data_set(request["data"], workload, batch_size, seed).first(batch_size, seed)
+    data = data_set(request["data"], workload, request["global_batch_size"], seed, folder)
+    of_rank = data if folder else data_set(request["data"], workload, batch_size, seed)
+    first = of_rank.first(batch_size, seed)
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
@@ -52,12 +61,13 @@ def train(
     canary = trainer.loss(trainer.load(*first))
 
     series = _Series(trainer, _stream(data, group, request["global_batch_size"], seed))
+    saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
     counters = energy.read(options.device)
     began = perf_counter()
     if request["epochs"]:
-        warm, learning = _epochs(series, request, data, group)
+        warm, learning = _epochs(series, request, data, group, saved)
     else:
-        warm, learning = _steps(series, request, group), []
+        warm, learning = _steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     worked = series.worked()  # before anything else works, the trainer's probes too
     timed, sent = series.counts[warm:], series.sent()
@@ -77,6 +87,7 @@ def train(
             "energy_joules": energy.joules(counters, energy.read(options.device)),
             "phases": {"input_seconds": sum(series.input_seconds[warm:])},
         },
+        "checkpoints": saved.told(),
         "communication": _communication(series, sent, group, len(timed)),
         "learning": learning or None,
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
@@ -122,6 +133,17 @@ class _Series:
         after = observe.network_bytes()
         return {name: (n - self.sent_before.get(name, 0)) / steps for name, n in after.items()}
 
+    def aside(self, work: Callable[[], None]) -> float:
+        """Do `work` between windows, where nothing counts as the steps'; its seconds."""
+        ticks, sent = observe.thread_ticks(), observe.network_bytes()
+        begun, used = perf_counter(), observe.cpu_seconds()
+        work()
+        passed = perf_counter() - begun
+        self.since, self.used = self.since + passed, self.used + observe.cpu_seconds() - used
+        _leave_out(self.ticks, ticks, observe.thread_ticks())
+        _leave_out(self.sent_before, sent, observe.network_bytes())
+        return passed
+
     def window(self, steps: int) -> None:
         """Do `steps` steps and wait for the device."""
         waited = 0.0
@@ -137,6 +159,76 @@ class _Series:
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
+
+
+def _leave_out(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
+    """What came between two readings is as if it had been there when counting began."""
+    for name, value in after.items():
+        counted[name] = counted.get(name, 0) + value - before.get(name, 0)
+
+
+class _Checkpoints:
+    """`count` of them, each saved, flushed, read back into the trainer and compared.
+
+    The first rank does it, and the others wait for it: what they hold stays as it was.
+    """
+
+    def __init__(
+        self, series: _Series, workload: Workload, group: Group, folder: Path, count: int
+    ) -> None:
+        self.series, self.workload, self.group = series, workload, group
+        self.folder, self.count = folder, count
+        self.save_seconds: list[float] = []
+        self.load_seconds: list[float] = []
+        self.differing: set[str] = set()
+        self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
+
+    def after(self, place: int, places: int) -> None:
+        """Take one where it is due, after this of so many places, over which they are spread."""
+        due = place * self.count // places > (place - 1) * self.count // places
+        if due and place <= places:
+            self.wall_seconds += self.series.aside(self._take)
+
+    def told(self) -> dict[str, Any] | None:
+        """The reply's; None where there were none, or another rank took them."""
+        if not self.save_seconds:
+            return None
+        return {
+            "save_seconds": self.save_seconds,
+            "load_seconds": self.load_seconds,
+            "wall_seconds": self.wall_seconds,
+            "bytes": self.bytes,
+            "file_system": self.file_system,
+            "equal": not self.differing,
+            "differing": sorted(self.differing),
+        }
+
+    def _take(self) -> None:
+        if self.group.rank == 0:
+            self._save_and_load()
+        if self.group.size > 1:
+            checkpoint.meet(self.series.trainer, self.series.batch)
+
+    def _save_and_load(self) -> None:
+        trainer = self.series.trainer
+        parameters = trainer.parameters()
+        before, zeros = checkpoint.fingerprint(parameters), checkpoint.zeros(parameters)
+        needed = max(checkpoint.least_bytes(self.workload, parameters), self.bytes)
+        del parameters
+        with checkpoint.fresh(self.folder, needed) as folder:
+            begun = perf_counter()
+            trainer.save(folder)
+            checkpoint.flush(folder)
+            self.save_seconds.append(perf_counter() - begun)
+            self.bytes, self.file_system = checkpoint.size(folder), checkpoint.file_system(folder)
+            checkpoint.forget(folder)
+            trainer.assign(zeros)  # what is there afterwards was read back
+            begun = perf_counter()
+            trainer.restore(folder)
+            trainer.wait()
+            self.load_seconds.append(perf_counter() - begun)
+        after = checkpoint.fingerprint(trainer.parameters())
+        self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
 
 
 def _communication(
@@ -162,10 +254,14 @@ def _communication(
     }
 
 
-def _steps(series: _Series, request: dict[str, Any], group: Group) -> int:
+def _steps(
+    series: _Series, request: dict[str, Any], group: Group, checkpoints: _Checkpoints
+) -> int:
     """Train `steps` timed steps; returns how many windows, the first step too, were warm-up.
 
     Several ranks do as many steps as they were told, all of them: none decides for itself.
+    Checkpoints are spread over as many windows as were asked for, whether or not the warm-up
+    then takes longer.
     """
     window = request["window"]
     timed = request["steps"] // window
@@ -173,17 +269,22 @@ def _steps(series: _Series, request: dict[str, Any], group: Group) -> int:
     for _ in range(math.ceil(request["warmup"] / window)):
         series.window(window)
     warm = len(series.seconds)
-    most = warm + (_MOST_TIMES if group.size == 1 else 1) * timed
+    first, most = warm, warm + (_MOST_TIMES if group.size == 1 else 1) * timed
     series.watch()
     while len(series.seconds) < warm + timed:
         series.window(window)
+        checkpoints.after(len(series.seconds) - first, timed)
         if len(series.seconds) == warm + timed <= most:
             warm += min(steady_from(series.seconds[warm:]), most - len(series.seconds))
     return warm
 
 
 def _epochs(
-    series: _Series, request: dict[str, Any], data: DataSet, group: Group
+    series: _Series,
+    request: dict[str, Any],
+    data: DataSet,
+    group: Group,
+    checkpoints: _Checkpoints,
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
 
@@ -191,7 +292,7 @@ def _epochs(
     half of them at most.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
-    steps = len(data.train[1]) // request["global_batch_size"]
+    steps = len(data.train) // request["global_batch_size"]
     learning = []
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
@@ -211,6 +312,7 @@ def _epochs(
                 **evaluate(series.trainer, data.test, batch_size),
             }
         )
+        checkpoints.after(epoch, request["epochs"])
     warm = warm or len(series.seconds)
     later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
@@ -219,15 +321,13 @@ def _epochs(
 def _stream(data: DataSet, group: Group, batch_size: int, seed: int) -> Iterator[Arrays]:
     """The rank's part of batches without end: synthetic input's one again and again, or epochs."""
     part = group.part(batch_size)
-    if data.test is None:
-        images, labels = data.train
-        own = images[part], labels[part]
+    epoch = 0
+    if data.endless:
+        [own] = data.epoch(batch_size, seed, part)
         while True:
             yield own
-    epoch = 0
     while True:
-        for images, labels in data.epoch(batch_size, seed + epoch):
-            yield images[part], labels[part]
+        yield from data.epoch(batch_size, seed + epoch, part)
         epoch += 1
 
 

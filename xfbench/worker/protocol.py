@@ -1,13 +1,15 @@
 """What an adapter implements and what it is given: the surface between xfbench and a framework.
 
 An adapter's `train.py` has one entrance, `build`, which returns a `Trainer`. It reads no
-clock, no file and no environment variable that selects behaviour: how it was started
-(threads, kernel switches) is data in its `adapter.toml`, set before the interpreter is.
+clock, no file but a checkpoint and no environment variable that selects behaviour: how it
+was started (threads, kernel switches) is data in its `adapter.toml`, set before the
+interpreter is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Dict, Protocol
 
 import numpy as np
@@ -97,6 +99,18 @@ class Trainer(Protocol):
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         """Set every parameter. Velocities and the count of updates stay as they are."""
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint into the empty `folder`, in the framework's own format.
+
+        All that training goes on from: parameters, velocities, the count of updates; not the
+        state of random numbers, which dropout takes and most frameworks keep to themselves.
+        Whoever calls flushes the files. An adapter whose `adapter.toml` names no `checkpoint`
+        may leave this and `restore` out.
+        """
+
+    def restore(self, folder: Path) -> None:
+        """Go on from the checkpoint in `folder`; what it holds is read as numbers, never run."""
 
     def observed(self) -> dict[str, Any]:
         """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines)."""

@@ -1,0 +1,37 @@
+"""Checkpoints as MXNet has them: its parameter files, of weights and of velocities.
+
+Gluon's own way to save an optimiser's states is a pickle, which runs whatever it holds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+
+_WEIGHTS, _VELOCITIES = "weights.params", "velocities.params"
+_COUNT = "iteration"
+
+
+def save(trainer: Any, folder: Path) -> None:
+    """Write what the trainer goes on from."""
+    if trainer.averages:
+        trainer.averages.expose()
+    trainer.tensors.save(str(folder / _WEIGHTS))
+    [updater] = trainer.trainer._updaters
+    velocities = {str(index): velocity for index, velocity in updater.states.items()}
+    count = mx.nd.array([trainer.iteration], dtype="int64")
+    mx.nd.save(str(folder / _VELOCITIES), {_COUNT: count, **velocities})
+
+
+def restore(trainer: Any, folder: Path) -> None:
+    """Let the trainer go on from there."""
+    trainer.tensors.load(str(folder / _WEIGHTS))
+    if trainer.averages:
+        trainer.averages.collect()
+    found = mx.nd.load(str(folder / _VELOCITIES))
+    trainer.iteration = int(found.pop(_COUNT).asscalar())
+    [updater] = trainer.trainer._updaters
+    updater.states = {int(index): velocity for index, velocity in found.items()}
+    updater.states_synced = dict.fromkeys(updater.states, True)

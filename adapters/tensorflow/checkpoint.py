@@ -1,0 +1,30 @@
+"""Checkpoints as TensorFlow has them: `tf.train.Checkpoint` of variables, velocities, step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+_PREFIX = "checkpoint"
+
+
+def save(trainer: Any, folder: Path) -> None:
+    """Write what the trainer goes on from."""
+    _state(trainer).write(str(folder / _PREFIX))
+
+
+def restore(trainer: Any, folder: Path) -> None:
+    """Let the trainer go on from there."""
+    state = _state(trainer)
+    state.read(str(folder / _PREFIX)).assert_consumed()
+    trainer.iteration = int(state.step)
+
+
+def _state(trainer: Any) -> Any:
+    return tf.train.Checkpoint(
+        variables=trainer.variables,
+        velocities=trainer.velocities,
+        step=tf.Variable(trainer.iteration, dtype=tf.int64),
+    )

@@ -1,0 +1,40 @@
+"""Checkpoints from the command line: a run, its record, its table, and nothing left behind."""
+
+import json
+
+import pytest
+
+RUN = "run --framework reference --workload lenet --batch-size 4 --steps 4 --launches 1".split()
+
+
+def test_a_run_with_checkpoints_says_what_they_took_and_leaves_none(xfbench, tmp_path):
+    below = tmp_path / "below"
+    below.mkdir()
+    aside = ["--checkpoints", "2", "--checkpoint-dir", "below", "--no-verify"]
+    shown = xfbench(*RUN, *aside, "--json")
+    assert shown.returncode == 0, shown.stderr
+    [record] = json.loads(shown.stdout)["records"]
+    taken = record["checkpoints"]
+    assert taken["equal"] and len(taken["save_seconds"]) == 2
+    assert taken["bytes"] > 8 * 431_080
+    assert record["request"]["checkpoints"] == 2
+    assert not list(below.iterdir())
+    table = xfbench("leaderboard", "--columns", "storage").stdout
+    for word in ("NumPy's .npz", "3.45 MB", "MB/s", "of the run"):
+        assert word in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--checkpoints 0", "--checkpoints"),
+        ("--checkpoints 5", "only 4 waits in the timed steps"),
+        ("--checkpoint-dir .", "--checkpoints"),
+        ("--checkpoints 2 --checkpoint-dir nowhere", "there is no such folder"),
+    ],
+)
+def test_what_cannot_be_is_one_line(xfbench, arguments, words):
+    shown = xfbench(*RUN, *arguments.split())
+    assert shown.returncode == 2
+    assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
+    assert words in shown.stderr

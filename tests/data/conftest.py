@@ -1,0 +1,78 @@
+"""Small data sets as their people publish them, made of smooth seeded noise."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def picture():
+    """A function: a smooth picture of that height and width as a JPEG (or PNG) file."""
+
+    def make(seed, height=40, width=48, kind="JPEG", mode="RGB"):
+        channels = len(mode)
+        coarse = np.random.RandomState(seed).randint(0, 256, (5, 6, channels), np.uint8)
+        image = Image.fromarray(coarse if channels > 1 else coarse[..., 0], mode)
+        file = io.BytesIO()
+        image.resize((width, height), Image.Resampling.BICUBIC).save(file, kind)
+        return file.getvalue()
+
+    return make
+
+
+@pytest.fixture
+def folders(tmp_path, picture):
+    """A function: `train` and `val` with class folders of JPEG files, some of them gray."""
+
+    def make(train=7, val=3, classes=("n01", "n02", "n03"), **settings):
+        root = tmp_path / "pictures"
+        for split, count in (("train", train), ("val", val)):
+            for label, name in enumerate(classes):
+                there = root / split / name
+                there.mkdir(parents=True)
+                for number in range(count):
+                    mode = "L" if number == 2 else "RGB"
+                    content = picture(100 * label + number, mode=mode, **settings)
+                    (there / f"{name}_{number}.JPEG").write_bytes(content)
+        return root
+
+    return make
+
+
+def idx(values):
+    """An array as an IDX file of unsigned bytes."""
+    head = [0x800 + values.ndim, *values.shape]
+    return np.array(head, ">u4").tobytes() + values.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def mnist(tmp_path):
+    """A function: the four files of MNIST, of fewer images."""
+
+    def make(train=50, test=20):
+        root = tmp_path / "mnist"
+        root.mkdir()
+        random = np.random.RandomState(0)
+        for prefix, count in (("train", train), ("t10k", test)):
+            images = random.randint(0, 256, (count, 28, 28))
+            labels = random.randint(0, 10, count)
+            (root / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
+            (root / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+        return root
+
+    return make
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    """The six files of CIFAR-10's binary version, of 10 images each."""
+    root = tmp_path / "cifar"
+    root.mkdir()
+    random = np.random.RandomState(1)
+    for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
+        rows = random.randint(0, 256, (10, 3073)).astype(np.uint8)
+        rows[:, 0] %= 10
+        (root / name).write_bytes(rows.tobytes())
+    return root

@@ -1,0 +1,164 @@
+"""What people have on disk is read as it was published, and what is wrong with it is told."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from xfbench.data import sources
+from xfbench.worker import pictures
+from xfbench.worker.formats import Damaged
+
+
+def test_mnist_is_read_with_its_labels_packed_or_not(mnist):
+    root = mnist()
+    found = sources.mnist(root)
+    assert {name: len(samples) for name, samples in found.splits.items()} == {
+        "train": 50,
+        "test": 20,
+    }
+    first = found.splits["train"][3]
+    raw = (root / "train-images-idx3-ubyte").read_bytes()
+    assert first.image.shape == (1, 28, 28)
+    assert first.image.tobytes() == raw[16 + 3 * 784 : 16 + 4 * 784]
+    assert first.label == (root / "train-labels-idx1-ubyte").read_bytes()[8 + 3]
+    for path in list(root.iterdir()):
+        (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert np.array_equal(sources.mnist(root).splits["train"][3].image, first.image)
+
+
+@pytest.mark.parametrize(
+    "name, spoil, told",
+    [
+        ("train-images-idx3-ubyte", lambda b: b[:-1], "it is not whole"),
+        ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "begins with 2049"),
+        ("train-labels-idx1-ubyte", lambda b: b[:20] + b"\x0a" + b[21:], "label 10 of image 12"),
+        ("t10k-labels-idx1-ubyte", lambda b: b[:5], "not whole|begins"),
+        ("t10k-images-idx3-ubyte", lambda b: b"", "begins with nothing"),
+    ],
+)
+def test_a_damaged_idx_file_is_refused_by_name(mnist, name, spoil, told):
+    path = mnist() / name
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(Damaged, match=told) as error:
+        sources.mnist(path.parent)
+    assert path.name.split("-idx")[0] in str(error.value)
+
+
+def test_labels_of_another_split_are_refused(mnist):
+    root = mnist()
+    (root / "t10k-labels-idx1-ubyte").rename(root / "kept")
+    (root / "train-labels-idx1-ubyte").rename(root / "t10k-labels-idx1-ubyte")
+    (root / "kept").rename(root / "train-labels-idx1-ubyte")
+    with pytest.raises(Damaged, match="50 train images, 20 labels"):
+        sources.mnist(root)
+
+
+def test_a_truncated_gzip_file_is_refused(mnist):
+    root = mnist()
+    path = root / "train-images-idx3-ubyte"
+    (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-20])
+    path.unlink()
+    with pytest.raises(Damaged, match="no whole gzip file"):
+        sources.mnist(root)
+
+
+def test_cifar10_is_five_batches_and_a_test_in_planes(cifar):
+    found = sources.cifar10(cifar)
+    assert len(found.splits["train"]) == 50 and len(found.splits["test"]) == 10
+    content = (cifar / "data_batch_2.bin").read_bytes()
+    sample = found.splits["train"][13]
+    assert sample.label == content[3 * 3073]
+    assert sample.image.shape == (3, 32, 32)
+    assert sample.image.tobytes() == content[3 * 3073 + 1 : 4 * 3073]
+
+
+@pytest.mark.parametrize(
+    "spoil, told",
+    [
+        (lambda b: b[:-7], "no multiple of 3073"),
+        (lambda b: b"\x0c" + b[1:], "label 12 of image 0"),
+        (lambda b: b"", "not whole"),
+    ],
+)
+def test_a_damaged_cifar10_batch_is_refused(cifar, spoil, told):
+    path = cifar / "data_batch_4.bin"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(Damaged, match=f"data_batch_4.*{told}"):
+        sources.cifar10(cifar)
+
+
+def test_imagenets_folders_are_classes_by_name_and_a_subset_is_the_first(folders):
+    root = folders()
+    found = sources.imagenet(root)
+    assert found.classes == ("n01", "n02", "n03")
+    assert len(found.splits["train"]) == 21 and len(found.splits["test"]) == 9
+    fewer = sources.imagenet(root, 2)
+    assert fewer.classes == ("n01", "n02") and len(fewer.splits["test"]) == 6
+
+
+def test_imagenets_lists_say_labels_where_there_are_no_class_folders(folders):
+    root = folders()
+    lines = []
+    for label, name in enumerate(("n01", "n02", "n03")):
+        for path in sorted((root / "val" / name).iterdir()):
+            path.rename(root / "val" / path.name)
+            lines.append(f"{path.name} {label}")
+        (root / "val" / name).rmdir()
+    (root / "val.txt").write_text("\n".join(lines) + "\n")
+    found = sources.imagenet(root, 2).splits["test"]
+    assert [sample.label for sample in found] == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("n01/n01_0.JPEG 3", "line 1: label 3, and there are 3 classes"),
+        ("n01/n01_0.JPEG", "NAME LABEL"),
+        ("n01/n01_6.JPEG 0", "is it the list of another split"),
+        ("", "is empty"),
+    ],
+)
+def test_a_list_that_is_wrong_is_refused_with_its_line(folders, line, told):
+    root = folders()
+    (root / "val.txt").write_text(line and f"{line}\n")
+    with pytest.raises(Damaged, match=told):
+        sources.imagenet(root)
+
+
+def test_an_empty_class_and_a_foreign_one_are_refused(folders):
+    root = folders()
+    (root / "val" / "n09").mkdir()
+    with pytest.raises(Damaged, match="n09"):
+        sources.images(root)
+    (root / "val" / "n09").rmdir()
+    (root / "train" / "n00").mkdir()
+    with pytest.raises(Damaged, match="n00 has no images"):
+        sources.images(root)
+
+
+def test_a_link_that_leads_out_of_the_folder_is_refused(folders, tmp_path):
+    root = folders()
+    outside = tmp_path / "secret.JPEG"
+    (root / "train" / "n01" / "n01_0.JPEG").rename(outside)
+    (root / "train" / "n01" / "n01_0.JPEG").symlink_to(outside)
+    with pytest.raises(Damaged, match="leads out of its data set"):
+        list(sources.images(root).splits["train"])
+
+
+def test_truncated_pictures_and_bombs_are_refused_by_name(folders):
+    root = folders()
+    path = root / "train" / "n01" / "n01_0.JPEG"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-200])
+    with pytest.raises(Damaged, match=r"n01_0.*no whole JPEG"):
+        pictures.pixels(sources.images(root).splits["train"][0])
+    head = whole.index(b"\xff\xc0") + 5
+    for size in (b"\xff\xff\xff\xff", b"\x2f\xff\x2f\xff"):
+        path.write_bytes(whole[:head] + size + whole[head + 4 :])
+        with pytest.raises(Damaged, match=r"n01_0\.JPEG has more than 64,000,000 pixels"):
+            pictures.pixels(sources.images(root).splits["train"][0])
+    path.write_text("no picture")
+    with pytest.raises(Damaged, match="no whole JPEG or PNG"):
+        pictures.pixels(sources.images(root).splits["train"][0])

@@ -1,0 +1,246 @@
+"""Data sets are made whole or not at all, go on after a kill, and are the same in every format."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from xfbench.data import checking, sources, writing
+from xfbench.data.manifest import Manifest, Preprocessing
+from xfbench.errors import UsageError
+from xfbench.worker import pictures, prepared
+from xfbench.worker.formats import Damaged
+from xfbench.worker.samples import sample_digest
+
+KEPT = Preprocessing(channels=3)
+SQUASHED = Preprocessing(channels=3, size=(24, 32), shuffle=0)
+every_format = pytest.mark.parametrize("form", prepared.FORMATS)
+
+
+def made(source, target, form, how=SQUASHED):
+    manifest = writing.make(source, target, form, how)
+    assert not list(target.parent.glob("*.partial")) and not list(target.parent.glob("*.lock"))
+    return manifest
+
+
+@every_format
+def test_every_format_gives_the_samples_that_were_put_in(folders, tmp_path, form):
+    source = sources.images(folders())
+    manifest = made(source, tmp_path / form, form)
+    assert Manifest.read(tmp_path / form) == manifest
+    assert manifest.shape == (3, 24, 32) and manifest.splits["train"].samples == 21
+    there = prepared.open_(tmp_path / form)
+    order = np.random.RandomState(0).permutation(21)
+    for index, place in enumerate(order):
+        given, kept = source.splits["train"][int(place)], there.splits["train"][index]
+        wanted = writing.prepared(given, SQUASHED).image
+        assert np.array_equal(pictures.pixels(kept, 3), wanted) and kept.label == given.label
+        digest = there.listed["train"].digests[index]
+        assert digest == sample_digest(wanted, given.label)
+
+
+def test_all_formats_are_equal_whether_decoded_or_encoded(folders, tmp_path):
+    source = sources.images(folders())
+    for encoding in (None, "jpeg:80"):
+        how = SQUASHED.model_copy(update={"encoding": encoding})
+        targets = [tmp_path / f"{form}-{encoding}" for form in prepared.FORMATS]
+        for form, target in zip(prepared.FORMATS, targets, strict=True):
+            made(source, target, form, how)
+        found = checking.document(checking.check(targets))
+        assert found["equal"], found
+        assert {one["largest_pixel_difference"] for one in found["formats"]} == {0}
+        assert len({Manifest.read(target).digest for target in targets}) == 1
+
+
+@every_format
+def test_a_converted_set_is_the_same_set(folders, tmp_path, form):
+    before = made(sources.images(folders()), tmp_path / "first", form)
+    for other in prepared.FORMATS:
+        after = made(sources.existing(str(tmp_path / "first")), tmp_path / other, other, KEPT)
+        assert after.digest == before.digest
+        assert after.preprocessing == before.preprocessing
+
+
+def test_files_that_nothing_is_done_to_stay_as_they_came(folders, tmp_path):
+    root = folders()
+    manifest = made(sources.images(root), tmp_path / "kept", "folder", KEPT)
+    assert manifest.shape == (3, 40, 48)
+    for path in (root / "train").rglob("*.JPEG"):
+        kept = tmp_path / "kept" / "train" / path.parent.name / path.name
+        assert kept.read_bytes() == path.read_bytes()
+
+
+def test_images_of_many_sizes_are_no_raw_pixels(folders, tmp_path, picture):
+    root = folders()
+    (root / "train" / "n02" / "n02_3.JPEG").write_bytes(picture(1, height=41))
+    with pytest.raises(UsageError, match=r"40×48 and 41×48 pixels.*--size"):
+        writing.make(sources.images(root), tmp_path / "raw" / "set", "raw", KEPT)
+    manifest = made(sources.images(root), tmp_path / "folder", "folder", KEPT)
+    assert manifest.shape is None
+
+
+def test_a_name_that_is_taken_is_refused(mnist, tmp_path):
+    source, how = sources.mnist(mnist()), Preprocessing(channels=1)
+    made(source, tmp_path / "set", "raw", how)
+    with pytest.raises(UsageError, match="is there already"):
+        writing.make(source, tmp_path / "set", "raw", how)
+
+
+def test_two_images_of_one_name_are_refused(folders, tmp_path, picture):
+    root = folders()
+    (root / "train" / "n01" / "n01_0.JPEG.png").write_bytes(picture(1, kind="PNG"))
+    with pytest.raises(Damaged, match=r"two train images are called n01/n01_0"):
+        writing.make(sources.images(root), tmp_path / "set", "folder", SQUASHED)
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_damaged_picture_ends_it_and_mending_it_goes_on(folders, tmp_path):
+    root = folders()
+    path = root / "train" / "n03" / "n03_1.JPEG"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-200])
+    with pytest.raises(Damaged, match="n03_1"):
+        writing.make(sources.images(root), tmp_path / "set", "raw", SQUASHED)
+    assert not (tmp_path / "set").exists()
+    path.write_bytes(whole)
+    again = made(sources.images(root), tmp_path / "set", "raw")
+    assert again.digest == made(sources.images(root), tmp_path / "other", "raw").digest
+
+
+MAKE = """
+import sys, time
+from pathlib import Path
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
+
+writing._BLOCK = 3
+def report(split, done, total):
+    print(split, done, flush=True)
+    time.sleep(0.02)
+
+how = Preprocessing(channels=3, size=(24, 32), shuffle=0)
+writing.make(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], how, report)
+"""
+
+
+@every_format
+def test_a_killed_run_leaves_nothing_under_the_name_and_goes_on_where_it_was(
+    folders, tmp_path, form
+):
+    root, target = folders(train=20), tmp_path / "set"
+    whole = made(sources.images(root), tmp_path / "whole", form)
+    line = [sys.executable, "-c", MAKE, str(root), str(target), form]
+    for _ in range(3):
+        with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
+            for _ in range(4):
+                last = running.stdout.readline()
+            running.send_signal(signal.SIGKILL)
+        assert running.returncode == -signal.SIGKILL and not target.exists()
+    assert last.split()[0] == "train" and int(last.split()[1]) >= 21, "each went on further"
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    assert Manifest.read(target) == whole
+    found = checking.check([tmp_path / "whole", target])
+    assert checking.document(found)["equal"]
+
+
+def test_another_making_begins_anew(folders, tmp_path):
+    root, target = folders(train=20), tmp_path / "set"
+    line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
+        for _ in range(4):
+            running.stdout.readline()
+        running.send_signal(signal.SIGKILL)
+    other = SQUASHED.model_copy(update={"fit": "crop"})
+    manifest = made(sources.images(root), target, "raw", other)
+    assert manifest.digest == made(sources.images(root), tmp_path / "x", "raw", other).digest
+
+
+def test_two_at_the_same_name_are_one_too_many(folders, tmp_path):
+    root, target = folders(train=20), tmp_path / "set"
+    line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
+        running.stdout.readline()
+        running.send_signal(signal.SIGSTOP)
+        with pytest.raises(UsageError, match="being made by another process"):
+            writing.make(sources.images(root), target, "raw", SQUASHED)
+        running.send_signal(signal.SIGCONT)
+        running.stdout.read()
+    assert running.returncode == 0 and target.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder that takes 200 KB."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    line = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    if subprocess.run(line, check=False, capture_output=True).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@every_format
+def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
+    folders, tmp_path, small_disk, form
+):
+    root, target = folders(train=60), small_disk / "set"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "xfbench", "data", "convert", f"folder:{root}", str(target)),
+            *("--format", form, "--encode", "pixels"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "space" in done.stderr.lower() and not target.exists()
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    how = Preprocessing(channels=3, encoding="pixels", shuffle=0)
+    again = made(sources.images(root), target, form, how)
+    assert again.digest == made(sources.images(root), tmp_path / "x", form, how).digest
+
+
+def test_a_set_that_was_changed_is_found_by_its_name(mnist, tmp_path):
+    target = tmp_path / "set"
+    made(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
+    pixels = target / "train.pixels"
+    content = bytearray(pixels.read_bytes())
+    content[784 * 7 + 3] ^= 1
+    pixels.write_bytes(content)
+    [found] = checking.check([target])
+    assert found.defect == "train image 7, 00000007, is not what the list says"
+    pixels.write_bytes(content[:-1])
+    with pytest.raises(Damaged, match="39199 bytes, not the 39200"):
+        checking.check([target])
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (lambda m: m["splits"]["train"].update(samples=49), "not what the manifest says"),
+        (lambda m: m["splits"]["train"].update(stream_digest="sha256:0"), "not what the manifest"),
+        (lambda m: m.update(classes=["0", "1"]), "2 classes"),
+        (lambda m: m.update(format="pickle"), "no manifest of ours"),
+        (lambda m: m["splits"].pop("train"), "no manifest of ours"),
+        (lambda m: m.update(shape=[1, 28, 27]), "bytes, not the"),
+    ],
+)
+def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, told):
+    target = tmp_path / "set"
+    made(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
+    path = target / "manifest.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(Damaged, match=told):
+        prepared.open_(target)

@@ -1,0 +1,276 @@
+"""`xfbench data`: data sets in a form of our own, from format to format, checked and listed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xfbench.cli.options import Json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from xfbench.data.sources import Source
+
+app = typer.Typer(no_args_is_help=True, help="Data sets: prepare, convert, check, list.")
+
+Format = Annotated[
+    str, typer.Option("--format", help="raw, folder, tfrecord, lmdb, recordio.", show_default=True)
+]
+Size = Annotated[
+    str | None,
+    typer.Option(help="Of every image, in pixels: 256 or HEIGHTxWIDTH.", show_default=False),
+]
+Fit = Annotated[
+    str, typer.Option(help="squash: all of it; crop: scale the shorter side, cut the middle out.")
+]
+Encode = Annotated[
+    str | None,
+    typer.Option(
+        help="pixels, png, jpeg:QUALITY: decode and encode anew (default: files stay as they are).",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="digits, mnist, cifar10, imagenet or folder.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Where its published files are.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder to make (default: $XFBENCH_DATA/NAME-FORMAT).", show_default=False
+        ),
+    ] = None,
+    format: Format = "raw",
+    size: Size = None,
+    fit: Fit = "squash",
+    encode: Encode = None,
+    classes: Annotated[
+        int | None, typer.Option(min=2, help="Of ImageNet, only the first so many classes.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a data set that you have into a form that every framework is fed from.
+
+    Nothing is downloaded. An interrupted run goes on where it was when it is started again.
+
+    \b
+    xfbench data prepare mnist --from ~/mnist
+    xfbench data prepare imagenet --from /scratch/ilsvrc2012 --classes 100 --size 256
+    xfbench data prepare folder --from ~/pictures --size 256 --fit crop --format lmdb
+    xfbench run --workload lenet --data mnist
+    """
+    from xfbench import errors
+    from xfbench.data import sources
+
+    if name not in ("digits", *sources.PUBLISHED):
+        raise errors.unknown("data set", name, ["digits", *sources.PUBLISHED])
+    if source is None and name != "digits":
+        raise errors.UsageError(f"{name}: say where its files are by --from: nothing is downloaded")
+    if classes and name != "imagenet":
+        raise errors.UsageError("--classes is for imagenet")
+    settings = _settings(format, size, fit, encode)
+    with _told():
+        if source is None or name == "digits":
+            found = sources.digits()
+        elif classes:
+            found = sources.imagenet(source, classes)
+        else:
+            found = sources.PUBLISHED[name](source)
+        _make(found, to, format, settings, as_json)
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FROM", help="A data set's folder, or FORMAT:FOLDER of other tools."
+        ),
+    ],
+    to: Annotated[Path, typer.Argument(help="The folder to make.")],
+    format: Format = "raw",
+    size: Size = None,
+    fit: Fit = "squash",
+    encode: Encode = None,
+    as_json: Json = False,
+) -> None:
+    """The same samples in another format, in the same order.
+
+    What other tools wrote has no manifest: name its format, as in tfrecord:DIR.
+
+    \b
+    xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
+    xfbench data convert tfrecord:/scratch/flowers data/flowers --size 256
+    xfbench data check data/mnist-raw data/mnist-lmdb
+    """
+    from xfbench.data import sources
+
+    settings = _settings(format, size, fit, encode)
+    with _told():
+        _make(sources.existing(source), to, format, settings, as_json)
+
+
+@app.command()
+def check(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Data sets.")],
+    as_json: Json = False,
+) -> None:
+    """Whether data sets are whole, and give the same samples in the same order.
+
+    Every image is read, decoded and compared by its digest.
+
+    \b
+    xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
+    """
+    from tabulate import tabulate
+
+    from xfbench.data import checking
+
+    with _told(), _progress() as report:
+        found = checking.check(folders, report)
+    document = checking.document(found)
+    if as_json:
+        print(json.dumps(document))
+    else:
+        lines = [
+            [
+                one.folder,
+                one.format,
+                one.samples,
+                one.stream_digest[7:19],
+                "–" if one.largest_pixel_difference is None else one.largest_pixel_difference,
+                one.defect or "",
+            ]
+            for one in found
+        ]
+        headers = ["data set", "format", "samples", "stream", "largest difference", "defect"]
+        print(tabulate(lines, headers, disable_numparse=True))
+        if len(found) > 1:
+            print("equal" if document["equal"] else "different")
+    if not document["equal"]:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """The data sets that are prepared: what `run --data NAME` can be.
+
+    \b
+    xfbench data list
+    """
+    from tabulate import tabulate
+
+    from xfbench.data import sets
+
+    found = sets.prepared()
+    if as_json:
+        print(json.dumps({"data": [one.document() for one in found]}))
+        return
+    lines = [
+        [
+            one.folder.name,
+            one.manifest.name,
+            one.manifest.format,
+            " + ".join(f"{split.samples} {name}" for name, split in one.manifest.splits.items()),
+            "×".join(map(str, one.manifest.shape)) if one.manifest.shape else "various",
+            one.manifest.digest[7:19],
+        ]
+        for one in found
+    ]
+    lines.insert(
+        0, ["digits", "digits", "–", "1437 train + 360 test", "1×8×8", "comes with xfbench"]
+    )
+    print(
+        tabulate(
+            lines, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
+        )
+    )
+
+
+def _settings(form: str, size: str | None, fit: str, encode: str | None) -> dict[str, Any]:
+    """What is to be done to images, before any is looked for. Raises UsageError."""
+    from xfbench import errors
+    from xfbench.data import preparing
+    from xfbench.worker.prepared import FORMATS
+
+    for kind, value, known in (("format", form, FORMATS), ("fit", fit, ("squash", "crop"))):
+        if value not in known:
+            raise errors.unknown(kind, value, known)
+    return {"size": preparing.size(size), "fit": fit, "encoding": preparing.encoding(encode)}
+
+
+def _make(
+    source: Source, to: Path | None, form: str, settings: dict[str, Any], as_json: bool
+) -> None:
+    from xfbench import paths
+    from xfbench.data import writing
+    from xfbench.data.manifest import Preprocessing
+
+    how = Preprocessing(
+        channels=source.channels, shuffle=0 if source.by_class else None, **settings
+    )
+    target = (to or paths.data() / f"{source.name}-{form}").absolute()
+    with _progress() as report:
+        manifest = writing.make(source, target, form, how, report)  # type: ignore[arg-type]
+    if as_json:
+        document = manifest.model_dump(mode="json", by_alias=True)
+        print(json.dumps({"folder": str(target), **document}))
+        return
+    counts = " + ".join(f"{split.samples} {name}" for name, split in manifest.splits.items())
+    print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
+    print(f"use it: xfbench run --data {target if to else target.name}")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What is wrong with a data set or its disk, as an error of the command line."""
+    from xfbench.errors import UsageError
+    from xfbench.worker.formats import Damaged
+
+    try:
+        yield
+    except Damaged as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or 'the disk'}: {error.strerror}: what is made so far has no final "
+            "name; start it again to go on"
+        ) from error
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; elsewhere a line for each tenth."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with Progress(console=console, transient=True) as bars:
+            tasks: dict[str, Any] = {}
+
+            def show(name: str, done: int, total: int) -> None:
+                if name not in tasks:
+                    tasks[name] = bars.add_task(name, total=total)
+                bars.update(tasks[name], completed=done)
+
+            yield show
+        return
+    told: dict[str, int] = {}
+
+    def line(name: str, done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if tenth > told.get(name, 0):
+            told[name] = tenth
+            say(f"{name}: {done} of {total}")
+
+    yield line

@@ -1,0 +1,97 @@
+"""Samples as bytes, for the formats that are written: pictures, and protocol-buffer fields."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import PIL.Image
+
+from xfbench.errors import UsageError
+from xfbench.worker.stored import LARGEST_LABEL
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture file as it is kept: its bytes, its kind (JPEG or PNG), its size in pixels."""
+
+    content: bytes
+    kind: str
+    height: int
+    width: int
+
+
+def checked_pixels(pixels: np.ndarray) -> np.ndarray:
+    """Pixels as a Sample has them. Raises ValueError where they are none."""
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
+        raise ValueError(f"{pixels.dtype} {pixels.shape} are no uint8 pixels (1 or 3, H, W)")
+    return pixels
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """A PNG file of uint8 pixels (C, H, W), gray or RGB."""
+    return _saved(pixels, "png")
+
+
+def jpeg(pixels: np.ndarray, quality: int) -> bytes:
+    """A JPEG file of uint8 pixels (C, H, W), gray or RGB; its quality is libjpeg's, 1 to 100."""
+    return _saved(pixels, "jpeg", quality=quality)
+
+
+def _saved(pixels: np.ndarray, kind: str, **options: int) -> bytes:
+    pixels = checked_pixels(pixels)
+    plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+    file = io.BytesIO()
+    PIL.Image.fromarray(np.ascontiguousarray(plain)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def picture(image: np.ndarray | bytes, key: str) -> Picture:
+    """The picture file of a sample's image: its own bytes, or a PNG of its pixels.
+
+    Raises UsageError where bytes are neither a JPEG nor a PNG file.
+    """
+    content = image if isinstance(image, bytes) else png(image)
+    try:
+        with PIL.Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as opened:
+            return Picture(content, str(opened.format), opened.height, opened.width)
+    except (OSError, PIL.Image.DecompressionBombError) as error:
+        raise UsageError(f"{key} is neither a JPEG nor a PNG file: {error}") from error
+
+
+def checked_label(label: int, key: str, largest: int = LARGEST_LABEL) -> int:
+    """The label. Raises UsageError where the format cannot keep it."""
+    if not 0 <= label <= largest:
+        raise UsageError(f"{key} has label {label}: this format keeps 0 to {largest}")
+    return label
+
+
+def text(key: str) -> bytes:
+    """A key as bytes. Raises UsageError where it is empty, of several lines, or no text."""
+    if not key or any(mark in key for mark in "\n\r\t"):
+        raise UsageError(f"{key!r} is no key: it is empty or has line ends or tabs")
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{key!r} is no text: give that file another name") from error
+
+
+def varint(value: int) -> bytes:
+    """A number as a protocol buffer has it; negative ones as int64."""
+    value &= 2**64 - 1
+    content = bytearray()
+    while value > 0x7F:
+        content.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*content, value])
+
+
+def number_field(field: int, value: int) -> bytes:
+    """A field that is a number."""
+    return varint(field << 3) + varint(value)
+
+
+def bytes_field(field: int, content: bytes) -> bytes:
+    """A field that is bytes, or a message."""
+    return varint(field << 3 | 2) + varint(len(content)) + content

@@ -1,0 +1,43 @@
+"""Writes the folder format, which `xfbench.worker.formats.folder` describes and reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from xfbench import atomic
+from xfbench.data.encoding import png
+from xfbench.worker.formats import folder as reader
+from xfbench.worker.samples import Sample
+
+_PNG = b"\x89PNG"
+
+
+class Writer:
+    """See `xfbench.data.writing.Writer`. An interrupted one's last files are written again."""
+
+    def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str]) -> None:
+        self.root, self.classes = folder / split, classes
+
+    def key(self, sample: Sample) -> str:
+        """Where the sample is kept: its class and a name of its own with the right ending."""
+        is_png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
+        name = PurePosixPath(sample.key)
+        endings = (".png",) if is_png else tuple(one for one in reader.SUFFIXES if one != ".png")
+        stem = name.name if name.suffix.lower() in endings else f"{name.name}{endings[0]}"
+        return f"{self.classes[sample.label]}/{stem}"
+
+    def add(self, sample: Sample) -> None:
+        image = sample.image
+        content = image if isinstance(image, bytes) else png(image)
+        path = self.root / self.key(sample)
+        atomic.write(path, content)
+
+    def sync(self) -> None:
+        handle = os.open(self.root, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+    def close(self) -> None:
+        self.sync()

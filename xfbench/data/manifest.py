@@ -1,0 +1,77 @@
+"""The manifest of a data set, `manifest.json`: what it is, in which order, and how it was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from xfbench import atomic, digest
+from xfbench.worker import prepared
+from xfbench.worker.formats import Damaged
+
+FormatName = Literal["raw", "folder", "tfrecord", "lmdb", "recordio"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Preprocessing(_Part):
+    """What was done to every image when it was read from its source.
+
+    `size` is (height, width) in pixels, None where each has its own; `fit` how it came to that:
+    all of it squashed, or its shorter side scaled and the middle cut out; `encoding` "pixels",
+    "png" or "jpeg:90" where it was decoded and encoded anew; `shuffle` the seed of a fixed order,
+    None for that of the source.
+    """
+
+    channels: Literal[1, 3]
+    size: tuple[int, int] | None = None
+    fit: Literal["squash", "crop"] = "squash"
+    encoding: str | None = None
+    shuffle: int | None = None
+
+
+class Split(_Part):
+    """How many samples, and the digest of their digests in order (see `worker.samples`)."""
+
+    samples: int
+    stream_digest: str
+
+
+class Manifest(_Part):
+    """`shape` is (channels, height, width) where all images have one; `classes` are named by label.
+
+    `digest` says which samples these are, in which order, whatever the format.
+    """
+
+    schema_: Literal["xfbench.data/1"] = Field(default="xfbench.data/1", alias="schema")
+    name: str
+    format: FormatName
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int] | None
+    splits: dict[Literal["train", "test"], Split]
+    preprocessing: Preprocessing
+    source: str
+
+    @property
+    def digest(self) -> str:
+        """Of the streams of all splits and the classes: equal for the same samples."""
+        streams = {name: split.stream_digest for name, split in self.splits.items()}
+        return digest.of_json({"streams": streams, "classes": list(self.classes)})
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Raises Damaged where there is none, or none of ours."""
+        document = prepared.read_manifest(folder)
+        try:
+            return cls.model_validate(document)
+        except ValueError as error:
+            first = str(error).splitlines()[0]
+            raise Damaged(f"{folder}/manifest.json: {first}") from error
+
+    def write(self, folder: Path) -> None:
+        text = self.model_dump_json(by_alias=True, indent=1) + "\n"
+        atomic.write(folder / "manifest.json", text.encode())

@@ -1,0 +1,63 @@
+"""Every image once, as it is to be kept: channels, size, encoding, in that order.
+
+Scaling is Pillow's (bilinear, with all source pixels counted); what has nothing to be done to
+keeps the very bytes it came with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from xfbench.data.encoding import jpeg, png
+from xfbench.data.manifest import Preprocessing
+from xfbench.errors import UsageError
+from xfbench.worker import pictures
+from xfbench.worker.samples import Sample
+
+_WORDS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 100"
+
+
+def prepared(sample: Sample, how: Preprocessing) -> Sample:
+    """The sample as it is kept. Raises Damaged for an image that cannot be decoded."""
+    image = sample.image
+    pixels = isinstance(image, np.ndarray)
+    if how.size or (how.encoding and not pixels) or (pixels and len(image) != how.channels):
+        picture = pictures.opened(sample).convert(pictures.MODES[how.channels])
+        image = pictures.planes(_sized(picture, how) if how.size else picture)
+    if how.encoding and how.encoding != "pixels":
+        assert isinstance(image, np.ndarray)
+        kind, _, quality = how.encoding.partition(":")
+        image = png(image) if kind == "png" else jpeg(image, int(quality))
+    return Sample(sample.key, sample.label, image)
+
+
+def _sized(picture: Image.Image, how: Preprocessing) -> Image.Image:
+    assert how.size is not None
+    height, width = how.size
+    if how.fit == "squash":
+        return picture.resize((width, height), Image.Resampling.BILINEAR)
+    return ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
+
+
+def encoding(text: str | None) -> str | None:
+    """From "keep", "pixels", "png", "jpeg:90" to what a manifest says. Raises UsageError."""
+    if text in (None, "keep"):
+        return None
+    kind, _, quality = (text or "").partition(":")
+    if text in ("pixels", "png"):
+        return text
+    quality = quality or "90"
+    if kind != "jpeg" or not quality.isdecimal() or not 1 <= int(quality) <= 100:
+        raise UsageError(f"--encode {text}: {_WORDS} was expected")
+    return f"jpeg:{quality}"
+
+
+def size(text: str | None) -> tuple[int, int] | None:
+    """From "256" or "240x320" to (height, width). Raises UsageError."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() and 0 < int(part) <= 8192 for part in parts):
+        raise UsageError(f"--size {text}: the form is 256 or HEIGHTxWIDTH, in pixels")
+    return int(parts[0]), int(parts[-1])

@@ -1,0 +1,70 @@
+"""Writes RecordIO: `SPLIT.rec` as MXNet's im2rec does, and at the end its index, `SPLIT.idx`."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+from xfbench import atomic
+from xfbench.data.encoding import checked_label, picture
+from xfbench.data.resumed import cut, first, settle
+from xfbench.errors import UsageError
+from xfbench.worker.formats.recordio import FIRST, LAST, LONGEST, MAGIC, MIDDLE, WHOLE, records
+from xfbench.worker.samples import Sample
+
+_LARGEST_LABEL = 2**24
+"""A label is kept as a float32, which has every whole number up to this one."""
+
+
+class Writer:
+    """Appends to `SPLIT.rec`; records are numbered from 0, which is all that is kept of a key."""
+
+    def __init__(self, folder: Path, split: str, count: int) -> None:
+        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        path, self._index = folder / f"{split}.rec", folder / f"{split}.idx"
+        kept = first(path, count, records)
+        self._index.unlink(missing_ok=True)
+        cut(path, kept[-1][1] if kept else 0)
+        self._starts = [start for start, _ in kept]
+        self._file = path.open("ab")
+
+    def add(self, sample: Sample) -> None:
+        """Raises UsageError where the format cannot keep it."""
+        label = checked_label(sample.label, sample.key, _LARGEST_LABEL)
+        header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
+        content = record(header + picture(sample.image, sample.key).content)
+        start = self._file.tell()
+        self._file.write(content)
+        self._starts.append(start)
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.sync()
+        self._file.close()
+        lines = "".join(f"{number}\t{start}\n" for number, start in enumerate(self._starts))
+        atomic.write(self._index, lines.encode())
+        settle(self._index.parent)
+
+
+def record(data: bytes) -> bytes:
+    """One record, cut where the data have the magic number at a multiple of 4 bytes."""
+    if len(data) > LONGEST:
+        raise UsageError(f"a record of {len(data)} bytes is longer than RecordIO's {LONGEST}")
+    parts, start, place = [], 0, data.find(MAGIC)
+    while place >= 0:
+        if place % 4 == 0:
+            parts.append(data[start:place])
+            start = place + 4
+            place = data.find(MAGIC, start)
+        else:
+            place = data.find(MAGIC, place + 1)
+    parts.append(data[start:])
+    kinds = [FIRST, *[MIDDLE] * (len(parts) - 2), LAST] if len(parts) > 1 else [WHOLE]
+    return b"".join(
+        MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + bytes(-len(part) % 4)
+        for kind, part in zip(kinds, parts, strict=True)
+    )

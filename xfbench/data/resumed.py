@@ -1,0 +1,41 @@
+"""Files of records that are appended to: what an interrupted run left is kept or cut off."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from xfbench.worker.formats import Damaged
+from xfbench.worker.stored import Stored
+
+Records = Callable[[Stored], Iterator[tuple[int, int]]]
+
+
+def first(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
+    """Where the first `count` records begin and end. Raises Damaged where fewer are whole."""
+    if not count:
+        return []
+    found = list(itertools.islice(records(Stored(path)), count))
+    if len(found) < count:
+        raise Damaged(f"{path} has {len(found)} records, not the {count} that were written")
+    return found
+
+
+def cut(path: Path, size: int) -> None:
+    """Leave the first `size` bytes of a file; with none, there is an empty one afterwards."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("r+b" if size else "wb") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """Bring a folder's list of files to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,259 @@
+"""Where images come from: MNIST, CIFAR-10, ImageNet and folders, as their people publish them.
+
+A source is what a user has on disk. Each function reads one kind into a `Source`, in which every
+image is read when it is asked for; nothing is downloaded. What is wrong is told before
+anything is written: Damaged names the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from xfbench.data.manifest import Manifest, Preprocessing
+from xfbench.worker import input as network_input
+from xfbench.worker import pictures, prepared
+from xfbench.worker.formats import Damaged, file_of, folder
+from xfbench.worker.samples import Sample
+
+Split = Literal["train", "test"]
+_IDX_IMAGES, _IDX_LABELS = 2051, 2049
+_MOST_BYTES = 2**31  # of one IDX file; the largest that is published has 376 MB
+_CIFAR_SHAPE = (3, 32, 32)
+_CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_VALIDATION = ("test", "val", "validation", "valid")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Images as somebody has them. `by_class` says that they come class by class, not mixed.
+
+    `channels` is what the data set is known to have; `note` says whose it is; `before` what was
+    done to images of a data set that is made already.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    splits: dict[Split, Sequence[Sample]]
+    channels: Literal[1, 3]
+    note: str
+    by_class: bool = False
+    before: Preprocessing | None = None
+
+
+class _Arrays(Sequence[Sample]):
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        return Sample(f"{index:08d}", int(self.labels[index]), self.images[index])
+
+
+class _Files(Sequence[Sample]):
+    """Files below a folder, with their labels, as a list has them."""
+
+    def __init__(self, root: Path, listed: Sequence[tuple[str, int]]) -> None:
+        self.root, self.listed = root, listed
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        key, label = self.listed[index]
+        return Sample(key, label, file_of(self.root, key).read_bytes())
+
+
+def digits() -> Source:
+    """The 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
+    train, test = (
+        _Arrays(np.rint(images).astype(np.uint8), labels)
+        for images, labels in network_input.digits((28, 28)).values()
+    )
+    classes = tuple(map(str, range(10)))
+    note = "UCI hand-written digits (E. Alpaydin, C. Kaynak)"
+    return Source("digits", classes, {"train": train, "test": test}, 1, note)
+
+
+def mnist(root: Path) -> Source:
+    """The four IDX files, packed with gzip or not."""
+    splits: dict[Split, Sequence[Sample]] = {}
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        images = _idx(root, f"{prefix}-images", 3, _IDX_IMAGES)
+        labels = _idx(root, f"{prefix}-labels", 1, _IDX_LABELS)
+        if len(images) != len(labels):
+            raise Damaged(f"{root}: {len(images)} {prefix} images, {len(labels)} labels")
+        _check_labels(root / f"{prefix}-labels", labels, 10)
+        splits[split] = _Arrays(images[:, np.newaxis], labels)  # type: ignore[index]
+    classes = tuple(map(str, range(10)))
+    return Source("mnist", classes, splits, 1, "MNIST (Y. LeCun, C. Cortes, C. Burges)")
+
+
+def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
+    names = [f"{name}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
+    path = next((root / one for one in names if (root / one).exists()), None)
+    if path is None:
+        raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST is four IDX files")
+    path = file_of(root, path.name)
+    count = 1 + dimensions
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            start = file.read(4 * count)
+            header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
+            if not len(header) or header[0] != magic:
+                found = header[0] if len(header) else "nothing"
+                raise Damaged(f"{path} begins with {found}, not with {magic}: is it another file?")
+            wanted = prod(header[1:].tolist())
+            values = np.frombuffer(file.read(min(wanted, _MOST_BYTES) + 1), np.uint8)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Damaged(f"{path} is no whole gzip file: {error}") from error
+    if len(header) != count or values.size != wanted:
+        shape = " × ".join(map(str, header[1:]))
+        more = "more than " if values.size > min(wanted, _MOST_BYTES) else ""
+        held = min(values.size, wanted)
+        raise Damaged(f"{path} has {more}{held} values, not {shape}: it is not whole")
+    return values.reshape(header[1:])
+
+
+def cifar10(root: Path) -> Source:
+    """The binary version: five batches to train on and one to test."""
+    splits: dict[Split, Sequence[Sample]] = {
+        "train": _cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
+        "test": _cifar(root, ["test_batch.bin"]),
+    }
+    return Source("cifar10", tuple(_CIFAR), splits, 3, "CIFAR-10 (A. Krizhevsky)")
+
+
+def _cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
+    each = 1 + int(np.prod(_CIFAR_SHAPE))
+    parts = []
+    for name in names:
+        path = file_of(root, name)
+        values = np.fromfile(path, np.uint8)
+        if not values.size or values.size % each:
+            raise Damaged(f"{path} has {values.size} bytes, no multiple of {each}: it is not whole")
+        parts.append(values.reshape(-1, each))
+        _check_labels(path, parts[-1][:, 0], 10)
+    rows = np.concatenate(parts)
+    return _Arrays(rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), rows[:, 0])
+
+
+def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
+    if wrong := np.flatnonzero(labels >= classes).tolist():
+        raise Damaged(
+            f"{path}: label {labels[wrong[0]]} of image {wrong[0]}: there are {classes} classes"
+        )
+
+
+def images(root: Path) -> Source:
+    """A folder of class folders, or of `train` and `test` (or `val`) with class folders each."""
+    train = root / "train" if (root / "train").is_dir() else root
+    classes = folder.classes_of(train)
+    test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
+    splits: dict[Split, Sequence[Sample]] = {"train": _classed(train, classes, classes)}
+    if test and train != root:
+        splits["test"] = _classed(test, classes, classes)
+    return Source(root.resolve().name, tuple(classes), splits, 3, "a folder of images", True)
+
+
+def _classed(root: Path, known: Sequence[str], chosen: Sequence[str]) -> _Files:
+    """The images of the chosen classes, each of which has some."""
+    if foreign := sorted(set(folder.classes_of(root)) - set(known)):
+        raise Damaged(f"{root} has a class {foreign[0]} that the training images have not")
+    listed = [
+        (f"{name}/{file}", label)
+        for label, name in enumerate(chosen)
+        for file in folder.files_of(root / name)
+    ]
+    return _Files(root, listed)
+
+
+def imagenet(root: Path, count: int | None = None) -> Source:
+    """Class folders below `train`, and `val` with class folders or a list `val.txt`.
+
+    A list has a line for each image, "NAME LABEL", and may stand beside `train` too; `count`
+    takes the first so many classes, by name.
+    """
+    train = root / "train"
+    classes = folder.classes_of(train)
+    if count and count > len(classes):
+        raise Damaged(f"{train} has {len(classes)} classes, not {count}")
+    chosen = classes[:count]
+    splits: dict[Split, Sequence[Sample]] = {}
+    for split, name in (("train", "train"), ("test", "val")):
+        there = root / name
+        if (root / f"{name}.txt").is_file():
+            listed = _list(root / f"{name}.txt", there, len(classes))
+            listed = [pair for pair in listed if pair[1] < len(chosen)]
+            splits[split] = _Files(there, listed)  # type: ignore[index]
+        elif there.is_dir():
+            splits[split] = _classed(there, classes, chosen)  # type: ignore[index]
+    return Source("imagenet", tuple(chosen), splits, 3, "ImageNet (ILSVRC 2012)", True)
+
+
+def _list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        name, _, label = line.rpartition(" ")
+        where = f"{path}, line {number}"
+        if not name or not label.isdecimal():
+            raise Damaged(f'{where}: {line[:80]!r} is not "NAME LABEL"')
+        if int(label) >= classes:
+            raise Damaged(f"{where}: label {label}, and there are {classes} classes")
+        if not (root / name).is_file():
+            raise Damaged(f"{where}: {root / name} is not there: is it the list of another split?")
+        found.append((name, int(label)))
+    if not found:
+        raise Damaged(f"{path} is empty")
+    return found
+
+
+def existing(text: str) -> Source:
+    """A data set that is there: a prepared one's folder, or FORMAT:FOLDER that other tools wrote.
+
+    Classes that have no names are numbered, as far as the labels go.
+    """
+    form, colon, rest = text.partition(":")
+    if colon and form in prepared.FORMATS:
+        root = Path(rest).expanduser()
+        if form == "folder":
+            return images(root)
+        splits: dict[Split, Sequence[Sample]] = {
+            "train": prepared.samples(root, form, "train", None)
+        }
+        with suppress(Damaged, FileNotFoundError):
+            splits["test"] = prepared.samples(root, form, "test", None)
+        largest = max(one.label for samples in splits.values() for one in samples)
+        channels = len(pictures.pixels(splits["train"][0]))
+        classes = tuple(map(str, range(largest + 1)))
+        return Source(root.resolve().name, classes, splits, channels, f"{form} files")  # type: ignore[arg-type]
+    root = Path(text).expanduser()
+    manifest, there = Manifest.read(root), prepared.open_(root)
+    made = manifest.preprocessing
+    return Source(
+        manifest.name,
+        manifest.classes,
+        there.splits,  # type: ignore[arg-type]
+        made.channels,
+        manifest.source,
+        before=made,
+    )
+
+
+# By the names on the command line; the digits need no folder.
+PUBLISHED: dict[str, Callable[[Path], Source]] = {
+    "mnist": mnist,
+    "cifar10": cifar10,
+    "imagenet": imagenet,
+    "folder": images,
+}

@@ -1,0 +1,219 @@
+"""Makes a data set: out of a source, in one format, whole or not at all.
+
+It grows in `NAME.partial` and gets its name when it is whole. An interrupted run goes on where it
+was: `SPLIT.samples` lists what is safely on the disk, a block at a time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from xfbench import atomic
+from xfbench.data import folder
+from xfbench.data.manifest import FormatName, Manifest, Preprocessing, Split
+from xfbench.data.preparing import prepared
+from xfbench.data.sources import Source
+from xfbench.errors import UsageError
+from xfbench.worker import pictures
+from xfbench.worker.formats import Damaged
+from xfbench.worker.samples import Sample, sample_digest, stream_digest
+
+_BLOCK = 256  # samples between two syncs
+Report = Callable[[str, int, int], None]
+
+
+class Writer(Protocol):
+    """Appends samples to a split, after its first `count`; what lies beyond those is cut off.
+
+    Each format's is made with the folder, the split's name, `count`, and what it needs to know of
+    the set. All raise OSError where the disk does not take it, and UsageError for what the format
+    cannot hold.
+    """
+
+    def add(self, sample: Sample) -> None: ...
+
+    def sync(self) -> None:
+        """All that was added is on the disk, and a later writer finds it."""
+
+    def close(self) -> None:
+        """`sync`, and whatever makes the format complete."""
+
+
+def make(
+    source: Source,
+    target: Path,
+    form: FormatName,
+    how: Preprocessing,
+    report: Report = lambda *_: None,
+) -> Manifest:
+    """Write the data set and return its manifest; `report` hears split, samples done, of how many.
+
+    Raises UsageError where the target is taken or another process is at it, Damaged for a
+    source that is not what it should be.
+    """
+    if target.exists():
+        raise UsageError(f"{target} is there already: remove it, or name another folder with --to")
+    partial = target.with_name(f"{target.name}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(target.with_name(f"{target.name}.lock"))
+    try:
+        with lock.acquire(timeout=0):
+            _begin(partial, source, form, how)
+            splits: dict[Any, Split] = {}
+            shapes: set[tuple[int, ...]] = set()
+            for split, samples in source.splits.items():
+                lines, seen = _write(partial, source, split, samples, form, how, report)
+                splits[split] = Split(
+                    samples=len(lines),
+                    stream_digest=stream_digest(line.split("\t")[2] for line in lines),
+                )
+                shapes |= seen
+            manifest = Manifest(
+                name=source.name,
+                format=form,
+                classes=source.classes,
+                shape=shapes.pop() if len(shapes) == 1 else None,  # type: ignore[arg-type]
+                splits=splits,
+                preprocessing=_all_of(source, how),
+                source=source.note,
+            )
+            manifest.write(partial)
+            (partial / "making.json").unlink()
+            partial.rename(target)
+            Path(lock.lock_file).unlink(missing_ok=True)
+    except Timeout:
+        raise UsageError(f"{target} is being made by another process: wait for it") from None
+    return manifest
+
+
+def _begin(partial: Path, source: Source, form: str, how: Preprocessing) -> None:
+    """Go on only with what is the same; anything else begins anew."""
+    making = {
+        "name": source.name,
+        "format": form,
+        "classes": list(source.classes),
+        "preprocessing": how.model_dump(mode="json"),
+        "samples": {split: len(samples) for split, samples in source.splits.items()},
+    }
+    kept = partial / "making.json"
+    if kept.exists() and json.loads(kept.read_bytes()) == making:
+        return
+    shutil.rmtree(partial)
+    partial.mkdir()
+    atomic.write(kept, json.dumps(making, indent=1).encode())
+
+
+def _write(
+    partial: Path,
+    source: Source,
+    split: str,
+    samples: Sequence[Sample],
+    form: str,
+    how: Preprocessing,
+    report: Report,
+) -> tuple[list[str], set[tuple[int, ...]]]:
+    """One split; its list's lines, and the shapes of its images."""
+    if not len(samples):
+        raise Damaged(f"{source.name} has no {split} images")
+    listing = partial / f"{split}.samples"
+    lines = _whole_lines(listing)
+    writer = _writer(form, partial, split, len(lines), source, how)
+    keys = {line.split("\t")[0] for line in lines}
+    shapes = {tuple(map(int, line.split("\t")[3].split("x"))) for line in lines}
+    fresh: list[str] = []
+
+    def settle() -> None:
+        """What is listed is on the disk, never the other way round."""
+        writer.sync()
+        with listing.open("a", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in fresh)
+            file.flush()
+            os.fsync(file.fileno())
+        lines.extend(fresh)
+        fresh.clear()
+        report(split, len(lines), len(samples))
+
+    report(split, len(lines), len(samples))
+    for index in _order(samples, how)[len(lines) :]:
+        sample = prepared(samples[index], how)
+        if isinstance(writer, folder.Writer):
+            sample = replace(sample, key=writer.key(sample))
+        _check(sample, source, split, keys)
+        pixels = pictures.pixels(sample, how.channels)
+        shapes.add(pixels.shape)
+        if form == "raw" and len(shapes) > 1:
+            shutil.rmtree(partial)  # no later run could use it
+            here = " and ".join(f"{one[1]}×{one[2]}" for one in sorted(shapes))
+            raise UsageError(
+                f"images of {here} pixels: raw has one size for all, give it by --size"
+            )
+        writer.add(sample)
+        shape = "x".join(map(str, pixels.shape))
+        digest = sample_digest(pixels, sample.label)
+        fresh.append(f"{sample.key}\t{sample.label}\t{digest}\t{shape}")
+        keys.add(sample.key)
+        if len(fresh) == _BLOCK:
+            settle()
+    settle()
+    writer.close()
+    return lines, shapes
+
+
+def _all_of(source: Source, how: Preprocessing) -> Preprocessing:
+    """What was done to the images before, and now."""
+    if source.before is None:
+        return how
+    done = {name: value for name, value in how.model_dump().items() if value is not None}
+    if how.size is None:
+        del done["fit"]
+    return source.before.model_copy(update=done)
+
+
+def _whole_lines(listing: Path) -> list[str]:
+    """What is listed; a line that was not finished is taken away."""
+    if not listing.exists():
+        return []
+    whole, _, half = listing.read_text(encoding="utf-8").rpartition("\n")
+    if half:
+        atomic.write(listing, f"{whole}\n".encode() if whole else b"")
+    return whole.split("\n") if whole else []
+
+
+def _order(samples: Sequence[Sample], how: Preprocessing) -> Sequence[int]:
+    """As they come, or mixed for good: readers of records take them as they stand."""
+    if how.shuffle is None:
+        return range(len(samples))
+    found: list[int] = np.random.RandomState(how.shuffle).permutation(len(samples)).tolist()
+    return found
+
+
+def _check(sample: Sample, source: Source, split: str, keys: set[str]) -> None:
+    if sample.key in keys:
+        raise Damaged(f"{source.name}: two {split} images are called {sample.key}")
+    if set(sample.key) & set("\t\n\r"):
+        raise Damaged(f"{source.name}: there is a tab or a line end in the name {sample.key!r}")
+    if not 0 <= sample.label < len(source.classes):
+        classes = f"there are {len(source.classes)} classes"
+        raise Damaged(f"{source.name}: label {sample.label} of {sample.key}: {classes}")
+
+
+def _writer(
+    form: str, partial: Path, split: str, count: int, source: Source, how: Preprocessing
+) -> Writer:
+    known: dict[str, dict[str, Any]] = {
+        "raw": {"channels": how.channels},
+        "folder": {"classes": source.classes},
+    }
+    module = importlib.import_module(f"xfbench.data.{form}")
+    made: Writer = module.Writer(partial, split, count, **known.get(form, {}))
+    return made

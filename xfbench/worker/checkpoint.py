@@ -1,0 +1,143 @@
+"""Checkpoints on a medium, all but the clock: their folder, flushing, size, and what comes back.
+
+A trainer writes and reads them in its framework's own format, and flushes nothing. One lies on
+disk at a time, and none once the launch has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Dict, Iterator
+
+import numpy as np
+
+from xfbench.worker.protocol import Trainer
+from xfbench.workloads import Workload
+
+Fingerprint = Dict[str, str]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MEGABYTE = 10**6
+_MARGIN = 2**20  # bytes beside the numbers: names, headers, blocks that are not full
+
+
+class DiskFull(Exception):
+    """There is no room for a checkpoint; the message says where, and how much it needs."""
+
+
+@contextlib.contextmanager
+def fresh(folder: Path, needed: int) -> Iterator[Path]:
+    """An empty `folder` that is there for a while, where `needed` bytes at least can be written.
+
+    Raises DiskFull where they cannot: beforehand, since Caffe ends the process when it cannot
+    write, or where what is done in it fails and little room is left.
+    """
+    shutil.rmtree(str(folder), ignore_errors=True)  # of a launch that was killed
+    room = shutil.disk_usage(str(folder.parent)).free
+    if room < needed + _MARGIN:
+        raise DiskFull(_told(folder, needed, room))
+    folder.mkdir()
+    try:
+        yield folder
+    except Exception as error:
+        written, left = size(folder), shutil.disk_usage(str(folder)).free
+        short = left < max(needed - written, _MARGIN)
+        if short or getattr(error, "errno", None) in _FULL:
+            raise DiskFull(_told(folder, max(needed, written + 1), room)) from error
+        raise
+    finally:
+        shutil.rmtree(str(folder), ignore_errors=True)
+
+
+def _told(folder: Path, needed: int, room: int) -> str:
+    where = folder.parent if folder.is_absolute() else "the run's folder"
+    return (
+        f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {where} has room "
+        f"for {room / _MEGABYTE:.1f} MB: name another folder with --checkpoint-dir"
+    )
+
+
+def least_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
+    """What no checkpoint can be smaller than: every parameter, and velocities of what learns."""
+    of = workload.network.parameters
+    kept = 2 if workload.solver.momentum else 1
+    return sum(
+        array.nbytes * (kept if of[name].learned else 1) for name, array in parameters.items()
+    )
+
+
+def flush(folder: Path) -> None:
+    """Return when all that was written in `folder`, and what it is called, is on the medium."""
+    for path in [*_files(folder), *(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        with _opened(path) as number:
+            os.fsync(number)
+
+
+def forget(folder: Path) -> None:
+    """Have the system drop what it keeps of flushed files, so that they are read again.
+
+    A file system that lives in memory keeps them, and so may what lies beneath a virtual disk.
+    """
+    for path in _files(folder):
+        with _opened(path) as number:
+            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def size(folder: Path) -> int:
+    """The files' bytes."""
+    return sum(path.stat().st_size for path in _files(folder))
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system that holds `folder`, as proc(5)'s mountinfo has it."""
+    where, kind, depth = folder.resolve(), "unknown", 0
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        mount, _, source = line.partition(" - ")
+        point = Path(mount.split()[4].encode().decode("unicode_escape"))
+        over = point == where or point in where.parents
+        if over and len(point.parts) >= depth:  # what is mounted later lies above
+            kind, depth = source.split()[0], len(point.parts)
+    return kind
+
+
+def fingerprint(parameters: dict[str, np.ndarray]) -> Fingerprint:
+    """A digest of each parameter's bits: copies of them all would stand in the peak of memory."""
+    found = {}
+    for name, array in parameters.items():
+        bits = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+        bits.update(np.ascontiguousarray(array).data)
+        found[name] = bits.hexdigest()
+    return found
+
+
+def zeros(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """As many of them, for the trainer to forget its own by; they take memory once read."""
+    return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
+
+
+def meet(trainer: Trainer, batch: object) -> None:
+    """Return when all ranks have come here; nothing is updated.
+
+    Ranks that train together wait for one another where gradients are joined.
+    """
+    parameters = trainer.parameters()
+    trainer.gradients(batch)
+    trainer.assign(parameters)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    number = os.open(str(path), os.O_RDONLY)
+    try:
+        yield number
+    finally:
+        os.close(number)

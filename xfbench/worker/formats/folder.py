@@ -1,0 +1,60 @@
+"""Folder: one JPEG or PNG file per image, `SPLIT/CLASS/NAME`, as `ImageFolder` readers expect.
+
+Keys are the paths below the split. Labels number the classes by their names' order, unless the
+manifest says which is which.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Sequence
+
+from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.samples import Sample
+
+SUFFIXES = (".jpeg", ".jpg", ".png")
+
+
+def samples(folder: Path, split: str, listed: Listed | None) -> Sequence[Sample]:
+    """The samples of a split: as listed, else all there are, class by class, by name."""
+    if listed is None:
+        classes = classes_of(folder / split)
+        keys = [f"{name}/{file}" for name in classes for file in files_of(folder / split / name)]
+        return _Files(folder, split, keys, classes)
+    return _Files(folder, split, listed.keys, listed.classes)
+
+
+def classes_of(folder: Path) -> List[str]:
+    """Names of the class folders. Raises Damaged where there are none."""
+    if not folder.is_dir():
+        raise Damaged(f"{folder} is no folder")
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not found:
+        raise Damaged(f"{folder} has no folders in it: one for each class is needed")
+    return found
+
+
+def files_of(folder: Path) -> List[str]:
+    """Names of the images of a class. Raises Damaged where there are none."""
+    there = folder.iterdir() if folder.is_dir() else []
+    found = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
+    if not found:
+        raise Damaged(f"{folder} has no images: a class needs some ({', '.join(SUFFIXES)})")
+    return found
+
+
+class _Files(Sequence[Sample]):
+    def __init__(self, folder: Path, split: str, keys: List[str], classes: List[str]) -> None:
+        self.folder, self.split, self.keys = folder, split, keys
+        self.label_of = {name: label for label, name in enumerate(classes)}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        key = self.keys[index]
+        name = key.split("/")[0]
+        if name not in self.label_of:
+            raise Damaged(f"{self.folder / self.split / key}: {name} is none of the classes")
+        path = file_of(self.folder, f"{self.split}/{key}")
+        return Sample(key, self.label_of[name], path.read_bytes())

@@ -1,0 +1,246 @@
+"""LMDB: Caffe's database of `Datum`s, `SPLIT.lmdb/data.mdb`, keys `%08d_<name>`.
+
+The file is a B+ tree of pages (struct MDB_page, MDB_node and MDB_meta in LMDB's mdb.c, data
+version 1). It is walked when the split is opened, and every place in it compared with the
+file's size. A Datum's pixels are blue before red; those of a Sample are not.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator, Sequence, Tuple
+
+import numpy as np
+
+from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.protobuf import BYTES, VARINT, Malformed, fields, signed
+from xfbench.worker.samples import Sample
+from xfbench.worker.stored import Keys, Stored, check_count, check_label, check_picture
+
+MAGIC, VERSION = 0xBEEFC0DE, 1
+KEY_FIELD = 1001
+"""The Datum field that has a key too long for a key of LMDB's; Caffe passes over it."""
+_PAGE = struct.Struct(
+    "<QHHHH"
+)  # number, -, flags, lower, upper; overflow: the last two are a count
+_BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
+_META_HEAD = struct.Struct("<IIQQ")  # magic, version, address, size of the map
+_TREE = struct.Struct("<IHHQQQQQ")  # (page size), flags, depth, pages of three kinds, entries, root
+_NODE = struct.Struct("<HHHH")  # size or child page, in two parts; flags or its third; key's size
+_META_LENGTH = _PAGE.size + _META_HEAD.size + 2 * _TREE.size + 16
+_BIG, _SUB, _DUPLICATES = 1, 2, 4
+_PAGE_SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+_NONE = 2**64 - 1
+_NUMBERED = re.compile(r"\d+_(.+)", re.DOTALL)
+_CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _FLOATS, _ENCODED = range(1, 8)
+
+
+def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
+    """The samples of a split, in the order of the database's keys."""
+    file = Stored(file_of(folder, f"{split}.lmdb/data.mdb"))
+    found = _Datums(file, listed)
+    check_count(file.path, len(found), listed)
+    return found
+
+
+def records(file: Stored) -> Iterator[Tuple[int, bytes, int, int]]:
+    """Every record: its node's first byte, its key, its value's first byte and length.
+
+    Raises Damaged where a page is not what leads to it says, or leads out of the file.
+    """
+    meta = _newest(file)
+    if meta.flags & _DUPLICATES:
+        raise Damaged(f"{file.path} has several values for one key: Caffe's databases do not")
+    found, left = 0, meta.last
+    waiting = [] if meta.root == _NONE else [(meta.root, meta.depth)]
+    while waiting:
+        number, depth = waiting.pop()
+        where, left = f"page {number}", left - 1
+        if left < 0 or depth < 1:
+            raise file.damaged(where, "the tree does not end")
+        page = _page(file, meta, number, _LEAF if depth == 1 else _BRANCH)
+        nodes = list(_nodes(page, file, where))
+        if depth > 1:
+            children = [low | high << 16 | flags << 32 for _, low, high, flags, _ in nodes]
+            waiting += [(child, depth - 1) for child in reversed(children)]
+            continue
+        for place, low, high, flags, key_size in nodes:
+            key_end = place + _NODE.size + key_size
+            key, size = page[place + _NODE.size : key_end], low | high << 16
+            start = number * meta.page_size + key_end
+            if flags & _SUB or flags & _DUPLICATES:
+                raise file.damaged(where, "a record has several values")
+            if flags & _BIG:
+                start = _overflow(file, meta, page[key_end : key_end + 8], size, where)
+            elif key_end + size > len(page):
+                raise file.damaged(where, "a record leads out of its page")
+            yield number * meta.page_size + place, key, start, size
+            found += 1
+    if found != meta.entries:
+        raise Damaged(f"{file.path} has {found} records in its tree, and counts {meta.entries}")
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """What a database says of itself; `last` is its last page's number."""
+
+    page_size: int
+    flags: int
+    depth: int
+    entries: int
+    root: int
+    last: int
+    transaction: int
+
+
+def _newest(file: Stored) -> _Meta:
+    """The newer of the two pages that say what the database is, where both are valid."""
+    if file.size < _META_LENGTH:
+        raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
+    first = _meta(file, 0)
+    size = first.page_size if first else _second(file)
+    second = _meta(file, size)
+    valid = [meta for meta in (first, second) if meta and meta.page_size == size]
+    if not valid:
+        raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
+    newest = max(valid, key=lambda meta: meta.transaction)
+    needed = (newest.last + 1) * size
+    if file.size < needed:
+        raise Damaged(
+            f"{file.path} is truncated: {file.size} bytes of the {needed} that its last page, "
+            f"{newest.last}, ends at"
+        )
+    return newest
+
+
+def _second(file: Stored) -> int:
+    """Where the second meta page begins, in a file whose first is not valid."""
+    for size in _PAGE_SIZES:
+        meta = _meta(file, size)
+        if meta and meta.page_size == size:
+            return size
+    raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
+
+
+def _meta(file: Stored, place: int) -> _Meta | None:
+    if place + _META_LENGTH > file.size:
+        return None
+    content = file.read(place, _META_LENGTH, "meta page")
+    _, _, flags, _, _ = _PAGE.unpack_from(content)
+    magic, version, _, _ = _META_HEAD.unpack_from(content, _PAGE.size)
+    if not flags & _META or magic != MAGIC:
+        return None
+    if version != VERSION:
+        raise Damaged(f"{file.path} is of version {version} of LMDB's format, not {VERSION}")
+    trees = _PAGE.size + _META_HEAD.size
+    size = _TREE.unpack_from(content, trees)[0]
+    _, flags, depth, _, _, _, entries, root = _TREE.unpack_from(content, trees + _TREE.size)
+    if size not in _PAGE_SIZES:
+        raise Damaged(f"{file.path} has pages of {size} bytes, which LMDB never has")
+    last, transaction = struct.unpack_from("<QQ", content, trees + 2 * _TREE.size)
+    return _Meta(size, flags, depth, entries, root, last, transaction)
+
+
+class _Datums(Sequence[Sample]):
+    def __init__(self, file: Stored, listed: Listed | None) -> None:
+        self.file, names = file, Keys(listed)
+        self.nodes, self.keys = array("Q"), array("H")
+        self.places, self.sizes = array("Q"), array("Q")
+        last = b""
+        for node, key, place, size in records(file):
+            where = f"record {len(self.nodes)}"
+            if key <= last:
+                raise file.damaged(where, f"its key {key!r} does not come after {last!r}")
+            if defect := names.check(_name(key), len(self.nodes)):
+                raise file.damaged(where, defect)
+            self.nodes.append(node)
+            self.keys.append(len(key))
+            self.places.append(place)
+            self.sizes.append(size)
+            last = key
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        index = range(len(self))[index]
+        where = f"record {index}"
+        key = self.file.read(self.nodes[index] + _NODE.size, self.keys[index], where)
+        datum = self.file.read(self.places[index], self.sizes[index], where)
+        try:
+            sample = _sample(datum, _name(key))
+        except Malformed as error:
+            raise self.file.damaged(where, str(error)) from error
+        if defect := check_label(sample.label):
+            raise self.file.damaged(where, defect)
+        return sample
+
+
+def _page(file: Stored, meta: _Meta, number: int, kind: int) -> bytes:
+    """A page of the tree, seen to be the one it should be."""
+    if number > meta.last or number < 2:
+        raise file.damaged(f"page {number}", f"there are pages 2 to {meta.last} alone")
+    page = file.read(number * meta.page_size, meta.page_size, f"page {number}")
+    own, _, flags, _, _ = _PAGE.unpack_from(page)
+    if own != number or flags & (_BRANCH | _LEAF | _OVERFLOW | _META) != kind:
+        raise file.damaged(f"page {number}", f"it says that it is page {own}, of kind {flags}")
+    return page
+
+
+def _nodes(page: bytes, file: Stored, where: str) -> Iterator[Tuple[int, int, int, int, int]]:
+    """The nodes of a page: first byte, then the four parts of their heads."""
+    _, _, _, lower, _ = _PAGE.unpack_from(page)
+    if not _PAGE.size <= lower <= len(page):
+        raise file.damaged(where, f"its list of nodes ends at byte {lower}")
+    for (place,) in struct.iter_unpack("<H", page[_PAGE.size : lower & ~1]):
+        if place < lower or place + _NODE.size > len(page):
+            raise file.damaged(where, f"a node lies at byte {place}")
+        head = _NODE.unpack_from(page, place)
+        if place + _NODE.size + head[3] > len(page):
+            raise file.damaged(where, "a key leads out of its page")
+        yield (place, *head)
+
+
+def _overflow(file: Stored, meta: _Meta, content: bytes, size: int, where: str) -> int:
+    """Where a value begins that has pages of its own, after their head; all are in the file."""
+    number = int.from_bytes(content, "little")
+    pages = -(-(_PAGE.size + size) // meta.page_size)
+    if len(content) < 8 or number < 2 or number + pages - 1 > meta.last:
+        raise file.damaged(where, f"{size} bytes at page {number} lead out of the file")
+    return number * meta.page_size + _PAGE.size
+
+
+def _name(key: bytes) -> str:
+    text = key.decode(errors="backslashreplace")
+    numbered = _NUMBERED.fullmatch(text)
+    return numbered[1] if numbered else text
+
+
+def _sample(datum: bytes, key: str) -> Sample:
+    numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
+    start = end = 0
+    for number, wire, value, stop in fields(datum, (0, len(datum))):
+        if number in numbers and wire == VARINT:
+            numbers[number] = signed(value)
+        elif (number, wire) == (_DATA, BYTES):
+            start, end = value, stop
+        elif (number, wire) == (KEY_FIELD, BYTES):
+            key = datum[value:stop].decode(errors="backslashreplace")
+        elif number == _FLOATS:
+            raise Malformed("it has float_data, not bytes")
+    if numbers[_ENCODED]:
+        image = datum[start:end]
+        if defect := check_picture(image):
+            raise Malformed(defect)
+        return Sample(key, numbers[_LABEL], image)
+    shape = (numbers[_CHANNELS], numbers[_HEIGHT], numbers[_WIDTH])
+    size = shape[0] * shape[1] * shape[2]
+    if shape[0] not in (1, 3) or min(shape) < 1 or size != end - start:
+        wanted = " × ".join(map(str, shape))
+        raise Malformed(f"its {end - start} bytes are no image of {wanted} (channels 1 or 3)")
+    pixels = np.frombuffer(datum, np.uint8, size, start).reshape(shape)
+    return Sample(key, numbers[_LABEL], np.ascontiguousarray(pixels[::-1]))

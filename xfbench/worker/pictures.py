@@ -1,0 +1,61 @@
+"""From a JPEG or PNG file to pixels, by Pillow: the one decoder that all formats of ours share."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+
+from xfbench.worker.formats import Damaged
+from xfbench.worker.protocol import Unsupported
+from xfbench.worker.samples import Sample
+
+MOST_PIXELS = 64_000_000  # of one image; more is taken for a decompression bomb
+MODES = {1: "L", 3: "RGB"}
+_FORMATS = ("JPEG", "PNG")
+
+
+def pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
+    """The sample's pixels, uint8 (C, H, W), decoded where it is a file.
+
+    With `channels` 1 or 3, gray or RGB whatever it was. Raises Damaged for what is no whole JPEG or
+    PNG file, or has more than MOST_PIXELS; Unsupported where there is no Pillow.
+    """
+    if isinstance(sample.image, np.ndarray) and channels in (None, len(sample.image)):
+        return sample.image
+    picture = opened(sample)
+    mode = MODES[channels] if channels else ("L" if picture.mode in ("1", "L") else "RGB")
+    return planes(picture.convert(mode))
+
+
+def opened(sample: Sample):  # type: ignore[no-untyped-def]
+    """The sample as a Pillow image, decoded to its end; raises as `pixels` does."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise Unsupported(f"JPEG and PNG files need Pillow in this interpreter: {error}") from error
+    if isinstance(sample.image, np.ndarray):
+        turned = np.moveaxis(sample.image, 0, -1)
+        return Image.fromarray(
+            np.ascontiguousarray(turned.squeeze(-1) if len(sample.image) == 1 else turned)
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sizes that are allowed here
+            picture = Image.open(io.BytesIO(sample.image), formats=_FORMATS)
+            if picture.width * picture.height > MOST_PIXELS:
+                size = f"{picture.width}×{picture.height}"
+                raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {size}")
+            picture.load()
+    except Image.DecompressionBombError as error:
+        raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {error}") from error
+    except (OSError, ValueError, SyntaxError) as error:
+        raise Damaged(f"{sample.key}: no whole JPEG or PNG file: {error}") from error
+    return picture
+
+
+def planes(picture) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """A gray or RGB Pillow image as uint8 (C, H, W)."""
+    array = np.asarray(picture, np.uint8)
+    return array[np.newaxis] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))

@@ -1,0 +1,85 @@
+"""A prepared data set: a folder with `manifest.json`, the samples' list, and files of one format.
+
+`SPLIT.samples` has a line per sample, in order: key, label, digest and shape, with tabs between.
+What stands there was written by `xfbench data`; here it is read, in any framework's interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.samples import Sample, stream_digest
+
+SCHEMA = "xfbench.data/1"
+FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set's manifest, and its splits; only splits that have samples are there."""
+
+    manifest: Dict[str, Any]
+    listed: Dict[str, Listed]
+    splits: Dict[str, Sequence[Sample]]
+
+
+def open_(folder: Path) -> Prepared:
+    """The data set in `folder`. Raises Damaged where it is none, or not what its manifest says."""
+    manifest = read_manifest(folder)
+    listed = {split: read_list(folder, split, manifest) for split in manifest["splits"]}
+    splits = {
+        split: samples(folder, manifest["format"], split, one) for split, one in listed.items()
+    }
+    for split, one in splits.items():
+        if len(one) != len(listed[split].keys):
+            raise Damaged(
+                f"{folder}: {len(one)} {split} samples, the manifest says {len(listed[split].keys)}"
+            )
+    return Prepared(manifest, listed, splits)
+
+
+def samples(folder: Path, form: str, split: str, listed: Listed | None) -> Sequence[Sample]:
+    """The samples of a split of files in that format; see `xfbench.worker.formats`."""
+    module = importlib.import_module(f"xfbench.worker.formats.{form}")
+    found: Sequence[Sample] = module.samples(folder, split, listed)
+    return found
+
+
+def read_manifest(folder: Path) -> Dict[str, Any]:
+    """The manifest as JSON values. Raises Damaged."""
+    path = file_of(folder, "manifest.json")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
+            raise ValueError(f"schema {manifest['schema']}, format {manifest['format']}")
+        if set(manifest["splits"]) - set(SPLITS) or "train" not in manifest["splits"]:
+            raise ValueError(f"its splits are {', '.join(manifest['splits'])}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path} is no manifest of ours: {error}") from error
+    found: Dict[str, Any] = manifest
+    return found
+
+
+def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Listed:
+    """What a split consists of. Raises Damaged where the manifest says otherwise."""
+    path = file_of(folder, f"{split}.samples")
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    try:
+        rows = [line.split("\t") for line in lines]
+        keys, labels = [key for key, *_ in rows], [int(label) for _, label, *_ in rows]
+        digests = [digest for _, _, digest, _ in rows]
+        classes, shape = manifest["classes"], manifest["shape"]
+        wanted = manifest["splits"][split]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path}: {error}") from error
+    if len(lines) != wanted["samples"] or stream_digest(digests) != wanted["stream_digest"]:
+        raise Damaged(f"{path} is not what the manifest says: prepare the set again")
+    if labels and not 0 <= min(labels) <= max(labels) < len(classes):
+        raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
+    return Listed(keys, labels, digests, tuple(shape) if shape else None, classes)

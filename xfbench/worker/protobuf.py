@@ -1,0 +1,72 @@
+"""Protocol-buffer messages taken apart, as far as TensorFlow's Example and Caffe's Datum need it.
+
+The encoding is Google's, "Encoding" in the protocol-buffers documentation. No length in a
+message is trusted; fields that nobody asks for are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, List, Tuple
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+Span = Tuple[int, int]
+_FIXED = {FIXED64: 8, FIXED32: 4}
+
+
+class Malformed(ValueError):
+    """These bytes are no such message; the message says at which byte and why."""
+
+
+def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
+    """Every field between the two ends: number, wire type, and its value, as two numbers.
+
+    A varint's are its value, unsigned, and 0; of all else, where its bytes begin and end.
+    """
+    place, end = span
+    while place < end:
+        tag, place = varint(message, place, end)
+        number, wire = tag >> 3, tag & 7
+        if not number:
+            raise Malformed(f"field 0 before byte {place}")
+        if wire == VARINT:
+            value, place = varint(message, place, end)
+            yield number, wire, value, 0
+            continue
+        if wire == BYTES:
+            length, place = varint(message, place, end)
+        elif wire in _FIXED:
+            length = _FIXED[wire]
+        else:
+            raise Malformed(f"field {number} has the unknown wire type {wire}")
+        if length > end - place:
+            raise Malformed(f"field {number} is longer than what it is in")
+        yield number, wire, place, place + length
+        place += length
+
+
+def varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
+    """An unsigned number of up to 64 bits, and the place behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= end:
+            raise Malformed(f"a number is cut off at byte {place}")
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (2**64 - 1), place
+    raise Malformed(f"a number of more than ten bytes before byte {place}")
+
+
+def varints(message: bytes, span: Span) -> List[int]:
+    """The numbers of a packed field."""
+    (place, end), found = span, []
+    while place < end:
+        value, place = varint(message, place, end)
+        found.append(value)
+    return found
+
+
+def signed(value: int) -> int:
+    """What an unsigned number of 64 bits means as int32 or int64."""
+    return value - 2**64 if value >= 2**63 else value

@@ -1,0 +1,84 @@
+"""A file of a data set that is not trusted: bytes are read where they are, or it is Damaged.
+
+Nothing is mapped, so that a file that others shorten while it is read is an error and no signal;
+and processes that share one after a fork do not move each other's place in it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+from typing import Dict
+
+from xfbench.worker.formats import Damaged, Listed
+
+LARGEST_LABEL = 2**31 - 1
+_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+
+
+class Stored:
+    """An open file; `size` in bytes as it was opened. Raises Damaged where it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, offset: int, length: int, what: str) -> bytes:
+        """`length` bytes from `offset`; `what` they are is said where the file ends before."""
+        if offset + length > self.size:
+            raise self.damaged(
+                what, f"it is truncated: {offset + length} bytes needed, the file has {self.size}"
+            )
+        parts, left = [], length
+        while left:
+            part = os.pread(self._descriptor, left, offset)
+            if not part:
+                raise self.damaged(what, f"the file has been cut to {offset} bytes meanwhile")
+            parts.append(part)
+            offset, left = offset + len(part), left - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def damaged(self, where: str, defect: str) -> Damaged:
+        """The error for a defect: which file, where in it, and what is wrong."""
+        return Damaged(f"{self.path}, {where}: {defect}")
+
+
+class Keys:
+    """The keys met so far in a split without a list: one that comes twice is a defect."""
+
+    def __init__(self, listed: Listed | None) -> None:
+        self._met: Dict[str, int] | None = {} if listed is None else None
+
+    def check(self, key: str, index: int) -> str | None:
+        """What is wrong with the key of the sample of that index, if anything is."""
+        if not key or any(mark in key for mark in "\n\r\t"):
+            return f"its key {key!r} is empty or has line ends or tabs"
+        if self._met is not None and self._met.setdefault(key, index) != index:
+            return f"its key {key!r} is another's too"
+        return None
+
+
+def check_label(label: int) -> str | None:
+    """What is wrong with a label, if anything is."""
+    if not 0 <= label <= LARGEST_LABEL:
+        return f"label {label} is not within 0 to {LARGEST_LABEL}"
+    return None
+
+
+def check_picture(image: bytes) -> str | None:
+    """What is wrong with the first bytes of a picture file, if anything is."""
+    if not image.startswith(_PICTURES):
+        return f"its image begins with {image[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG"
+    return None
+
+
+def check_count(path: Path, found: int, listed: Listed | None) -> None:
+    """Raises Damaged where a split has other than the samples that are listed."""
+    if listed is not None and found != len(listed.keys):
+        raise Damaged(f"{path} holds {found} samples, its list {len(listed.keys)}")
