@@ -8,9 +8,11 @@ import textwrap
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests import mounted
-from xfbench.worker import page_cache, pages
+from xfbench.worker import page_cache, pages, prepared
+from xfbench.worker.prepared import FORMATS
 
 # Bytes of files: nothing, less than a block, one byte more than pages, a page, many pages.
 SIZES = (0, 1, 100, 3000, 4096, 4097, 9000, 40_000, 1_000_001, 8 * 2**20, 4 * 2**20 + 5)
@@ -278,6 +280,32 @@ def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting
     cold, reason = json.loads(done.stdout)
     assert cold["resident_before"] is None and "own" in reason
     assert cold["held"] is True
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_epochs_of_a_data_set_are_cold_in_every_format_while_it_stays_open(plain, tmp_path, form):
+    random = np.random.RandomState(0)
+    for number in range(60):
+        path = tmp_path / "pictures" / "train" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.randint(0, 256, (96, 96, 3)).astype(np.uint8)).save(path)
+    folder = plain / form
+    command = ["data", "prepare", "folder", "--format", form, "--size", "96", "--to", folder]
+    command += ["--from", tmp_path / "pictures" / "train"]
+    command += [] if form == "raw" else ["--encode", "png"]
+    subprocess.run([sys.executable, "-m", "xfbench", *map(str, command)], check=True, timeout=60)
+    samples = prepared.open_(folder).splits["train"]
+    files = pages.files_of_split(folder, "train")
+    assert len(samples) == 60 and files
+    for seed in (1, 2):
+        before = page_cache.prepare(files, "cold")
+        for index in np.random.RandomState(seed).permutation(60):
+            np.frombuffer(samples[int(index)].image, np.uint8).sum()
+        found = page_cache.account(before)
+        assert found["held"] is True, found
+        assert found["device_bytes"] == pytest.approx(
+            sum(path.stat().st_size for path in files), rel=0.06 if form == "folder" else 0.02
+        )
 
 
 def test_a_link_or_a_second_name_of_a_file_is_no_more_of_it(tmp_path):

@@ -75,6 +75,19 @@ def files_under(folder: Path) -> List[Path]:
     return list(found.values())
 
 
+def files_of_split(folder: Path, split: str) -> List[Path]:
+    """Of a prepared data set, the files that hold the samples of a split ("train" or "test").
+
+    Not its list, which is read when the set is opened.
+    """
+    within = [(path.relative_to(folder).parts[0], path) for path in files_under(folder)]
+    return [
+        path
+        for first, path in within
+        if first == split or (first.startswith(f"{split}.") and first != f"{split}.samples")
+    ]
+
+
 def stored_bytes(files: Iterable[Path]) -> int:
     """What reading all of them takes from a device: whole pages, without holes."""
     total = 0
