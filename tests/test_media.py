@@ -76,6 +76,8 @@ def test_an_overlay_and_its_layers_the_writable_one_first(ext4, tmp_path):
 
 def test_layers_that_are_other_folders_here_are_not_taken_for_them(ext4, tmp_path):
     """A container sees the names of its host's folders, which may be folders of its own."""
+    (ext4 / "upper").mkdir()
+    os.utime(ext4 / "upper", (0, 0))
     with mounted.overlay(tmp_path, ext4 / "lower", ext4 / "upper", ext4 / "work") as folder:
         with mounted.tmpfs(ext4, name="upper"):
             assert media.describe(folder).below == ()
