@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import pytest
 
 from tests import mounted
 from xfbench import media
-from xfbench.record import Medium, ReadRound, Reads
-from xfbench.worker import mounts
+from xfbench.record import Medium, ReadRound, Reads, Record, Storage
+from xfbench.worker import mounts, page_cache
 
 MIB = 2**20
 
@@ -75,6 +76,8 @@ def test_an_overlay_and_its_layers_the_writable_one_first(ext4, tmp_path):
 
 def test_layers_that_are_other_folders_here_are_not_taken_for_them(ext4, tmp_path):
     """A container sees the names of its host's folders, which may be folders of its own."""
+    (ext4 / "upper").mkdir()
+    os.utime(ext4 / "upper", (0, 0))
     with mounted.overlay(tmp_path, ext4 / "lower", ext4 / "upper", ext4 / "work") as folder:
         with mounted.tmpfs(ext4, name="upper"):
             assert media.describe(folder).below == ()
@@ -138,6 +141,22 @@ def test_reads_are_cold_only_where_the_device_was_seen_to_give_all_of_it():
     in_memory = {"resident_bytes": None, "device_bytes": 0}
     assert media.speed(reads(in_memory)).is_cold is None
     assert media.speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
+
+
+def test_what_was_seen_goes_on_a_record_and_comes_back_from_it(ext4, record):
+    file = ext4 / "set"
+    file.write_bytes(os.urandom(MIB))
+    epochs = []
+    for mode in page_cache.MODES:
+        before = page_cache.prepare([file], mode)
+        file.read_bytes()
+        epochs.append(page_cache.account(before))
+    medium, measured = media.describe(ext4), media.measure(file, MIB, rounds=1)
+    made = record(fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)})
+    again = Record.read(json.dumps(made.document()).encode())
+    assert again == made and [one.held for one in again.storage.epochs] == [True, True, None]
+    for named in (str(ext4), platform.node()):
+        assert named not in made.storage.model_dump_json()
 
 
 def xfbench(*arguments):

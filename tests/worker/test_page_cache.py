@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests import mounted
-from xfbench.worker import page_cache, pages
+from xfbench.worker import page_cache, pages, prepared
+from xfbench.worker.prepared import FORMATS
 
 # Bytes of files: nothing, less than a block, one byte more than pages, a page, many pages.
 SIZES = (0, 1, 100, 3000, 4096, 4097, 9000, 40_000, 1_000_001, 8 * 2**20, 4 * 2**20 + 5)
@@ -142,9 +145,42 @@ def test_what_another_process_has_mapped_is_no_cold_set(plain):
     assert found["resident_before"] >= 2**21
 
 
+def test_of_ranks_that_have_mapped_a_file_each_lets_go_of_it_and_one_evicts_again(plain):
+    [path] = data_set(plain, (2**22,))
+    rank = """
+        import sys, numpy
+        from pathlib import Path
+        from xfbench.worker import page_cache
+        path = Path(sys.argv[1])
+        mapped = numpy.memmap(path, "u1", "r")
+        print(mapped.sum(), flush=True)
+        input()
+        page_cache.prepare([path], "cold")
+        print("prepared", flush=True)
+        input()
+        print(mapped.sum(), flush=True)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(rank), str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        total = other.stdout.readline()
+        mapped = np.memmap(path, np.uint8, "r")
+        assert b"%d\n" % mapped.sum() == total
+        page_cache.prepare([path], "cold")
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == b"prepared\n"
+        assert pages.evict([path]).resident_bytes == 0
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == total
+
+
 def test_what_was_only_just_written_is_on_the_device_before_it_is_evicted(plain):
     path = plain / "new"
-    content = np.random.RandomState(1).bytes(2**21)
+    content = np.random.RandomState(1).bytes(40 * 2**20)
     path.write_bytes(content)
     assert pages.evict([path]).resident_bytes == 0
     assert path.read_bytes() == content
@@ -228,9 +264,13 @@ def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting
         cold = page_cache.account(before)
         print(json.dumps([cold, pages.resident(files).reason]))
     """
-    lines = "\n".join(line[8:] for line in code.splitlines())
     done = subprocess.run(
-        [sys.executable, "-c", lines, *(str(path.relative_to(plain)) for path in files)],
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(code),
+            *(str(path.relative_to(plain)) for path in files),
+        ],
         cwd=plain,  # whose own folders others may not enter
         capture_output=True,
         text=True,
@@ -240,6 +280,32 @@ def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting
     cold, reason = json.loads(done.stdout)
     assert cold["resident_before"] is None and "own" in reason
     assert cold["held"] is True
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_epochs_of_a_data_set_are_cold_in_every_format_while_it_stays_open(plain, tmp_path, form):
+    random = np.random.RandomState(0)
+    for number in range(60):
+        path = tmp_path / "pictures" / "train" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.randint(0, 256, (96, 96, 3)).astype(np.uint8)).save(path)
+    folder = plain / form
+    command = ["data", "prepare", "folder", "--format", form, "--size", "96", "--to", folder]
+    command += ["--from", tmp_path / "pictures" / "train"]
+    command += [] if form == "raw" else ["--encode", "png"]
+    subprocess.run([sys.executable, "-m", "xfbench", *map(str, command)], check=True, timeout=60)
+    there = prepared.open_(folder)
+    samples, files = there.splits["train"], prepared.files(folder, there.manifest, "train")
+    assert len(samples) == 60 and files
+    for seed in (1, 2):
+        before = page_cache.prepare(files, "cold")
+        for index in np.random.RandomState(seed).permutation(60):
+            np.frombuffer(samples[int(index)].image, np.uint8).sum()
+        found = page_cache.account(before)
+        assert found["held"] is True, found
+        assert found["device_bytes"] == pytest.approx(
+            sum(path.stat().st_size for path in files), rel=0.06 if form == "folder" else 0.02
+        )
 
 
 def test_a_link_or_a_second_name_of_a_file_is_no_more_of_it(tmp_path):

@@ -1,0 +1,43 @@
+"""Every framework's interpreter decodes the same pixels, so that all are fed the same bytes."""
+
+import pytest
+
+from xfbench import adapter, runner
+from xfbench.data import sets, sources, writing
+from xfbench.data.manifest import Preprocessing
+from xfbench.store import Store
+
+FRAMEWORKS = ("caffe", "mxnet", "reference", "tensorflow", "torch")
+
+
+def test_jpeg_files_are_the_same_input_in_every_framework(folders, tmp_path, cell):
+    """As the canary, a loss before anything is trained, and those of two updates say."""
+    target = tmp_path / "set"
+    how = Preprocessing(channels=3, shuffle=0)
+    writing.make(sources.images(folders()), target, "folder", how)
+    found = sets.Found(target, sets.find(str(target)).manifest)
+    session = runner.Session(
+        Store(tmp_path / "results"), data_folders={found.facts().place: target}
+    )
+    session.prepare(FRAMEWORKS, {}, print)
+    requests = [
+        cell(
+            framework=name,
+            environment=adapter.load(name).environment.kind,
+            kernel=adapter.load(name).default_kernel,
+            workload="convnet",
+            global_batch_size=8,
+            batch_size_per_rank=8,
+            data=found.manifest.name,
+            data_set=found.facts(),
+            steps=2,
+            warmup=0,
+        ).request(1)
+        for name in FRAMEWORKS
+    ]
+    records = list(runner.run(requests, session))
+    assert [record.status for record in records] == ["ok"] * 5, [one.reason for one in records]
+    for record in records:
+        assert record.canary.relative_error < 1e-6
+    losses = [record.measurement.losses for record in records]
+    assert losses == [pytest.approx(losses[0], rel=1e-6)] * 5
