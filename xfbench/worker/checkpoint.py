@@ -47,7 +47,8 @@ def fresh(folder: Path, needed: int) -> Iterator[Path]:
     except Exception as error:
         written, left = size(folder), shutil.disk_usage(str(folder)).free
         short = left < max(needed - written, _MARGIN)
-        if short or getattr(error, "errno", None) in _FULL:
+        said = getattr(error, "errno", None) in _FULL or "No space left" in str(error)
+        if short or said:
             raise DiskFull(_told(folder, max(needed, written + 1), room)) from error
         raise
     finally:
