@@ -145,6 +145,7 @@ def test_a_record_that_holds_the_magic_number_is_kept_in_parts(tmp_path):
     images = [head + rest for rest in (magic, magic * 2, b"abcd" + magic + b"e", b"ab" + magic)]
     content = [record(struct.pack("<IfQQ", 0, 1, n, 0) + one) for n, one in enumerate(images)]
     assert [one.count(magic) for one in content] == [2, 3, 2, 2]
+    assert [one[7] >> 5 for one in content] == [1, 1, 1, 0]
     (tmp_path / "train.rec").write_bytes(b"".join(content))
     starts = [sum(map(len, content[:n])) for n in range(len(content))]
     index = "".join(f"{n}\t{start}\n" for n, start in enumerate(starts))
@@ -205,6 +206,7 @@ def test_what_lies_beyond_the_count_is_cut_off(kind, tmp_path):
     samples = numbered(8)
     write(kind, tmp_path, samples[:6] + samples[:1])
     resumed = writer(kind, tmp_path, 2)
+    assert not (tmp_path / "train.idx").exists()
     for sample in samples[5:]:
         resumed.add(sample)
     resumed.close()
@@ -480,8 +482,8 @@ def test_defects_of_datums_are_told(tmp_path):
         "field 0": b"\0\0",
         "unknown wire type 3": b"\x0b",
     }
-    for words, value in others.items():
-        folder = tmp_path / words.replace(" ", "-")
+    for number, (words, value) in enumerate(others.items()):
+        folder = tmp_path / str(number)
         folder.mkdir()
         lmdb_of(folder, [(b"00000000_b", datum(gray)), (b"00000001_a", value)])
         refused("lmdb", folder, "record 1", words)
@@ -515,7 +517,7 @@ def test_defects_of_an_lmdb_are_told(tmp_path):
         (newer + 24, struct.pack("<I", 4000), "4000 bytes, which LMDB never has"),
         (newer + 24 + 48 + 4, b"\x04", "several values"),
         (newer + 24 + 48 + 32, struct.pack("<Q", 299), "counts 299"),
-        (newer + 24 + 48 + 40, struct.pack("<Q", 10**9), "page 1000000000"),
+        (newer + 24 + 48 + 40, struct.pack("<Q", 10**9), "there are pages 2 to"),
         (newer + 24 + 96, struct.pack("<Q", 10**6), "truncated"),
     ]
     for place, content, words in cases:
@@ -529,14 +531,52 @@ def test_defects_of_an_lmdb_are_told(tmp_path):
     refused("lmdb", tmp_path, "no valid meta page")
 
 
-def test_a_tree_that_leads_back_to_itself_ends(tmp_path):
+def first_nodes(file):
+    """The root's page number, the first node in it, the first leaf's page, and two nodes of it."""
+    content = file.read_bytes()
+    [root] = struct.unpack_from("<Q", content, metas(file)[1] + 24 + 48 + 40)
+    [node] = struct.unpack_from("<H", content, root * 4096 + 16)
+    [leaf] = struct.unpack_from("<I", content, root * 4096 + node)
+    places = struct.unpack_from("<HH", content, leaf * 4096 + 16)
+    kinds = [content[page * 4096 + 10] for page in (root, leaf)]
+    assert kinds == [1, 2]
+    return root, root * 4096 + node, leaf, [leaf * 4096 + place for place in places]
+
+
+def test_defects_of_an_lmdbs_pages_are_told(tmp_path):
     file = write("lmdb", tmp_path, numbered(300))
     whole = file.read_bytes()
-    [root] = struct.unpack_from("<Q", whole, metas(file)[1] + 24 + 48 + 40)
-    [node] = struct.unpack_from("<H", whole, root * 4096 + 16)
-    assert struct.unpack_from("<H", whole, root * 4096 + 10) == (1,)
-    changed(file, root * 4096 + node, struct.pack("<H", root))
+    _, _, leaf, (one, other) = first_nodes(file)
+    cases = [
+        (leaf * 4096, b"\x77", "it says that it is page 119"),
+        (leaf * 4096 + 10, b"\x01", "it says that"),
+        (leaf * 4096 + 12, b"\xff\xff", "list of nodes ends at byte 65535"),
+        (leaf * 4096 + 16, b"\0\0", "a node lies at byte 0"),
+        (one, struct.pack("<H", 5000), "a record leads out of its page"),
+        (one + 6, struct.pack("<H", 5000), "a key leads out of its page"),
+        (one + 4, b"\x04", "a record has several values"),
+        (other + 8, b"/", "does not come after"),
+    ]
+    for place, content, words in cases:
+        file.write_bytes(whole)
+        changed(file, place, content)
+        refused("lmdb", tmp_path, words)
+
+
+def test_a_value_that_leads_out_of_an_lmdb_is_refused(tmp_path):
+    file = write("lmdb", tmp_path, [Sample("far", 0, np.zeros((3, 50, 50), np.uint8))])
+    place = file.read_bytes().index(b"00000000_far") + len(b"00000000_far")
+    changed(file, place, struct.pack("<Q", 10**6))
+    refused("lmdb", tmp_path, "at page 1000000 lead out of the file")
+
+
+def test_a_tree_that_leads_back_to_itself_ends(tmp_path):
+    file = write("lmdb", tmp_path, numbered(300))
+    root, node, _, _ = first_nodes(file)
+    changed(file, node, struct.pack("<H", root))
     refused("lmdb", tmp_path, f"page {root}")
+    changed(file, metas(file)[1] + 24 + 48 + 6, struct.pack("<H", 60_000))
+    refused("lmdb", tmp_path, "the tree does not end")
 
 
 def test_of_two_states_of_an_lmdb_the_newer_valid_one_is_read(tmp_path):
