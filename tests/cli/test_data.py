@@ -1,10 +1,16 @@
 """`xfbench data` end to end, and training on what it makes."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
+import numpy as np
 import pytest
 
 from tests import mounted
+from xfbench.data.encoding import png
 
 
 @pytest.fixture
@@ -158,3 +164,27 @@ def test_two_media_are_two_cells_of_one_table(data, tmp_path, tmpfs):
     assert "tmpfs on memory" in shown.stdout
     storage = data("leaderboard", "--columns", "storage").stdout
     assert "input" in storage
+
+
+def test_an_interrupt_is_told_and_nothing_has_the_final_name(tmp_path, xfbench):
+    (tmp_path / "pictures" / "a").mkdir(parents=True)
+    one = png(np.zeros((1, 8, 8), np.uint8))
+    for number in range(1000):
+        (tmp_path / "pictures" / "a" / f"{number}.png").write_bytes(one)
+    line = ["data", "prepare", "folder", "--from", "pictures", "--to", "made"]
+    line += ["--format", "folder"]
+    # Where tests run in the background, children would not hear of an interrupt.
+    heard = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = heard + "from xfbench.cli import main; sys.argv[0] = 'xfbench'; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *line], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as running:
+        for _ in range(600):
+            if (tmp_path / "made.partial" / "making.json").exists():
+                break
+            time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert told.splitlines()[-1] == "xfbench: interrupted; what was done is kept"
+    assert not (tmp_path / "made").exists()

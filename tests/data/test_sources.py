@@ -1,6 +1,7 @@
 """What people have on disk is read as it was published, and what is wrong with it is told."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -144,6 +145,15 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(folders, tmp_path):
     (root / "train" / "n01" / "n01_0.JPEG").rename(outside)
     (root / "train" / "n01" / "n01_0.JPEG").symlink_to(outside)
     with pytest.raises(Damaged, match="leads out of its data set"):
+        list(sources.images(root).splits["train"])
+
+
+def test_what_is_no_file_is_refused_before_anybody_waits_for_it(folders):
+    root = folders()
+    path = root / "train" / "n01" / "n01_0.JPEG"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(Damaged, match=r"n01_0\.JPEG is no file"):
         list(sources.images(root).splits["train"])
 
 

@@ -86,6 +86,8 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     try:
         status = app(standalone_mode=False)
+        if status == _INTERRUPTED:  # typer makes a status of Ctrl-C
+            raise KeyboardInterrupt
     except XfbenchError as error:
         if debug:
             raise

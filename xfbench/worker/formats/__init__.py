@@ -37,8 +37,8 @@ class Listed:
 def file_of(folder: Path, name: str) -> Path:
     """The file of that name in a data set's folder. Raises Damaged where it leads out of it."""
     path = folder / name
-    if not path.exists():
-        raise Damaged(f"{path} is missing")
+    if not path.is_file():
+        raise Damaged(f"{path} is {'no file' if path.exists() else 'missing'}")
     if folder.resolve() not in path.resolve().parents:
         raise Damaged(f"{path} leads out of its data set, to {path.resolve()}")
     return path
