@@ -14,7 +14,6 @@ from xfbench import (
     conditions,
     digest,
     machine,
-    media,
     revision,
     roofline,
     statistics,
@@ -49,7 +48,7 @@ def record(
     """The record of a launch that replied so, by this adapter in the environment `found`.
 
     `known` are the record's fields that do not come from the reply: workload, machine, limit,
-    conditions (None where nobody looked), certificate. A prepared data set is in
+    storage, conditions (None where nobody looked), certificate. A prepared data set is in
     `data_folder`. What cannot be is `invalid`; if `strict`, what other work disturbed is too.
     """
     fields = {**known, "request": request, "software": _software(described, found)}
@@ -77,9 +76,10 @@ def record(
             fields["checkpoints"] = Checkpoints.model_validate(told)
         if reply.get("communication"):
             fields["communication"] = _communication(described, request, reply["communication"])
-        if data_folder:
-            medium = media.describe(data_folder)
-            fields["storage"] = Storage(medium=medium, **reply["storage"])
+        if storage := known.get("storage"):
+            fields["storage"] = Storage(
+                medium=storage.medium, reads=storage.reads, **reply["storage"]
+            )
         loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"

@@ -23,14 +23,13 @@ from xfbench import (
     job,
     launched,
     machine,
+    media,
     roofline,
     statistics,
 )
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
-from xfbench.record import (
-    Record,
-)
+from xfbench.record import Reads, Record, Storage
 from xfbench.request import Cell, Protocol, Request
 from xfbench.store import Store
 from xfbench.worker.input import misfit
@@ -60,6 +59,7 @@ class Session:
     strict: bool = False
     data_folders: dict[str, Path] = field(default_factory=dict)
     checkpoint_dir: Path | None = None
+    plain_reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
 
     def prepare(
         self,
@@ -77,6 +77,23 @@ class Session:
             except UnavailableError as error:
                 self.unavailable[name] = str(error)
                 say(f"{name}: unavailable: {error}")
+
+    def folder_of(self, request: Request) -> Path | None:
+        """Where the request's data set is, if it is a prepared one."""
+        return self.data_folders.get(request.data_set.place) if request.data_set else None
+
+    def storage(self, request: Request) -> Storage | None:
+        """What the data lie on; where cold or warm was asked for, plain reads of it, done once."""
+        folder = self.folder_of(request)
+        if folder is None or request.data_set is None:
+            return None
+        place = request.data_set.place
+        if request.page_cache and place not in self.plain_reads:
+            try:
+                self.plain_reads[place] = media.measure(folder)
+            except media.UnreadableError:  # too little of it to say anything
+                self.plain_reads[place] = ()
+        return Storage(medium=media.describe(folder), reads=self.plain_reads.get(place, ()))
 
 
 def plan(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
@@ -220,10 +237,11 @@ def _launch(
     found = session.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
     fields["limit"] = roofline.limit(request, machine.accelerators())
-    data = session.data_folders.get(request.data_set.place) if request.data_set else None
+    data = session.folder_of(request)
     if request.data_set and data is None:
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
+    fields["storage"] = session.storage(request)
     folder = session.store.new_run()
     before = conditions.read()
     reply = job.work(

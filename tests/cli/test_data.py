@@ -124,7 +124,9 @@ def test_a_cold_epoch_is_read_from_the_device_or_the_record_says_why_nobody_know
     records = {r["request"]["page_cache"]: r for r in json.loads(shown.stdout)["records"]}
     for mode, record in records.items():
         assert record["status"] == "ok", record["reason"]
-        assert "free_bytes" in record["storage"]["medium"]
+        assert record["storage"]["medium"]["total_bytes"] > 0
+        patterns = [(one["pattern"], one["block_bytes"]) for one in record["storage"]["reads"]]
+        assert patterns[0] == ("sequential", 2**20) and len(patterns) == 3
         first, second = record["storage"]["epochs"]
         for epoch in (first, second):
             assert epoch["page_cache"] == mode
