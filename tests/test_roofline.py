@@ -21,6 +21,25 @@ def test_measured_peaks_are_those_of_a_processor(peaks):
     assert 1e8 < peaks["bandwidth"] < 400e9
 
 
+def test_kernels_are_tried_where_the_processor_has_their_instructions():
+    """OpenBLAS takes kernels of half the speed for a processor that it does not know."""
+    assert roofline._kernels(["avx2", "fma"]) == []
+    assert roofline._kernels([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
+    assert roofline._kernels([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
+
+
+def test_the_best_of_all_tries_is_the_peak(cell, monkeypatch):
+    """Whatever was there beside an earlier one."""
+    request = cell(threads=THREADS).request(1)
+    monkeypatch.setattr(roofline, "_NEED", {})
+    before = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
+    monkeypatch.setitem(roofline._PEAKS, THREADS, before)
+    assert roofline.limit(request, ()).matrix_product == 1.0
+    roofline.measure_again(THREADS)
+    found = roofline.limit(request, ())
+    assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
+
+
 def test_the_share_is_the_arithmetic_of_training_over_the_peak(record):
     limit = Limit(
         threads=1,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from xfbench import adapter, environment, job, machine, runner, statistics
+from xfbench import adapter, environment, job, machine, roofline, runner, statistics
 from xfbench.request import Protocol
 from xfbench.store import Store
 from xfbench.workloads import workloads
@@ -447,6 +447,14 @@ loop.perf_counter = clock
     record, _ = launch(TRAINER + SIMULATED.format(paces=[1]) + clock)
     assert record.status == "invalid"
     assert "the steps add up to 5 s, more than the 0.5 s that passed" in record.reason
+
+
+def test_a_limit_that_was_measured_beside_other_work_is_measured_once_more(simulated, monkeypatch):
+    low = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
+    monkeypatch.setattr(roofline, "_PEAKS", {1: low})
+    record = simulated([0.1])
+    assert record.status == "ok", record.reason
+    assert record.limit.matrix_product > 1e8
 
 
 def test_more_than_the_machine_can_do_is_invalid(simulated):

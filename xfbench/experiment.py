@@ -30,7 +30,7 @@ MAX_CELLS = 100_000
 
 
 def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given
+    return [given] if isinstance(given, str | int) else given
 
 
 class Matrix(BaseModel):
@@ -63,7 +63,7 @@ class Matrix(BaseModel):
     checkpoints: int = 0
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0)
-    seed: int = 0
+    seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
 
 
 class Experiment(BaseModel):
@@ -145,7 +145,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     sources: Sequence[str | None] = m.data or [None]
     stored = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
     caches: Sequence[str | None] = m.page_cache or [None]
-    sized = (threads, sizes, spread, m.strategy, sources, caches)
+    sized = (threads, sizes, spread, m.strategy, sources, caches, m.seed)
     count = prod(len(one) for one in (*named, *sized))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -154,7 +154,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
     for (name, framework, device, precision, kernel), settings in points:
-        of_rank, size, where, strategy, source, cache = settings
+        of_rank, size, where, strategy, source, cache, seed = settings
         ranks, nodes = where
         shared = ranks > nodes
         described = adapter.load(framework)
@@ -193,7 +193,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 epochs=m.epochs,
                 warmup=m.warmup,
                 window=window,
-                seed=m.seed,
+                seed=seed,
                 affinity=m.affinity or ("cores" if shared or site.reserved_cores else "none"),
                 launcher=m.launcher or _launcher(site),
                 site=m.site,

@@ -98,6 +98,10 @@ def record(
     seen = fields["conditions"]
     speed = statistics.throughput(request, measurement)
     share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
+    if share is not None and share > 1 and request.device == "cpu":
+        roofline.measure_again(request.threads)
+        fields["limit"] = roofline.limit(request, ())
+        share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     reason = reason or validity.unheld(fields.get("storage"))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from xfbench import digest
 from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
@@ -26,6 +27,7 @@ from xfbench.statistics import (
     geometric_interval,
     is_steady,
     launches,
+    mean_interval,
     outliers,
     ranks,
 )
@@ -45,7 +47,7 @@ class Row:
     others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
     data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
     `input_share` the part of a step that is waiting for input. `checkpoints` were asked for in
-    each.
+    each. `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
     """
 
     rank: tuple[int, int] | None
@@ -76,6 +78,8 @@ class Row:
     communication: Shares | None
     checkpointing: Checkpointing | None
     test_accuracy: float | None
+    accuracy: Interval | None
+    seeds: int
     certificate: str | None
     cell: str | None
     source: str
@@ -86,6 +90,8 @@ class Row:
         speed = self.images_per_second
         document = asdict(self)
         document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
+        if self.accuracy:
+            document["accuracy"]["seeds"] = document["accuracy"].pop("launches")
         if self.reason is None:
             del document["reason"]
         return document
@@ -142,6 +148,7 @@ def tables(
     Time to accuracy is until a test accuracy of `target`.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[Any, str] = {}
     for record in records:
         request = record.request
         if request is None:
@@ -155,9 +162,20 @@ def tables(
             request.kept_batch_size,
             machine_class(record.machine),
         )
-        cell = record.cell or request.model_dump_json(exclude={"launch"})
-        groups[head][cell].append(record)
+        # One row for a cell with all its seeds, under the name of the first of them.
+        own = record.cell or request.model_dump_json(exclude={"launch"})
+        groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)
     return [_table(head, cells, certificates, target) for head, cells in sorted(groups.items())]
+
+
+def _but_seed(record: Record) -> tuple[Any, ...]:
+    """What makes a record's cell but its seed: other weights and another order, nothing else."""
+    request, software, workload = record.request, record.software, record.workload
+    if request is None or software is None or workload is None:
+        return (record.cell or request,)
+    asked = {name: one for name, one in request.cell_fields().items() if name != "seed"}
+    made = workload.digest, software.adapter_digest, software.environment_digest
+    return digest.of_json(asked), *made
 
 
 def _data(request: Request) -> str:
@@ -172,7 +190,7 @@ def _table(
     certificates: Certificates,
     target: float,
 ) -> Table:
-    rows = [_row(records, certificates, target) for records in cells.values()]
+    rows = [_row(cell, records, certificates, target) for cell, records in cells.items()]
     rows = _with_efficiency(_against_best(_without_superseded(rows)), cells, head[4])
     rows.sort(key=_order)
     ranked = [row for row in rows if row.reason is None]
@@ -191,17 +209,13 @@ def _table(
     )
 
 
-def _row(records: list[Record], certificates: Certificates, target: float) -> Row:
+def _row(cell: str, records: list[Record], certificates: Certificates, target: float) -> Row:
     counted = [*launches(records).values()]
     speed = geometric_interval(counted) if counted else None
     last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
     request = last.request
     assert request is not None
-    accuracies = [
-        record.learning[-1].test_accuracy
-        for record in records
-        if record.status == "ok" and record.learning
-    ]
+    accuracies = _accuracies(records)
     bad = [record for record in records if record.status != "ok"]
     unstable = [record for record in records if record.status == "ok" and not is_steady(record)]
     peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
@@ -243,11 +257,23 @@ def _row(records: list[Record], certificates: Certificates, target: float) -> Ro
         communication=shares(records),
         checkpointing=checkpointing(records),
         test_accuracy=_mean(accuracies),
+        accuracy=mean_interval(accuracies) if accuracies else None,
+        seeds=len({record.request.seed for record in records if record.request}),
         certificate=last.certificate,
-        cell=last.cell,
+        cell=cell if last.cell else None,
         source=last.source,
         reason=reason,
     )
+
+
+def _accuracies(records: Iterable[Record]) -> list[float]:
+    """The test accuracy after the last epoch, by seed: the mean of the seed's launches."""
+    found = defaultdict(list)
+    for record in records:
+        if record.status == "ok" and record.learning and record.request:
+            found[record.request.seed].append(record.learning[-1].test_accuracy)
+    means = [_mean(of_seed) for of_seed in found.values()]
+    return [mean for mean in means if mean is not None]
 
 
 def _input_share(record: Record) -> float | None:

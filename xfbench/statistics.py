@@ -132,6 +132,21 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     return Interval(centre, inside[out], inside[count - 1 - out], count)
 
 
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Arithmetic mean with a t-interval; its `launches` are how many values there were.
+
+    Raises ValueError if there is no value.
+    """
+    if not values:
+        raise ValueError("values are needed")
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Interval(mean, None, None, 1)
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    return Interval(mean, mean - half, mean + half, len(values))
+
+
 def is_precise(values: Sequence[float], precision: float) -> bool:
     """Whether the half-width of the interval, relative to the value, is no more than that."""
     found = geometric_interval(values) if values else None

@@ -61,6 +61,15 @@ def _launches(row: Row) -> str:
     return f"{row.images_per_second.launches} ({', '.join(notes)})"
 
 
+def _accuracy(row: Row) -> str:
+    found = row.accuracy
+    if found is None:
+        return "–"
+    if found.low is None or found.high is None:
+        return f"{found.value:.2%}"
+    return f"{found.value:.2%} ({found.low:.2%}–{found.high:.2%})"
+
+
 _WHO: list[Column] = [
     ("rank", _rank),
     ("framework", lambda row: row.framework),
@@ -93,6 +102,13 @@ COLUMNS: dict[str, list[Column]] = {
         ("to accuracy", lambda row: _seconds(row.costs.accuracy_seconds)),
         ("memory", lambda row: _bytes(row.costs.peak_rss_bytes)),
         ("J/image", lambda row: _or_dash(row.costs.joules_per_image, ".3g")),
+    ],
+    "accuracy": [
+        *_WHO,
+        ("seeds", lambda row: str(row.seeds)),
+        ("test acc.", _accuracy),
+        ("to accuracy", lambda row: _seconds(row.costs.accuracy_seconds)),
+        ("all epochs", lambda row: _seconds(row.costs.solution_seconds)),
     ],
     "communication": [
         *_WHO,

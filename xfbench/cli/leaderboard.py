@@ -15,9 +15,9 @@ def leaderboard(
     columns: Annotated[
         str,
         typer.Option(
-            help="throughput; costs: start-up, time to an outcome, memory, energy; "
-            "communication: what of a step of several ranks is not computing; "
-            "storage: what checkpoints take."
+            help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
+            "energy; communication: what of a step of several ranks is not computing; "
+            "storage: waiting for input, checkpoints."
         ),
     ] = "throughput",
     accuracy: Annotated[
@@ -31,6 +31,7 @@ def leaderboard(
     \b
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
+    xfbench leaderboard --columns accuracy
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage

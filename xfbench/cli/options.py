@@ -79,6 +79,13 @@ def positive(item: str) -> int:
     return int(item)
 
 
+def natural(item: str) -> int:
+    """A whole number, as seeds are."""
+    if not item.isdecimal():
+        raise ValueError(f"{item!r} is not a whole number")
+    return int(item)
+
+
 def share(item: str) -> float:
     """A share of one: "2%" or "0.02"."""
     value = float(item.removesuffix("%")) / (100 if item.endswith("%") else 1)

@@ -19,6 +19,7 @@ from xfbench.cli.options import (
     Results,
     StrategyOptions,
     choices,
+    natural,
     positive,
     pythons,
     say,
@@ -148,8 +149,9 @@ def run(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of weights, data and the order of launches.")
-    ] = 0,
+        str,
+        typer.Option(help="Of weights and data; several, as in 0,1,2, are launches of one row."),
+    ] = "0",
     python: Pythons = None,
     results: Results = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
@@ -243,13 +245,14 @@ def run(
     widths = words(until_precision, share, "--until-precision")
     if widths:
         single["until_precision"] = widths[0]
+    seeds = words(seed, natural, "--seed") or [0]
     given = {name: value for name, value in {**lists, **single}.items() if value is not None}
     if set(given) - {"launches", "until_precision"}:
         defaults = {"framework": FRAMEWORKS.split(","), "workload": WORKLOADS.split(",")}
-        matrices = [experiment.matrix(**{**defaults, **given, "seed": seed})]
+        matrices = [experiment.matrix(**{**defaults, **given, "seed": seeds})]
     else:
         matrices = [
-            one.model_copy(update={**({"launches": None} if given else {}), **given, "seed": seed})
+            one.model_copy(update={**({"launches": None} if given else {}), **given, "seed": seeds})
             for one in experiment.load("quick").matrix
         ]
     store = Store(paths.results(results))
@@ -258,7 +261,7 @@ def run(
         interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.cells(matrices, interpreters)
     plan = Plan(
-        requests=tuple(runner.plan(cells, seed)),
+        requests=tuple(runner.plan(cells, seeds[0])),
         protocols=tuple(cells),
         pythons=interpreters,
         verify=not no_verify,
