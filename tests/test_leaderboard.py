@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from xfbench import tables
 from xfbench.leaderboard import NO_CERTIFICATE
 from xfbench.leaderboard import tables as all_tables
+from xfbench.record import Epoch, Software
 from xfbench.statistics import Interval
 
 
@@ -36,6 +40,43 @@ def test_launches_of_a_cell_make_one_row_and_the_best_is_one(record):
     [table] = leaderboards(made)
     assert [row.relative_to_best for row in table.unranked] == pytest.approx([1.0, 0.5])
     assert [row.images_per_second.launches for row in table.unranked] == [3, 3]
+
+
+def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(record):
+    software = Software(
+        xfbench_version="0",
+        git_commit=None,
+        git_dirty=None,
+        worker_digest="sha256:1",
+        adapter_digest="sha256:2",
+        environment_digest="sha256:3",
+        packages={},
+    )
+
+    def trained(seed, launch, accuracy, **fields):
+        learning = [Epoch(epoch=1, seconds=1, train_loss=1, test_loss=1, test_accuracy=accuracy)]
+        made = {"software": software, "learning": learning, "cell": f"sha256:{seed}", **fields}
+        return record(seed=seed, launch=launch, fields=made)
+
+    accuracies = {0: (0.97, 0.99), 1: (0.96,), 2: (0.97,)}
+    made = [
+        trained(seed, launch, accuracy)
+        for seed, of_seed in accuracies.items()
+        for launch, accuracy in enumerate(of_seed, 1)
+    ]
+    other = software.model_copy(update={"adapter_digest": "sha256:9"})
+    [table] = leaderboards([*made, trained(3, 1, 0.5, software=other)])
+    row, alone = sorted(table.unranked, key=lambda row: -row.seeds)
+    assert row.seeds == 3 and row.images_per_second.launches == 4
+    assert row.accuracy.value == row.test_accuracy == pytest.approx((0.98 + 0.96 + 0.97) / 3)
+    half = stats.t.ppf(0.975, 2) * np.std([0.98, 0.96, 0.97], ddof=1) / math.sqrt(3)
+    assert row.accuracy.high - row.accuracy.value == pytest.approx(half)
+    assert row.cell == "sha256:0"
+    assert alone.seeds == 1 and alone.accuracy.low is None
+    shown = tables.text([table], "accuracy")
+    assert "97.00% (94.52%–99.48%)" in shown and "50.00%" in shown
+    document = json.loads(tables.FORMATS["json"]([table], "accuracy"))
+    assert document["tables"][0]["unranked"][0]["accuracy"]["seeds"] in (1, 3)
 
 
 def test_without_a_certificate_nothing_is_ranked_and_the_table_says_why(record):
