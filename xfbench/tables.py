@@ -17,6 +17,7 @@ from xfbench.communication import Shares
 from xfbench.comparison import Compared
 from xfbench.leaderboard import Row, Table
 from xfbench.prediction import Figure, Point
+from xfbench.scaling import Efficiency
 from xfbench.statistics import Interval
 from xfbench.strategy import words
 
@@ -43,13 +44,13 @@ def _ranks(row: Row) -> str:
     return " ".join(filter(None, [str(row.ranks), row.strategy, chosen, *label]))
 
 
-def _efficiency(row: Row) -> str:
-    found = row.efficiency
+def _bounded(found: Efficiency | Interval | None, form: str) -> str:
+    """A share with its interval, where there is one."""
     if found is None:
         return "–"
     if found.low is None or found.high is None:
-        return f"{found.value:.0%}"
-    return f"{found.value:.0%} ({found.low:.0%}–{found.high:.0%})"
+        return f"{found.value:{form}}"
+    return f"{found.value:{form}} ({found.low:{form}}–{found.high:{form}})"
 
 
 def _launches(row: Row) -> str:
@@ -59,15 +60,6 @@ def _launches(row: Row) -> str:
     notes += [f"{row.outliers} far off"] if row.outliers else []
     notes += [f"{row.unstable} unstable"] if row.unstable else []
     return f"{row.images_per_second.launches} ({', '.join(notes)})"
-
-
-def _accuracy(row: Row) -> str:
-    found = row.accuracy
-    if found is None:
-        return "–"
-    if found.low is None or found.high is None:
-        return f"{found.value:.2%}"
-    return f"{found.value:.2%} ({found.low:.2%}–{found.high:.2%})"
 
 
 _WHO: list[Column] = [
@@ -87,7 +79,7 @@ COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_WHO,
         ("of best", lambda row: _or_dash(row.relative_to_best, ".2f")),
-        ("efficiency", _efficiency),
+        ("efficiency", lambda row: _bounded(row.efficiency, ".0%")),
         ("of peak", lambda row: _or_dash(row.share_of_peak, ".0%")),
         ("launches", _launches),
         ("equal", lambda row: "yes" if row.reason is None else "–"),
@@ -106,14 +98,14 @@ COLUMNS: dict[str, list[Column]] = {
     "accuracy": [
         *_WHO,
         ("seeds", lambda row: str(row.seeds)),
-        ("test acc.", _accuracy),
+        ("test acc.", lambda row: _bounded(row.accuracy, ".2%")),
         ("to accuracy", lambda row: _seconds(row.costs.accuracy_seconds)),
         ("all epochs", lambda row: _seconds(row.costs.solution_seconds)),
     ],
     "communication": [
         *_WHO,
         ("nodes", lambda row: str(row.nodes)),
-        ("efficiency", _efficiency),
+        ("efficiency", lambda row: _bounded(row.efficiency, ".0%")),
         ("computing", lambda row: _of_step(row, "compute")),
         ("waiting", lambda row: _of_step(row, "waiting")),
         ("exchange", lambda row: _of_step(row, "exposed")),

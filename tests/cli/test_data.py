@@ -39,8 +39,10 @@ def test_prepared_converted_listed_and_checked(data, tmp_path):
     assert "train: 1437 of 1437" in shown.stderr
     there = tmp_path / "data" / "digits-raw"
     assert data("data", "convert", str(there), "copy", "--format", "folder").returncode == 0
+    data("data", "convert", str(there), "data/mine", "--as", "figures", "--format", "tfrecord")
     listed = json.loads(data("data", "list", "--json").stdout)["data"]
-    assert [(one["name"], one["format"]) for one in listed] == [("digits", "raw")]
+    names = [("digits", "raw"), ("figures", "tfrecord")]
+    assert [(one["name"], one["format"]) for one in listed] == names
     checked = data("data", "check", str(there), "copy", "--json")
     assert checked.returncode == 0 and json.loads(checked.stdout)["equal"] is True
     (tmp_path / "copy" / "test" / "7").rename(tmp_path / "copy" / "test" / "seven")
@@ -67,6 +69,7 @@ def test_another_order_is_different_and_the_exit_status_says_so(data, tmp_path):
         ("prepare folder --from nowhere", "nowhere is no folder"),
         ("prepare digits --format tfrecords", "did you mean tfrecord?"),
         ("prepare digits --encode jpg", "--encode jpg"),
+        ("prepare digits --as a/b", "--as 'a/b'"),
         ("prepare digits --classes 3", "--classes is for imagenet"),
         ("convert nowhere there", "manifest.json is missing"),
         ("check nowhere", "manifest.json is missing"),

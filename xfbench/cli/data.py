@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,11 @@ Encode = Annotated[
     ),
 ]
 
+Called = Annotated[
+    str | None,
+    typer.Option("--as", help="What to call it (default: its kind, or its folder's name)."),
+]
+
 
 @app.command()
 def prepare(
@@ -56,6 +62,7 @@ def prepare(
     classes: Annotated[
         int | None, typer.Option(min=2, help="Of ImageNet, only the first so many classes.")
     ] = None,
+    called: Called = None,
     as_json: Json = False,
 ) -> None:
     """Bring a data set that you have into a form that every framework is fed from.
@@ -65,7 +72,7 @@ def prepare(
     \b
     xfbench data prepare mnist --from ~/mnist
     xfbench data prepare imagenet --from /scratch/ilsvrc2012 --classes 100 --size 256
-    xfbench data prepare folder --from ~/pictures --size 256 --fit crop --format lmdb
+    xfbench data prepare folder --from ~/pictures --as birds --size 256 --fit crop --format lmdb
     xfbench run --workload lenet --data mnist
     """
     from xfbench import errors
@@ -85,7 +92,7 @@ def prepare(
             found = sources.imagenet(source, classes)
         else:
             found = sources.PUBLISHED[name](source)
-        _make(found, to, format, settings, as_json)
+        _make(_called(found, called), to, format, settings, as_json)
 
 
 @app.command()
@@ -101,6 +108,7 @@ def convert(
     size: Size = None,
     fit: Fit = "squash",
     encode: Encode = None,
+    called: Called = None,
     as_json: Json = False,
 ) -> None:
     """The same samples in another format, in the same order.
@@ -116,7 +124,7 @@ def convert(
 
     settings = _settings(format, size, fit, encode)
     with _told():
-        _make(sources.existing(source), to, format, settings, as_json)
+        _make(_called(sources.existing(source), called), to, format, settings, as_json)
 
 
 @app.command()
@@ -194,6 +202,17 @@ def list_(as_json: Json = False) -> None:
             lines, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
         )
     )
+
+
+def _called(source: Source, name: str | None) -> Source:
+    """The source under the name that somebody chose. Raises UsageError for what is none."""
+    from xfbench import errors
+
+    if name is None:
+        return source
+    if not name or set(name) & set("/,\\\n\t "):
+        raise errors.UsageError(f"--as {name!r}: a name has no blanks, commas or slashes")
+    return replace(source, name=name)
 
 
 def _settings(form: str, size: str | None, fit: str, encode: str | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Dict, Iterator
 
 import numpy as np
 
+from xfbench.worker import mounts, pages
 from xfbench.worker.protocol import Trainer
 from xfbench.workloads import Workload
 
@@ -84,9 +85,7 @@ def forget(folder: Path) -> None:
 
     A file system that lives in memory keeps them, and so may what lies beneath a virtual disk.
     """
-    for path in _files(folder):
-        with _opened(path) as number:
-            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+    pages.evict(_files(folder))
 
 
 def size(folder: Path) -> int:
@@ -95,15 +94,9 @@ def size(folder: Path) -> int:
 
 
 def file_system(folder: Path) -> str:
-    """The type of the file system that holds `folder`, as proc(5)'s mountinfo has it."""
-    where, kind, depth = folder.resolve(), "unknown", 0
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        mount, _, source = line.partition(" - ")
-        point = Path(mount.split()[4].encode().decode("unicode_escape"))
-        over = point == where or point in where.parents
-        if over and len(point.parts) >= depth:  # what is mounted later lies above
-            kind, depth = source.split()[0], len(point.parts)
-    return kind
+    """The type of the file system that holds `folder`, "unknown" where nobody says."""
+    mount = mounts.mount_of(folder)
+    return mount.file_system if mount else "unknown"
 
 
 def fingerprint(parameters: dict[str, np.ndarray]) -> Fingerprint:
