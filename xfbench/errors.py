@@ -26,5 +26,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not one of `known`, with the nearest one offered."""
     candidates = sorted(known)
     near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(candidates)}"
+    there = f"there are: {', '.join(candidates)}" if candidates else "there are none"
+    hint = f"did you mean {near[0]}?" if near else there
     return UsageError(f"unknown {kind} {name!r}: {hint}")
