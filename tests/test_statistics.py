@@ -11,8 +11,10 @@ from xfbench.statistics import (
     geometric_interval,
     is_precise,
     launch_throughput,
+    mean_interval,
     median_interval,
     ranks,
+    spread_interval,
 )
 
 SIMULATIONS = 1000
@@ -54,6 +56,27 @@ def test_the_interval_of_a_median_covers_it_95_times_of_100_or_more(rounds):
         found = median_interval([*np.exp(random.normal(0, 1, rounds))])
         hits += found.low <= 1.0 <= found.high
     assert 0.94 <= hits / SIMULATIONS <= 0.98
+
+
+@pytest.mark.parametrize("launches", [2, 3, 5, 20])
+def test_the_interval_of_a_spread_covers_it_95_times_of_100(launches):
+    random = np.random.RandomState(launches)
+    found = [
+        spread_interval(np.exp(random.normal(5, BETWEEN, launches))) for _ in range(SIMULATIONS)
+    ]
+    covered = np.mean([one.low <= BETWEEN <= one.high for one in found])
+    assert 0.93 <= covered <= 0.97
+    assert spread_interval([100.0]) is None
+
+
+def test_the_interval_of_a_mean_is_students_t():
+    found = mean_interval([1.0, 2.0, 4.0])
+    half = 4.302653 * np.std([1.0, 2.0, 4.0], ddof=1) / np.sqrt(3)
+    assert found.value == pytest.approx(7 / 3) and found.launches == 3
+    assert (found.low, found.high) == pytest.approx((7 / 3 - half, 7 / 3 + half))
+    assert mean_interval([0.5]).low is None
+    with pytest.raises(ValueError, match="values are needed"):
+        mean_interval([])
 
 
 def test_five_measurements_or_fewer_are_too_few_for_an_interval_of_the_median():

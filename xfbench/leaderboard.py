@@ -30,6 +30,7 @@ from xfbench.statistics import (
     mean_interval,
     outliers,
     ranks,
+    spread_interval,
 )
 from xfbench.strategy import ASYNCHRONOUS, Value
 
@@ -47,7 +48,8 @@ class Row:
     others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
     data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
     `input_share` the part of a step that is waiting for input. `checkpoints` were asked for in
-    each. `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
+    each. `spread` is how far launches lie apart, relative. `accuracy` is the mean over `seeds`
+    after the last epoch, its interval over them.
     """
 
     rank: tuple[int, int] | None
@@ -68,6 +70,7 @@ class Row:
     page_cache: str | None
     input_share: float | None
     images_per_second: Interval | None
+    spread: Interval | None
     share_of_peak: float | None
     efficiency: Efficiency | None
     relative_to_best: float | None
@@ -247,6 +250,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         page_cache=request.page_cache,
         input_share=_mean(map(_input_share, records)),
         images_per_second=speed,
+        spread=spread_interval(counted),
         share_of_peak=_mean(peaks),
         efficiency=None,
         relative_to_best=None,

@@ -147,6 +147,23 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(mean, mean - half, mean + half, len(values))
 
 
+def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """How far positive values lie apart: the standard deviation of their logarithms.
+
+    For small ones that is the coefficient of variation. The interval is the chi-squared one of a
+    normal distribution's deviation, on the logarithms. None for fewer than two.
+    """
+    if len(values) < 2:
+        return None
+    logs = [math.log(value) for value in values]
+    deviation, freedom = statistics.stdev(logs), len(logs) - 1
+    low, high = (
+        deviation * math.sqrt(freedom / float(stats.chi2.ppf(part, freedom)))
+        for part in ((1 + confidence) / 2, (1 - confidence) / 2)
+    )
+    return Interval(deviation, low, high, len(logs))
+
+
 def is_precise(values: Sequence[float], precision: float) -> bool:
     """Whether the half-width of the interval, relative to the value, is no more than that."""
     found = geometric_interval(values) if values else None

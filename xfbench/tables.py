@@ -116,6 +116,7 @@ COLUMNS: dict[str, list[Column]] = {
     ],
     "storage": [
         *_WHO,
+        ("spread", lambda row: _bounded(row.spread, ".1%")),
         ("input", lambda row: _or_dash(row.input_share, ".1%")),
         ("checkpoint", lambda row: _saved(row, lambda one: one.format)),
         ("on", lambda row: _saved(row, lambda one: one.file_system)),

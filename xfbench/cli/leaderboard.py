@@ -17,7 +17,7 @@ def leaderboard(
         typer.Option(
             help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
             "energy; communication: what of a step of several ranks is not computing; "
-            "storage: waiting for input, checkpoints."
+            "storage: how far launches lie apart, waiting for input, checkpoints."
         ),
     ] = "throughput",
     accuracy: Annotated[
