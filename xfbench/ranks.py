@@ -50,7 +50,7 @@ def merged(
         "learning": _learning([reply["learning"] for reply in replies], asynchronous),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
         "observed": _observed([reply["observed"] for reply in replies]),
-        "storage": {"epochs": [one for reply in replies for one in reply["storage"]["epochs"]]},
+        "storage": {"epochs": [one for reply in replies for one in _epochs_read(reply)]},
     }
 
 
@@ -72,6 +72,11 @@ def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[st
             name: max(part["phases"][name] for part in parts) for name in parts[0]["phases"]
         },
     }
+
+
+def _epochs_read(reply: dict[str, Any]) -> Any:
+    """What was read from storage; a worker of an earlier version says nothing."""
+    return reply.get("storage", {}).get("epochs", ())
 
 
 def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:

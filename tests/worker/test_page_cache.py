@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -308,6 +309,23 @@ def test_epochs_of_a_data_set_are_cold_in_every_format_while_it_stays_open(plain
         )
 
 
+def test_what_else_is_read_in_an_epoch_is_told_apart_from_the_set(plain):
+    """As libraries are, of which parts are loaded when they are first needed."""
+    random = np.random.RandomState(0)
+    of_set, besides = plain / "set", plain / "besides"
+    for path in (of_set, besides):
+        path.write_bytes(random.bytes(2**21))
+    for mode in ("cold", "warm"):
+        before = page_cache.prepare([of_set], mode)
+        pages.evict([besides])
+        of_set.read_bytes()
+        besides.read_bytes()
+        found = page_cache.account(before)
+        assert found["held"] is None, found
+        assert "a library's" in found["reason"]
+        assert re.match(r"2\d{6} bytes more", found["reason"])
+
+
 def test_a_link_or_a_second_name_of_a_file_is_no_more_of_it(tmp_path):
     (tmp_path / "a").mkdir()
     first = tmp_path / "a" / "first"
@@ -340,7 +358,9 @@ def test_another_mode_is_refused(tmp_path):
 def test_of_ranks_the_sums_decide():
     assert page_cache.held("cold", 2 * 1000, 990 + 1010) is True
     assert page_cache.held("cold", 1000, 979) is False
-    assert page_cache.held("cold", 1000, 1021) is False
+    assert page_cache.held("cold", 1000, 1021) is None
+    assert page_cache.held("cold", 1000, 500, share=0.5) is True
+    assert page_cache.held("cold", 1000, 479, share=0.5) is False
     assert page_cache.held("warm", 1000, 20) is True
     assert page_cache.held("warm", 1000, 21) is False
     assert page_cache.held("cold", 1000, None) is None
