@@ -89,8 +89,6 @@ def account(before: Before) -> Dict[str, Any]:
     verdict = held(before.mode, before.bytes, device_bytes, before.share)
     if verdict is False and 0 < (device_bytes or 0) < before.bytes and _compressed(before.files):
         return {**found, "reason": "the file system compresses what it stores", "held": None}
-    if before.mode == "warm" and verdict is False and _all_there(before.files):
-        verdict = None  # what was in memory before and after was not read again
     if verdict is None and device_bytes is not None and before.mode != "as-is":
         more = device_bytes - (before.bytes if before.mode == "cold" else 0)
         why = (
@@ -104,20 +102,15 @@ def held(mode: str, bytes: int, device_bytes: int | None, share: float = 1.0) ->
     """Whether so many bytes from the device are what the mode promises; of ranks: their sums.
 
     Cold, the `share` of the bytes at least, and all at most: what lies between images that are
-    read comes with them. None where nobody knows, nothing was promised, or a cold epoch took
-    more than there is, which is then not the set's alone.
+    read comes with them. None where nobody knows, nothing was promised, or more came than the
+    set's bytes if cold, or some though not all of them if warm: it need not be the set's.
     """
     if mode == "as-is" or device_bytes is None:
         return None
     slack = TOLERANCE * bytes
-    if mode == "warm":
-        return device_bytes <= slack
+    if mode == "warm":  # what lies between may be some of the set, or what else was read
+        return True if device_bytes <= slack else False if device_bytes >= bytes - slack else None
     return None if device_bytes > bytes + slack else device_bytes >= share * bytes - slack
-
-
-def _all_there(files: Sequence[Path]) -> bool:
-    there = pages.resident(files)
-    return there.resident_bytes == there.bytes
 
 
 def _compressed(files: Sequence[Path]) -> bool:
