@@ -19,6 +19,15 @@ from xfbench.worker.prepared import FORMATS
 SIZES = (0, 1, 100, 3000, 4096, 4097, 9000, 40_000, 1_000_001, 8 * 2**20, 4 * 2**20 + 5)
 
 
+@pytest.fixture(autouse=True)
+def told_to_drop(tmp_path, monkeypatch):
+    """A file for the kernel's own: everybody's pages would go, and come again in other tests."""
+    file = tmp_path / "drop_caches"
+    file.touch()
+    monkeypatch.setattr(pages, "_DROP", file)
+    return file
+
+
 @pytest.fixture(params=[1024, 4096], ids=["blocks of 1 KiB", "blocks of 4 KiB"])
 def ext4(request, tmp_path):
     with mounted.ext4(tmp_path, block_bytes=request.param) as point:
@@ -46,13 +55,13 @@ def epoch(files):
     return sum(len(path.read_bytes()) for path in reversed(files))
 
 
-def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4):
+def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4, told_to_drop):
     files = data_set(ext4)
     before = page_cache.prepare(files, "cold")
     assert epoch(files) == sum(SIZES)
     found = page_cache.account(before)
     assert found["held"] is True and found["reason"] is None
-    assert found["resident_before"] == 0
+    assert found["resident_before"] == 0 and not told_to_drop.read_text()
     assert found["device_bytes"] == pytest.approx(sum(SIZES), rel=0.02)
     assert found["device_bytes_of_all"] == pytest.approx(sum(SIZES), rel=0.02)
 
@@ -127,7 +136,7 @@ def test_what_this_process_has_mapped_is_evicted_and_stays_readable(plain):
     assert found["resident_before"] == 0 and found["held"] is True
 
 
-def test_what_another_process_has_mapped_is_no_cold_set(plain):
+def test_what_another_process_has_mapped_is_no_cold_set(plain, told_to_drop):
     files = data_set(plain, (2**22, 2**20))
     script = "import sys, numpy; m = numpy.memmap(sys.argv[1], 'u1', 'r'); m.sum(); print(flush=1)"
     holder = subprocess.Popen(
@@ -144,6 +153,7 @@ def test_what_another_process_has_mapped_is_no_cold_set(plain):
         holder.communicate(b"\n", timeout=60)
     assert found["held"] is False and "mapped" in found["reason"]
     assert found["resident_before"] >= 2**21
+    assert told_to_drop.read_text() == "1", "the last resort"
 
 
 def test_of_ranks_that_have_mapped_a_file_each_lets_go_of_it_and_one_evicts_again(plain):
@@ -289,9 +299,9 @@ def test_epochs_of_a_data_set_are_cold_in_every_format_while_it_stays_open(plain
     for number in range(60):
         path = tmp_path / "pictures" / "train" / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.randint(0, 256, (96, 96, 3)).astype(np.uint8)).save(path)
+        Image.fromarray(random.randint(0, 256, (288, 288, 3)).astype(np.uint8)).save(path)
     folder = plain / form
-    command = ["data", "prepare", "folder", "--format", form, "--size", "96", "--to", folder]
+    command = ["data", "prepare", "folder", "--format", form, "--size", "288", "--to", folder]
     command += ["--from", tmp_path / "pictures" / "train"]
     command += [] if form == "raw" else ["--encode", "png"]
     subprocess.run([sys.executable, "-m", "xfbench", *map(str, command)], check=True, timeout=60)
