@@ -178,9 +178,10 @@ def test_two_media_are_two_cells_of_one_table(data, tmp_path, tmpfs):
 
 def test_an_interrupt_is_told_and_nothing_has_the_final_name(tmp_path, xfbench):
     (tmp_path / "pictures" / "a").mkdir(parents=True)
-    one = png(np.zeros((1, 8, 8), np.uint8))
-    for number in range(1000):
-        (tmp_path / "pictures" / "a" / f"{number}.png").write_bytes(one)
+    one = tmp_path / "one.png"
+    one.write_bytes(png(np.zeros((1, 8, 8), np.uint8)))
+    for number in range(10_000):  # for seconds, of which the first is enough
+        (tmp_path / "pictures" / "a" / f"{number}.png").hardlink_to(one)
     line = ["data", "prepare", "folder", "--from", "pictures", "--to", "made"]
     line += ["--format", "folder"]
     # Where tests run in the background, children are told to hear no interrupt.
@@ -188,10 +189,10 @@ def test_an_interrupt_is_told_and_nothing_has_the_final_name(tmp_path, xfbench):
     with subprocess.Popen(
         [*heard, *line], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as running:
-        for _ in range(600):
+        for _ in range(6000):
             if (tmp_path / "made.partial" / "making.json").exists():
                 break
-            time.sleep(0.1)
+            time.sleep(0.01)
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
     assert running.returncode == 130
