@@ -143,7 +143,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     sizes: Sequence[int | None] = m.batch_size or [None]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
-    stored = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
+    found_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
+    stored = {name: (one.manifest.name, one.facts()) for name, one in found_sets.items()}
     caches: Sequence[str | None] = m.page_cache or [None]
     sized = (threads, sizes, spread, m.strategy, sources, caches, m.seed)
     count = prod(len(one) for one in (*named, *sized))
@@ -160,8 +161,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         described = adapter.load(framework)
         together = _strategy(described, strategy, ranks)
         workload = known[name]
-        found_set = stored.get(source) if source else None
         data = source or ("synthetic" if m.steps and not m.epochs else workload.data)
+        data, data_set = stored.get(data, (data, None))
         batch_size = size or workload.batch_size
         if m.scaling == "strong" and batch_size % ranks:
             raise errors.UsageError(
@@ -186,8 +187,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 scaling=m.scaling,
                 global_batch_size=per_rank * ranks,
                 batch_size_per_rank=per_rank,
-                data=found_set.manifest.name if found_set else data,
-                data_set=found_set.facts() if found_set else None,
+                data=data,
+                data_set=data_set,
                 page_cache=cache,  # type: ignore[arg-type]
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,

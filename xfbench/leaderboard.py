@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from xfbench import digest
 from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
@@ -176,9 +175,8 @@ def _but_seed(record: Record) -> tuple[Any, ...]:
     request, software, workload = record.request, record.software, record.workload
     if request is None or software is None or workload is None:
         return (record.cell or request,)
-    asked = {name: one for name, one in request.cell_fields().items() if name != "seed"}
-    made = workload.digest, software.adapter_digest, software.environment_digest
-    return digest.of_json(asked), *made
+    asked = request.model_copy(update={"seed": 0, "launch": 1})
+    return asked, workload.digest, software.adapter_digest, software.environment_digest
 
 
 def _data(request: Request) -> str:

@@ -238,3 +238,18 @@ def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, told
     path.write_text(json.dumps(document))
     with pytest.raises(Damaged, match=told):
         prepared.open_(target)
+
+
+@pytest.mark.parametrize("form, name", [("tfrecord", "test.tfrecord"), ("recordio", "test.rec")])
+def test_a_damaged_test_split_of_other_tools_is_no_missing_one(folders, tmp_path, form, name):
+    made(sources.images(folders()), tmp_path / form, form)
+    for beside in ("manifest.json", "train.samples", "test.samples"):
+        (tmp_path / form / beside).unlink()
+    assert set(sources.existing(f"{form}:{tmp_path / form}").splits) == {"train", "test"}
+    path = tmp_path / form / name
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(Damaged, match=r"truncated"):
+        sources.existing(f"{form}:{tmp_path / form}")
+    for path in (tmp_path / form).glob("test.*"):
+        path.unlink()
+    assert set(sources.existing(f"{form}:{tmp_path / form}").splits) == {"train"}

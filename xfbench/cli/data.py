@@ -13,7 +13,7 @@ import typer
 from xfbench.cli.options import Json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from xfbench.data.sources import Source
 
@@ -113,7 +113,8 @@ def convert(
 ) -> None:
     """The same samples in another format, in the same order.
 
-    What other tools wrote has no manifest: name its format, as in tfrecord:DIR.
+    What other tools wrote has no manifest: name its format, as in tfrecord:DIR. Class folders of
+    theirs have no order, and are mixed in a fixed one.
 
     \b
     xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -178,6 +179,7 @@ def list_(as_json: Json = False) -> None:
     from tabulate import tabulate
 
     from xfbench.data import sets
+    from xfbench.worker.input import DIGITS
 
     found = sets.prepared()
     if as_json:
@@ -188,20 +190,22 @@ def list_(as_json: Json = False) -> None:
             one.folder.name,
             one.manifest.name,
             one.manifest.format,
-            " + ".join(f"{split.samples} {name}" for name, split in one.manifest.splits.items()),
+            _counted({name: split.samples for name, split in one.manifest.splits.items()}),
             "×".join(map(str, one.manifest.shape)) if one.manifest.shape else "various",
             one.manifest.digest[7:19],
         ]
         for one in found
     ]
-    lines.insert(
-        0, ["digits", "digits", "–", "1437 train + 360 test", "1×8×8", "comes with xfbench"]
-    )
+    lines.insert(0, ["digits", "digits", "–", _counted(DIGITS), "1×8×8", "comes with xfbench"])
     print(
         tabulate(
             lines, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
         )
     )
+
+
+def _counted(samples: Mapping[str, int]) -> str:
+    return " + ".join(f"{count} {split}" for split, count in samples.items())
 
 
 def _called(source: Source, name: str | None) -> Source:
@@ -244,7 +248,7 @@ def _make(
         document = manifest.model_dump(mode="json", by_alias=True)
         print(json.dumps({"folder": str(target), **document}))
         return
-    counts = " + ".join(f"{split.samples} {name}" for name, split in manifest.splits.items())
+    counts = _counted({name: split.samples for name, split in manifest.splits.items()})
     print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
     print(f"use it: xfbench run --data {target if to else target.name}")
 

@@ -9,6 +9,7 @@ import numpy as np
 import PIL.Image
 
 from xfbench.errors import UsageError
+from xfbench.worker import pictures
 from xfbench.worker.stored import LARGEST_LABEL
 
 
@@ -40,10 +41,8 @@ def jpeg(pixels: np.ndarray, quality: int) -> bytes:
 
 
 def _saved(pixels: np.ndarray, kind: str, **options: int) -> bytes:
-    pixels = checked_pixels(pixels)
-    plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     file = io.BytesIO()
-    PIL.Image.fromarray(np.ascontiguousarray(plain)).save(file, kind, **options)
+    pictures.drawn(checked_pixels(pixels)).save(file, kind, **options)
     return file.getvalue()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from xfbench import atomic
 from xfbench.data.encoding import png
+from xfbench.data.resumed import settle
 from xfbench.worker.formats import folder as reader
 from xfbench.worker.samples import Sample
 
@@ -35,9 +35,7 @@ class Writer:
         atomic.write(path, content)
 
     def sync(self) -> None:
-        handle = os.open(self.root, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+        settle(self.root)
 
     def close(self) -> None:
         self.sync()

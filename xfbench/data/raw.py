@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 
+from xfbench.data.resumed import Appended
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 
 
-class Writer:
+class Writer(Appended):
     """See `xfbench.data.writing.Writer`."""
 
     def __init__(self, folder: Path, split: str, count: int, channels: int) -> None:
         self.channels, self.count = channels, count
-        self.file = (folder / f"{split}.pixels").open("r+b" if count else "wb")
+        super().__init__((folder / f"{split}.pixels").open("r+b" if count else "wb"))
         self.placed = False
 
     def add(self, sample: Sample) -> None:
@@ -26,11 +26,3 @@ class Writer:
             self.file.truncate()
             self.placed = True
         self.file.write(np.ascontiguousarray(image).data)
-
-    def sync(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-
-    def close(self) -> None:
-        self.sync()
-        self.file.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
 from xfbench import atomic
 from xfbench.data.encoding import checked_label, picture
-from xfbench.data.resumed import cut, first, settle
+from xfbench.data.resumed import Appended, cut, first, settle
 from xfbench.errors import UsageError
 from xfbench.worker.formats.recordio import FIRST, LAST, LONGEST, MAGIC, MIDDLE, WHOLE, records
 from xfbench.worker.samples import Sample
@@ -17,7 +16,7 @@ _LARGEST_LABEL = 2**24
 """A label is kept as a float32, which has every whole number up to this one."""
 
 
-class Writer:
+class Writer(Appended):
     """Appends to `SPLIT.rec`; records are numbered from 0, which is all that is kept of a key."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
@@ -27,24 +26,19 @@ class Writer:
         self._index.unlink(missing_ok=True)
         cut(path, kept[-1][1] if kept else 0)
         self._starts = [start for start, _ in kept]
-        self._file = path.open("ab")
+        super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
         """Raises UsageError where the format cannot keep it."""
         label = checked_label(sample.label, sample.key, _LARGEST_LABEL)
         header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
         content = record(header + picture(sample.image, sample.key).content)
-        start = self._file.tell()
-        self._file.write(content)
+        start = self.file.tell()
+        self.file.write(content)
         self._starts.append(start)
 
-    def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
     def close(self) -> None:
-        self.sync()
-        self._file.close()
+        super().close()
         lines = "".join(f"{number}\t{start}\n" for number, start in enumerate(self._starts))
         atomic.write(self._index, lines.encode())
         settle(self._index.parent)

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from xfbench.worker.formats import Damaged
 from xfbench.worker.stored import Stored
@@ -30,6 +31,22 @@ def cut(path: Path, size: int) -> None:
         file.truncate(size)
         os.fsync(file.fileno())
     settle(path.parent)
+
+
+class Appended:
+    """A file that a format's writer adds to, whether it is its only one or not."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def sync(self) -> None:
+        """All that was written is on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        self.sync()
+        self.file.close()
 
 
 def settle(folder: Path) -> None:

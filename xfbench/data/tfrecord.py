@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from xfbench.data.encoding import (
     text,
     varint,
 )
-from xfbench.data.resumed import cut, first
+from xfbench.data.resumed import Appended, cut, first
 from xfbench.worker.formats.tfrecord import FOOTER, records
 from xfbench.worker.samples import Sample
 
 
-class Writer:
+class Writer(Appended):
     """Appends to `SPLIT.tfrecord`."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
@@ -29,22 +28,14 @@ class Writer:
         path = folder / f"{split}.tfrecord"
         kept = first(path, count, records)
         cut(path, kept[-1][1] + FOOTER if kept else 0)
-        self._file = path.open("ab")
+        super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
         """Raises UsageError where the format cannot keep it."""
         label = checked_label(sample.label, sample.key)
         data = example(picture(sample.image, sample.key), label, sample.key)
         length = struct.pack("<Q", len(data))
-        self._file.write(length + _masked(length) + data + _masked(data))
-
-    def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self.sync()
-        self._file.close()
+        self.file.write(length + _masked(length) + data + _masked(data))
 
 
 def example(kept: Picture, label: int, key: str) -> bytes:

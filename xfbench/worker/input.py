@@ -23,7 +23,7 @@ from xfbench.workloads import Workload
 Arrays = Tuple[np.ndarray, np.ndarray]
 
 # The digits have no split of their own that mixes their writers; this one is fixed for good.
-_DIGITS_TRAIN, _DIGITS_TEST = 1437, 360
+DIGITS = {"train": 1437, "test": 360}
 
 
 class Split(Protocol):
@@ -54,7 +54,7 @@ class InMemory:
 
 
 @dataclass(frozen=True)
-class Stored:
+class OnDisk:
     """A split of a prepared data set."""
 
     samples: Sequence[Sample]
@@ -76,9 +76,11 @@ class Stored:
                     f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
                     f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
                 )
-            down, right, turn = (0.5, 0.5, 0.0) if draws is None else draws[number]
-            top = int(down * (image.shape[1] - height + (draws is not None)))
-            left = int(right * (image.shape[2] - width + (draws is not None)))
+            spare_rows, spare_columns = image.shape[1] - height, image.shape[2] - width
+            top, left, turn = spare_rows // 2, spare_columns // 2, 0.0
+            if draws is not None:
+                down, right, turn = draws[number]
+                top, left = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
             image = image[:, top : top + height, left : left + width]
             images[number] = (
                 image[..., ::-1] if turn >= 0.5 and self.workload.pixels.mirror else image
@@ -150,7 +152,7 @@ def epoch_images(name: str, workload: Workload) -> int | None:
 
     Synthetic input stands for the data set that the network was published with.
     """
-    return {"synthetic": workload.epoch_images, "digits": _DIGITS_TRAIN}.get(name)
+    return {"synthetic": workload.epoch_images, "digits": DIGITS["train"]}.get(name)
 
 
 def data_set(
@@ -183,9 +185,9 @@ def data_set(
 def _stored(folder: Path, workload: Workload) -> DataSet:
     there = prepared.open_(folder)
     test = there.splits.get("test")
-    train = Stored(there.splits["train"], workload)
+    train = OnDisk(there.splits["train"], workload)
     files = prepared.files(folder, there.manifest, "train")
-    return DataSet(train, Stored(test, workload) if test else None, files=files)
+    return DataSet(train, OnDisk(test, workload) if test else None, files=files)
 
 
 def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
@@ -219,7 +221,7 @@ def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     # einsum without BLAS: the same bytes in every interpreter, whatever its NumPy links to.
     enlarged = np.einsum("ij,njk,lk->nil", rows, small, columns, optimize=False)[:, np.newaxis]
     order = np.random.RandomState(0).permutation(len(labels))
-    train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
+    train, test = order[: DIGITS["train"]], order[DIGITS["train"] :]
     return {
         name: (enlarged[part], labels[part]) for name, part in (("train", train), ("test", test))
     }

@@ -36,10 +36,7 @@ def opened(sample: Sample):  # type: ignore[no-untyped-def]
     except ImportError as error:
         raise Unsupported(f"JPEG and PNG files need Pillow in this interpreter: {error}") from error
     if isinstance(sample.image, np.ndarray):
-        turned = np.moveaxis(sample.image, 0, -1)
-        return Image.fromarray(
-            np.ascontiguousarray(turned.squeeze(-1) if len(sample.image) == 1 else turned)
-        )
+        return drawn(sample.image)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sizes that are allowed here
@@ -53,6 +50,14 @@ def opened(sample: Sample):  # type: ignore[no-untyped-def]
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"{sample.key}: no whole JPEG or PNG file: {error}") from error
     return picture
+
+
+def drawn(pixels: np.ndarray):  # type: ignore[no-untyped-def]
+    """Pixels, uint8 (C, H, W), as a gray or RGB Pillow image."""
+    from PIL import Image
+
+    plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+    return Image.fromarray(np.ascontiguousarray(plain))
 
 
 def planes(picture) -> np.ndarray:  # type: ignore[no-untyped-def]
