@@ -50,7 +50,10 @@ def merged(
         "learning": _learning([reply["learning"] for reply in replies], asynchronous),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
         "observed": _observed([reply["observed"] for reply in replies]),
-        "storage": {"epochs": [one for reply in replies for one in _epochs_read(reply)]},
+        "storage": {
+            **first.get("storage", {}),
+            "epochs": [one for reply in replies for one in _epochs_read(reply)],
+        },
     }
 
 
