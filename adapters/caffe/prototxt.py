@@ -31,14 +31,23 @@ def train_val(workload: Workload, batch_size: int, dropout: str = "random") -> s
     )
 
 
-def data_layer(workload: Workload, source: str, batch_size: int, *, training: bool = True) -> str:
+def data_layer(
+    workload: Workload,
+    source: str,
+    batch_size: int,
+    *,
+    training: bool = True,
+    encoded: bool = False,
+) -> str:
     """What gives the blobs "data" and "label" of a network from the LMDB database `source`.
 
     In training as the workload has its pixels; else as they are, and nothing but cropped.
+    `encoded` ones are decoded to as many channels as the network reads, whatever they have.
     """
     pixels, channels = workload.pixels, workload.network.input_shape[0]
     transform = [f"crop_size: {workload.network.input_shape[1]}"]
-    transform.append("force_color: true" if channels == 3 else "force_gray: true")
+    if encoded:
+        transform.append("force_color: true" if channels == 3 else "force_gray: true")
     if training:
         transform += [f"mean_value: {mean}" for mean in pixels.mean if any(pixels.mean)]
         transform += [f"scale: {pixels.scale}"] if pixels.scale != 1 else []

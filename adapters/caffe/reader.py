@@ -14,6 +14,7 @@ import caffe
 import numpy as np
 
 from xfbench.adapters.caffe import prototxt
+from xfbench.worker import prepared
 from xfbench.worker.protocol import Files, Options
 
 
@@ -27,6 +28,8 @@ class CaffeReader:
 
     def __init__(self, files: Files) -> None:
         self.files = files
+        first = prepared.samples(files.folder, files.format, "train", None)[0]
+        self.encoded = isinstance(first.image, bytes)
 
     def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         # A net of its own: what is in the solver's cannot be waited for by itself. Its thread
@@ -34,7 +37,8 @@ class CaffeReader:
         net = self._net(self.files.batch_size, training=True)
         for _ in range(self.files.count // self.files.batch_size):
             net.forward()
-            yield net.blobs["data"].data, net.blobs["label"].data
+            # Copies: the layer's memory is its thread's again afterwards, and goes with the net.
+            yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
 
     def middles(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         net = self._net(1, training=False)  # images may have different sizes
@@ -45,9 +49,14 @@ class CaffeReader:
             yield images[:, ::-1].astype(np.uint8), labels.astype(np.int64)
 
     def _net(self, batch_size: int, *, training: bool) -> Any:
-        source = str(self.files.folder / "train.lmdb")
-        workload = self.files.workload
+        text = prototxt.data_layer(
+            self.files.workload,
+            str(self.files.folder / "train.lmdb"),
+            batch_size,
+            training=training,
+            encoded=self.encoded,
+        )
         with TemporaryDirectory(prefix="xfbench-caffe-") as folder:
             path = Path(folder, "data.prototxt")
-            path.write_text(prototxt.data_layer(workload, source, batch_size, training=training))
+            path.write_text(text)
             return caffe.Net(str(path), caffe.TRAIN if training else caffe.TEST)

@@ -41,9 +41,7 @@ class MXNetReader:
             scale=pixels.scale,
             **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
         )
-        for batch in batches:
-            if batch.pad:  # the last, which is not whole
-                return
+        for _, batch in zip(range(self.files.count // self.files.batch_size), batches):
             # They are in memory that is pinned for a GPU, for MXNet another place than the CPU's.
             images, labels = (one.as_in_context(mx.cpu()) for one in batch.data + batch.label)
             if pixels.order == "BGR":
@@ -51,10 +49,11 @@ class MXNetReader:
             yield images.astype(self.precision, copy=False), labels.astype("int32")
 
     def middles(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        left = self.files.count
         for batch in self._batches(_CHECKED_TOGETHER):
-            count = _CHECKED_TOGETHER - batch.pad
-            images, labels = batch.data[0].asnumpy(), batch.label[0].asnumpy()
-            yield images[:count].astype(np.uint8), labels[:count].astype(np.int64)
+            images, labels = batch.data[0].asnumpy()[:left], batch.label[0].asnumpy()[:left]
+            yield images.astype(np.uint8), labels.astype(np.int64)
+            left -= len(labels)
 
     def _batches(self, batch_size: int, **more: Any) -> Any:
         return mx.io.ImageRecordIter(
@@ -63,7 +62,7 @@ class MXNetReader:
             data_shape=self.files.workload.network.input_shape,
             batch_size=batch_size,
             preprocess_threads=self.files.threads,
-            round_batch=False,
+            round_batch=False,  # fills the last batch with zeros, and calls nothing of it padding
             verbose=False,
             **more,
         )
