@@ -62,7 +62,7 @@ class MXNetReader:
             data_shape=self.files.workload.network.input_shape,
             batch_size=batch_size,
             preprocess_threads=self.files.threads,
-            round_batch=False,  # fills the last batch with zeros, and calls nothing of it padding
+            round_batch=False,  # the last batch says of no image that it is none: they are counted
             verbose=False,
             **more,
         )

@@ -119,6 +119,19 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported_and_says_why(data):
     assert unknown.returncode == 2 and "did you mean digits" in unknown.stderr
 
 
+def test_input_that_cannot_be_costs_a_line(data):
+    data("data", "prepare", "digits")
+    for line, told in (
+        ("--data digits --input native", "for prepared data sets"),
+        ("--data digits-raw --input native --input-threads 0", "one or more input threads"),
+        ("--data digits-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
+        ("--data digits-raw --input theirs", "'ours' or 'native'"),
+    ):
+        shown = data(*f"run --framework reference --workload lenet {line}".split())
+        assert shown.returncode == 2 and told in shown.stderr, shown.stderr
+        assert len(shown.stderr.splitlines()) <= 2
+
+
 # So large that what else a process reads meanwhile, a library's pages, is little beside it.
 LARGE = ("data", "prepare", "digits", "--size", "96")
 

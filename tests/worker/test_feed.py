@@ -29,7 +29,7 @@ class Barred(InMemory):
 
     bad: int = -1
 
-    def batch(self, chosen, draws=None):
+    def batch(self, chosen, draws=None, *, channels_last=False):
         if self.bad in chosen:
             raise ValueError(f"image {self.bad} is damaged")
         return super().batch(chosen, draws)

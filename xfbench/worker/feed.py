@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, Callable, Deque, Dict, Iterator, Set, Tuple
 
@@ -57,6 +58,7 @@ def ours(
 ) -> Epoch:
     """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
     part = group.part(batch_size)
+    channels_last = getattr(trainer, "channels_last", False)
     if data.endless:
         [own] = data.epoch(batch_size, seed, part)
         loaded = trainer.load(*own)
@@ -64,7 +66,7 @@ def ours(
 
     def epoch(number: int) -> Iterator[Any]:
         order = data.order(batch_size, seed + number, part)
-        for arrays in _beside(data.train, order, threads):
+        for arrays in _beside(data.train, order, threads, channels_last):
             yield trainer.load(*arrays)
 
     return epoch
@@ -76,21 +78,25 @@ def native(reader: Reader, seed: int) -> Epoch:
 
 
 def _beside(
-    split: Split, order: Iterator[Tuple[np.ndarray, np.ndarray | None]], threads: int
+    split: Split,
+    order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
+    threads: int,
+    channels_last: bool,
 ) -> Iterator[Arrays]:
     """Batches in order; each thread prepares one, while the ones before it are trained on."""
+    prepared = partial(split.batch, channels_last=channels_last)
     if not threads:
-        yield from (split.batch(chosen, draws) for chosen, draws in order)
+        yield from (prepared(chosen, draws) for chosen, draws in order)
         return
     pool = ThreadPoolExecutor(threads)
     waiting: Deque[Future[Arrays]] = deque()
     try:
         for chosen, draws in islice(order, threads + 1):
-            waiting.append(pool.submit(split.batch, chosen, draws))
+            waiting.append(pool.submit(prepared, chosen, draws))
         while waiting:
             ready = waiting.popleft().result()
             for chosen, draws in islice(order, 1):
-                waiting.append(pool.submit(split.batch, chosen, draws))
+                waiting.append(pool.submit(prepared, chosen, draws))
             yield ready
     finally:
         for one in waiting:

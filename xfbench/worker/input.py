@@ -31,11 +31,14 @@ class Split(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+    def batch(
+        self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
+    ) -> Arrays:
         """These images, float32 (N, C, H, W), and labels, int64 (N,).
 
         `draws`, (N, 3) of numbers from 0 up to 1, say where each is cropped and whether it is
-        mirrored, where the workload has that; without them the middle, as it is.
+        mirrored, where the workload has that; without them the middle, as it is. With
+        `channels_last` they may lie in memory as (N, H, W, C), seen through a transposed view.
         """
 
 
@@ -49,7 +52,9 @@ class InMemory:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+    def batch(
+        self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
+    ) -> Arrays:
         return self.images[chosen], self.labels[chosen]
 
 
@@ -63,8 +68,15 @@ class OnDisk:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
-        images = np.empty((len(chosen), *self.workload.network.input_shape), np.float32)
+    def batch(
+        self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
+    ) -> Arrays:
+        channels, height, width = self.workload.network.input_shape
+        if channels_last:
+            stored = np.empty((len(chosen), height, width, channels), np.float32)
+            images = stored.transpose(0, 3, 1, 2)
+        else:
+            images = np.empty((len(chosen), channels, height, width), np.float32)
         labels = np.empty(len(chosen), np.int64)
         for number, index in enumerate(chosen):
             draw = None if draws is None else draws[number]

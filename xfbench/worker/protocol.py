@@ -107,7 +107,11 @@ class Trainer(Protocol):
     """A network in a framework, ready to train. Parameters carry canonical names and layouts."""
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout."""
+        """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout.
+
+        Where the trainer has `channels_last` and it is true, images from files lie in memory as
+        (N, H, W, C) already.
+        """
 
     def step(self, batch: Any) -> None:
         """One training step; may return before the device is done."""
