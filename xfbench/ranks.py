@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xfbench import communication
+from xfbench.worker import page_cache
 
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
 _BY_STEP = ("warmup_seconds", "step_seconds")
@@ -52,7 +53,7 @@ def merged(
         "observed": _observed([reply["observed"] for reply in replies]),
         "storage": {
             **first.get("storage", {}),
-            "epochs": [one for reply in replies for one in _epochs_read(reply)],
+            "epochs": _epochs_read(replies),
         },
     }
 
@@ -77,9 +78,11 @@ def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[st
     }
 
 
-def _epochs_read(reply: dict[str, Any]) -> Any:
-    """What was read from storage; a worker of an earlier version says nothing."""
-    return reply.get("storage", {}).get("epochs", ())
+def _epochs_read(replies: Sequence[dict[str, Any]]) -> list[Any]:
+    """What was read from storage, rank by rank; a worker of an earlier version says nothing."""
+    told = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
+    judged = [page_cache.together(of_epoch) for of_epoch in zip(*told, strict=True)]
+    return [one for of_rank in zip(*judged, strict=True) for one in of_rank]
 
 
 def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:

@@ -118,8 +118,8 @@ class Cell(BaseModel):
         if self.checkpoints > places:
             after = "epochs" if self.epochs else "waits in the timed steps"
             raise ValueError(f"{self.checkpoints} checkpoints have only {places} {after} to follow")
-        if self.page_cache and not (self.data_set and self.epochs and self.ranks == 1):
-            raise ValueError("page_cache is for epochs of a prepared data set, on one rank")
+        if self.page_cache and not (self.data_set and self.epochs and self.nodes == 1):
+            raise ValueError("page_cache is for epochs of a prepared data set, on one node")
         if self.input and not self.data_set:
             raise ValueError("input ours or native is for prepared data sets (xfbench data)")
         if self.input == "native" and not (self.ranks == 1 and self.input_threads):

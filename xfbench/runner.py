@@ -203,11 +203,19 @@ def refusal(request: Request) -> str | None:
             return exclusion.reason
     stored = request.data_set.model_dump() if request.data_set else None
     reason = _unsaved(request, described) or _unread(request, described)
+    reason = reason or _uncontrolled(request, described)
     reason = reason or misfit(request.data, workloads()[request.workload], stored)
     if reason:
         return reason
     if request.device == "cuda" and not machine.accelerators():
         return "no NVIDIA device was found here"
+    return None
+
+
+def _uncontrolled(request: Request, described: adapter.Adapter) -> str | None:
+    """Why ranks cannot bring the page cache to a state for all of them."""
+    if request.page_cache and described.strategy(request.strategy).asynchronous:
+        return f"under {request.strategy} no rank waits until all have emptied the page cache"
     return None
 
 

@@ -175,6 +175,23 @@ def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
         assert epoch["held"] is True or "a library's" in epoch["reason"]
 
 
+def test_ranks_of_one_node_empty_the_page_cache_together(data, tmp_path):
+    data(*LARGE)
+    line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify --json"
+    line += " --ranks 2 --scaling strong --threads 1 --page-cache cold"
+    with mounted.ext4(tmp_path) as disk:
+        data("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "raw")
+        shown = data(*line.split(), "--data", str(disk / "digits"))
+    [record] = json.loads(shown.stdout)["records"]
+    assert record["status"] == "ok", record["reason"]
+    epochs = record["storage"]["epochs"]
+    for parts in (epochs[0::2], epochs[1::2]):  # the first rank's, then the second's
+        assert sum(part["device_bytes"] for part in parts) > 0.96 * parts[0]["bytes"]
+        assert all(part["resident_before"] == 0 for part in parts)
+        assert len({part["held"] for part in parts}) == 1
+        assert parts[0]["held"] is True or "a library's" in parts[0]["reason"]
+
+
 def test_two_media_are_two_cells_of_one_table(data, tmp_path, tmpfs):
     data("data", "prepare", "digits")
     data("data", "convert", "data/digits-raw", str(tmpfs / "digits"))

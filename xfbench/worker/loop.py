@@ -61,12 +61,13 @@ def train(
     trainer = build(workload.network, workload.solver, options, group)
     trainer.assign(initial_parameters(workload.network, seed))
     build_seconds = perf_counter() - start
-    canary = trainer.loss(trainer.load(*first))
+    batch = trainer.load(*first)
+    canary = trainer.loss(batch)
 
     reader = open_reader(_files(data, workload, request, folder), options) if open_reader else None
-    series = _Series(trainer, _feed(data, reader, trainer, group, request))
+    series = _Series(trainer, _feed(data, reader, trainer, group, request), batch)
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
-    readings = _Readings(series, data, request)
+    readings = _Readings(series, data, request, group)
     counters = energy.read(options.device)
     began = perf_counter()
     if request["epochs"]:
@@ -110,13 +111,12 @@ def train(
 class _Series:
     """Windows one after another; per window the seconds of a step, and the last step's loss."""
 
-    def __init__(self, trainer: Trainer, source: feed.Feed) -> None:
-        self.trainer, self.feed = trainer, source
+    def __init__(self, trainer: Trainer, source: feed.Feed, batch: Any) -> None:
+        self.trainer, self.feed, self.batch = trainer, source, batch
         self.seconds: list[float] = []
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
         self.losses: list[float] = []
-        self.batch: Any = None
         self.watch()
 
     def watch(self) -> None:
@@ -240,8 +240,10 @@ class _Checkpoints:
 class _Readings:
     """What of a data set on disk was in memory before each epoch, and what storage then gave."""
 
-    def __init__(self, series: _Series, data: DataSet, request: dict[str, Any]) -> None:
-        self.series, self.files = series, data.files
+    def __init__(
+        self, series: _Series, data: DataSet, request: dict[str, Any], group: Group
+    ) -> None:
+        self.series, self.files, self.group = series, data.files, group
         self.mode = request.get("page_cache") or "as-is"
         each = len(data.train) // request["global_batch_size"] * request["batch_size_per_rank"]
         self.share = each / len(data.train)
@@ -252,12 +254,26 @@ class _Readings:
             self.series.aside(self._prepare)
 
     def _prepare(self) -> None:
-        self.before = page_cache.prepare(self.files, self.mode, self.share)
+        """Of several ranks the first tries and prepares, then the others, then all once more."""
+        together = self.group.size > 1 and self.mode != "as-is"
+        for turn in range(2 if together else 1):
+            if not together or turn == min(self.group.rank, 1):
+                self.before = page_cache.prepare(
+                    self.files, self.mode, self.share, tried=self.group.rank > 0
+                )
+            self._meet(together)
+        if together:
+            self.before = page_cache.again(self.before)
+            self._meet(together)
+
+    def _meet(self, together: bool) -> None:
+        if together:
+            checkpoint.meet(self.series.trainer, self.series.batch)
 
     def end(self) -> None:
         self.series.feed.end()
         if self.files:
-            self.told.append(page_cache.account(self.before))
+            self.told.append(page_cache.account(self.before, alone=self.group.size == 1))
 
 
 def _communication(
