@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from xfbench import atomic
 from xfbench.data import folder
+from xfbench.data.ahead import in_order
 from xfbench.data.manifest import FormatName, Manifest, Preprocessing, Split
 from xfbench.data.preparing import prepared
 from xfbench.data.sources import Source
@@ -144,29 +146,36 @@ def _write(
         report(split, len(lines), len(samples))
 
     report(split, len(lines), len(samples))
-    for index in _order(samples, how)[len(lines) :]:
-        sample = prepared(samples[index], how)
-        if isinstance(writer, folder.Writer):
-            sample = replace(sample, key=writer.key(sample))
-        _check(sample, source, split, keys)
-        pixels = pictures.pixels(sample, how.channels)
-        shapes.add(pixels.shape)
-        if form == "raw" and len(shapes) > 1:
-            shutil.rmtree(partial)  # no later run could use it
-            here = " and ".join(f"{one[1]}×{one[2]}" for one in sorted(shapes))
-            raise UsageError(
-                f"images of {here} pixels: raw has one size for all, give it by --size"
-            )
-        writer.add(sample)
-        shape = "x".join(map(str, pixels.shape))
-        digest = sample_digest(pixels, sample.label)
-        fresh.append(f"{sample.key}\t{sample.label}\t{digest}\t{shape}")
-        keys.add(sample.key)
-        if len(fresh) == _BLOCK:
-            settle()
+    left = _order(samples, how)[len(lines) :]
+    with closing(in_order(lambda index: _kept(samples[index], form, how), left)) as kept:
+        for one, shape, digest in kept:
+            sample = replace(one, key=writer.key(one)) if isinstance(writer, folder.Writer) else one
+            _check(sample, source, split, keys)
+            shapes.add(shape)
+            if form == "raw" and len(shapes) > 1:
+                shutil.rmtree(partial)  # no later run could use it
+                here = " and ".join(f"{one[1]}×{one[2]}" for one in sorted(shapes))
+                raise UsageError(
+                    f"images of {here} pixels: raw has one size for all, give it by --size"
+                )
+            writer.add(sample)
+            sides = "x".join(map(str, shape))
+            fresh.append(f"{sample.key}\t{sample.label}\t{digest}\t{sides}")
+            keys.add(sample.key)
+            if len(fresh) == _BLOCK:
+                settle()
     settle()
     writer.close()
     return lines, shapes
+
+
+def _kept(given: Sample, form: str, how: Preprocessing) -> tuple[Sample, tuple[int, ...], str]:
+    """A sample as it is kept, with its pixels' shape and its digest."""
+    sample = prepared(given, how)
+    pixels = pictures.pixels(sample, how.channels)
+    if form == "raw":
+        sample = replace(sample, image=pixels)
+    return sample, pixels.shape, sample_digest(pixels, sample.label)
 
 
 def _all_of(source: Source, how: Preprocessing) -> Preprocessing:
