@@ -57,7 +57,7 @@ def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Pat
     for split in ("train", "val"):
         for name in CLASSES:
             (partial / split / name).mkdir(parents=True)
-    photographs = [_opened(name) for name in NAMES]
+    photographs = [opened(name) for name in NAMES]
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(lambda n: _write(partial, n, photographs, sides, seed), range(COUNT)):
             pass
@@ -65,11 +65,12 @@ def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Pat
     return folder
 
 
-def _opened(name: str) -> Image.Image:
+def opened(name: str) -> Image.Image:
+    """One of the photographs, in colours."""
     found = importlib.util.find_spec("skimage")
     assert found and found.submodule_search_locations, "scikit-image is in the dev extra"
-    with Image.open(Path(found.submodule_search_locations[0]) / "data" / name) as opened:
-        return opened.convert("RGB")
+    with Image.open(Path(found.submodule_search_locations[0]) / "data" / name) as picture:
+        return picture.convert("RGB")
 
 
 def _write(

@@ -45,6 +45,8 @@ def opened(sample: Sample):  # type: ignore[no-untyped-def]
         raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"{sample.key}: no whole JPEG or PNG file: {error}") from error
+    if picture.mode.startswith("I"):  # 16 bits, of which Pillow's conversions would cut the upper
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     return picture
 
 
