@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ Done = TypeVar("Done")
 _AT_ONCE = 8  # items of a task: small images take no longer than a task's start does
 
 
-def in_order(do: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
+def in_order(do: Callable[[Item], Done], items: Iterable[Item]) -> Generator[Done, None, None]:
     """What `do` makes of each item, in their order, at most a few tasks ahead of who asks.
 
     Whatever `do` raises comes where its result would have. Close it, so that no thread goes on.
@@ -29,13 +29,17 @@ def in_order(do: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done
     waiting: collections.deque[Future[list[Done]]] = collections.deque()
     try:
         for batch in _batches(items):
-            waiting.append(pool.submit(lambda batch=batch: [do(item) for item in batch]))
+            waiting.append(pool.submit(_all, do, batch))
             if len(waiting) > 2 * cores:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _all(do: Callable[[Item], Done], batch: tuple[Item, ...]) -> list[Done]:
+    return [do(item) for item in batch]
 
 
 def _batches(items: Iterable[Item]) -> Iterator[tuple[Item, ...]]:

@@ -48,7 +48,7 @@ def turned(sample: Sample) -> int:
             asked = picture.getexif().get(ExifTags.Base.Orientation)
     except (OSError, SyntaxError, ValueError, TypeError, KeyError, struct.error):
         return 1
-    return asked if asked in range(2, 9) else 1
+    return asked if isinstance(asked, int) and 2 <= asked <= 8 else 1
 
 
 def _sized(picture: Image.Image, how: Preprocessing) -> Image.Image:
