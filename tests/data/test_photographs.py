@@ -200,7 +200,7 @@ def read(folder, split):
 """
 
 # PyTorch has a DataLoader and no reader of files: Pillow is what folders are read with, and
-# LMDB is read by our reader, since its environment has none.
+# LMDB is read by our reader (by the lmdb package: tests/adapters/test_readers.py).
 TORCH = """
 import torch
 from PIL import Image
