@@ -15,21 +15,32 @@ import numpy as np
 from scipy import stats
 from tabulate import tabulate
 
+from tests import photographs
 from xfbench import adapter, command, environment, machine, worker_archive
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
 
 PIXELS = {"caffe": "lmdb", "mxnet": "recordio", "tensorflow": "tfrecord", "torch": "lmdb"}
 """The format of each framework's own reader; RecordIO and TFRecord keep pixels as PNG."""
 
 
+SETS = (
+    ("raw", "raw", "pixels"),
+    ("lmdb", "lmdb", "pixels"),
+    *((f"jpeg-{form}", form, "jpeg:90") for form in ("lmdb", "recordio", "tfrecord")),
+)
+
+
 def main() -> None:
     """Measure, and print the ratios with their intervals."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", type=Path, help="a folder with raw, lmdb, jpeg-lmdb, …")
+    parser.add_argument("--sets", type=Path, default=Path("benchmark-sets"), help="made once")
     parser.add_argument("--framework", default=",".join(PIXELS))
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--network", default="alexnet")
     parser.add_argument("--batch-size", type=int, default=16)
     chosen = parser.parse_args()
+    make(chosen.sets)
     here = machine.describe()
     print(f"{here.cores} cores {here.cpu_model}, {chosen.network}, batch {chosen.batch_size}")
     lines = []
@@ -38,6 +49,16 @@ def main() -> None:
         lines += [(framework, name, *told(found["one batch"], one)) for name, one in found.items()]
     headers = ["framework", "input", "seconds per step", "of one batch's throughput", "waiting"]
     print(tabulate(lines, headers, "github", disable_numparse=True))
+
+
+def make(folder: Path) -> None:
+    """The photographs at 256×256 in every form that is needed, where they are not there yet."""
+    folder.mkdir(exist_ok=True)
+    source = sources.imagenet(photographs.made(folder))
+    for name, form, encoding in SETS:
+        how = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
+        if not (folder / name).exists():
+            writing.make(source, folder / name, form, how)
 
 
 def told(plain: dict, one: dict) -> tuple[str, str, str]:
