@@ -1,6 +1,8 @@
 """What the report says and draws, as values, and the command that repeats a row."""
 
+import inspect
 import json
+import re
 import subprocess
 import sys
 from xml.etree import ElementTree as ET
@@ -13,6 +15,7 @@ from xfbench.record import Epoch
 from xfbench.report import content, figures, repeat, svg
 from xfbench.report.sentences import summary
 from xfbench.report.text import legible
+from xfbench.request import Cell
 
 
 def drawn(records, certificates, title):
@@ -174,6 +177,13 @@ def test_the_command_has_what_is_not_the_default(measured):
     )
     for part in ("--ranks 2", "--batch-size 4", "--strategy-options a=1", "--scaling weak"):
         assert part in words
+
+
+def test_the_command_leaves_no_field_of_a_cell_out():
+    """A new field needs an option; batch sizes, environment and data set follow from others."""
+    told = set(re.findall('"--([a-z-]+)"', inspect.getsource(repeat)))
+    follow = {"environment", "data_set", "global_batch_size", "batch_size_per_rank"}
+    assert {name.replace("_", "-") for name in set(Cell.model_fields) - follow} <= told
 
 
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])

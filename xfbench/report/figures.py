@@ -99,6 +99,7 @@ def name(row: Row, *, without: Sequence[str] = ()) -> str:
         else "",
         "format": row.data_format or "",
         "medium": row.medium or "",
+        "reader": f"{row.input} reader" if row.input else "",
         "cache": f"{row.page_cache} cache" if row.page_cache else "",
         "checkpoints": f"{row.checkpoints} checkpoints" if row.checkpoints else "",
     }
@@ -110,7 +111,7 @@ def _marked(row: Row, text: str) -> str:
 
 
 def _stored(row: Row) -> tuple[Any, ...]:
-    return row.data_format, row.medium, row.page_cache, row.checkpoints
+    return row.data_format, row.medium, row.page_cache, row.input, row.checkpoints
 
 
 def _point(row: Row, x: float) -> Point:

@@ -45,6 +45,8 @@ def _settings(asked: Request) -> dict[str, object]:
         "--batch-size": asked.kept_batch_size,
         "--data": asked.data,
         "--page-cache": asked.page_cache,
+        "--input": asked.input,
+        "--input-threads": asked.input_threads,
         "--steps": asked.steps,
         "--epochs": asked.epochs,
         "--warmup": asked.warmup,
