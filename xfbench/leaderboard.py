@@ -50,6 +50,7 @@ class Row:
     other than ours, at most; `input_share` the part of a step that is waiting for input.
     `checkpoints` were asked for in each. `spread` is how far launches lie apart, relative.
     `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
+    `records` are the ids of all its launches.
     """
 
     rank: tuple[int, int] | None
@@ -87,6 +88,7 @@ class Row:
     seeds: int
     certificate: str | None
     cell: str | None
+    records: tuple[str, ...]
     source: str
     reason: str | None
 
@@ -268,6 +270,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         seeds=len({record.request.seed for record in records if record.request}),
         certificate=last.certificate,
         cell=cell if last.cell else None,
+        records=tuple(record.id for record in records),
         source=last.source,
         reason=reason,
     )

@@ -232,7 +232,7 @@ def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         [
             point.ranks,
             speed(point.images_per_second),
-            "–" if point.measured is None else _grouped(point.measured, 3),
+            "–" if point.measured is None else grouped(point.measured, 3),
             f"{point.efficiency:.0%}",
             "–" if point.beyond_data <= 1 else f"{point.beyond_data:.3g} times",
         ]
@@ -273,13 +273,13 @@ def speed(interval: Interval | Figure | None) -> str:
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
-        return _grouped(interval.value, 3)
+        return grouped(interval.value, 3)
     half = (interval.high - interval.low) / 2
     if half > interval.value / 4:
-        ends = f"{_grouped(interval.low, 2)}–{_grouped(interval.high, 2)}"
-        return f"{_grouped(interval.value, 2)} ({ends})"
+        ends = f"{grouped(interval.low, 2)}–{grouped(interval.high, 2)}"
+        return f"{grouped(interval.value, 2)} ({ends})"
     if half <= 0:
-        return _grouped(interval.value, 3)
+        return grouped(interval.value, 3)
     place = 1 - math.floor(math.log10(half))  # two significant digits of the half-width
     return f"{_placed(interval.value, place)} ± {_placed(half, place)}"
 
@@ -292,7 +292,8 @@ def _bytes(value: int | None) -> str:
     return "–" if value is None else f"{value / 1e9:.2g} GB"
 
 
-def _grouped(value: float, digits: int) -> str:
+def grouped(value: float, digits: int) -> str:
+    """A positive number with so many significant digits, thousands set apart."""
     return _placed(value, digits - 1 - math.floor(math.log10(value)))
 
 
@@ -300,16 +301,21 @@ def _placed(value: float, place: int) -> str:
     return f"{round(value, place):,.{max(place, 0)}f}".replace(",", " ")
 
 
+def shown_columns(table: Table, columns: str = "throughput") -> list[Column]:
+    """The columns of a table that have something to say in it."""
+    rows = [*table.rows, *table.unranked]
+    return [
+        (name, of)
+        for name, of in COLUMNS[columns]
+        if name not in _WHERE_KNOWN or any(of(row) != "–" for row in rows)
+    ]
+
+
 def _document(tables: Sequence[Table], columns: str, style: str, heading: str) -> str:
     parts: list[str] = []
     for table in tables:
         parts.append(heading.format(table.title))
-        rows = [*table.rows, *table.unranked]
-        shown = [
-            (name, of)
-            for name, of in COLUMNS[columns]
-            if name not in _WHERE_KNOWN or any(of(row) != "–" for row in rows)
-        ]
+        shown = shown_columns(table, columns)
         headers = [name for name, _ in shown]
         if table.rows:
             lines = [[of(row) for _, of in shown] for row in table.rows]
@@ -339,6 +345,7 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
     document["strategy_options"] = words(row.strategy_options.items())
     found = document.pop("images_per_second") or {}
+    document["records"] = " ".join(document["records"])
     document |= document.pop("costs")
     of_step = document.pop("communication") or {}
     for field in fields(Shares):

@@ -22,6 +22,7 @@ from xfbench.cli import (
     leaderboard,
     machine,
     predict,
+    report,
     results,
     run,
     trace,
@@ -49,6 +50,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("verify")(verify.verify)
 app.command("trace")(trace.trace)

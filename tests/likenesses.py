@@ -1,0 +1,44 @@
+"""Records and certificates that are made after measured ones, for tests of what shows many."""
+
+from xfbench import digest
+from xfbench.equality.certificate import Certificate, Subject
+from xfbench.record import Record
+
+
+def varied(record, *, request=None, seconds=None, **fields):
+    """A record like another: fields of its own and of its request changed, steps that long."""
+    values = {name: getattr(record, name) for name in Record.model_fields}
+    values |= fields
+    if request:
+        values["request"] = record.request.model_copy(update=request)
+    if seconds:
+        taken = tuple(seconds * (1 + 0.01 * (n % 2)) for n in range(20))
+        values["measurement"] = record.measurement.model_copy(update={"step_seconds": taken})
+    if "cell" not in fields:
+        values["cell"] = digest.of_json(values["request"].cell_fields())
+    return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
+
+
+def certified(records):
+    """The records, each with a certificate that covers it, and these certificates."""
+    found, certificates = [], {}
+    for record in records:
+        subject = Subject.of(
+            record.request,
+            record.workload.digest,
+            record.software.adapter_digest,
+            record.software.environment_digest,
+            record.machine,
+        )
+        known = next((one for one in certificates.values() if one.subject == subject), None)
+        proof = known or Certificate.make(
+            subject=subject,
+            verdict="equal",
+            safety_factor=10.0,
+            seed=0,
+            checks=(),
+            framework_version="1",
+        )
+        certificates[proof.id] = proof
+        found.append(varied(record, cell=record.cell, certificate=proof.id))
+    return found, certificates

@@ -1,0 +1,70 @@
+"""`xfbench report`: the file that it writes, and what it refuses."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def xfbench(tmp_path):
+    """A function that runs the command in an empty folder."""
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "xfbench", *arguments],
+            cwd=tmp_path,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_results_folder_becomes_one_file(xfbench, folder, tmp_path):
+    done = xfbench("report", "--results", str(folder), "--output", "out/lenet.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("out/lenet.html: 4 launches")
+    text = (tmp_path / "out" / "lenet.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert "http:" not in text and "https:" not in text and "url(" not in text
+    again = xfbench("report", "--results", str(folder), "--output", "again.html")
+    assert again.returncode == 0
+    assert (tmp_path / "again.html").read_text() == text
+
+
+def test_only_what_is_asked_for_is_in_it(xfbench, folder, tmp_path):
+    wanted = ["--where", "workload=lenet,global_batch_size=4"]
+    done = xfbench("report", "--results", str(folder), *wanted)
+    assert done.stdout.startswith("report.html: 2 launches")
+    text = (tmp_path / "report.html").read_text()
+    assert "--batch-size 4" in text and "--batch-size 8" not in text
+
+
+def test_what_cannot_be_done_is_said_in_a_line(xfbench, folder, tmp_path):
+    for arguments, word in (
+        (["--results", "nowhere"], "holds no results"),
+        (["--results", str(folder), "--where", "torch"], "FIELD=VALUE"),
+        (["--results", str(folder), "--where", "framework=torch"], "no record"),
+        (["--results", str(folder), "--output", "/dev/null/report.html"], "--output"),
+    ):
+        done = xfbench("report", *arguments)
+        assert done.returncode == 2 and word in done.stderr, (arguments, done.stderr)
+        assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_damaged_record_is_told_about_and_left_out(xfbench, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    record = next((copy / "records").glob("??/*.json"))
+    record.write_text(
+        record.read_text().replace('"framework": "reference"', '"framework": "torch"')
+    )
+    done = xfbench("report", "--results", "copy")
+    assert done.stdout.startswith("report.html: 3 launches")
+    assert record.name in done.stderr

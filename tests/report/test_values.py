@@ -1,0 +1,239 @@
+"""What the report says and draws, as values, and the command that repeats a row."""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.likenesses import certified, varied
+from xfbench.leaderboard import tables
+from xfbench.record import Epoch
+from xfbench.report import content, figures, repeat, svg
+from xfbench.report.sentences import summary
+from xfbench.report.text import legible
+from xfbench.request import Cell
+
+
+def drawn(records, certificates, title):
+    """The one figure of that title."""
+    [table] = tables(records, certificates)
+    found = figures.figures(table, {one.id: one for one in records})
+    [one] = [figure for figure in found if figure.title == title]
+    return one
+
+
+def parsed(figure):
+    """Its SVG as a tree: well formed, whatever is in it."""
+    return ET.fromstring(svg.draw(figure, "name"))
+
+
+def test_a_thread_sweep_has_a_line_for_what_differs_in_threads_alone(board):
+    sweep = drawn(*board, "Thread sweep")
+    assert [line.name for line in sweep.lines] == ["torch · onednn", "caffe · openblas"]
+    assert [point.x for point in sweep.lines[0].points] == [1, 2]
+    assert sweep.lines[0].points[0].y == pytest.approx(800, rel=0.02)
+    assert len(sweep.data) == 4
+    assert "torch · onednn" in parsed(sweep).find("{*}desc").text or parsed(sweep).find("desc").text
+
+
+def test_kernels_are_those_of_one_framework_on_as_many_threads(board):
+    bars = drawn(*board, "Kernels").bars
+    assert [bar.name for bar in bars] == ["caffe · mkl · 2 threads", "caffe · openblas · 2 threads"]
+    assert all(bar.low < bar.value < bar.high for bar in bars)
+
+
+def test_the_limit_is_drawn_at_all_of_it_and_bars_are_shares(board):
+    found = drawn(*board, "Share of the limit")
+    assert found.limit[0] == 1.0
+    assert all(bar.value > 0 for bar in found.bars)
+    share, done, possible = (float(text.rstrip("%")) for text in found.data[0][1:4])
+    assert done / possible == pytest.approx(share / 100, rel=0.05)
+
+
+@pytest.mark.parametrize(("law", "per_rank"), [("strong", (8, 4, 2)), ("weak", (8, 8, 8))])
+def test_scaling_has_what_as_many_ranks_could_give_at_best(measured, law, per_rank):
+    made = [
+        varied(
+            measured[0],
+            request={
+                "ranks": ranks,
+                "strategy": "mpi" if ranks > 1 else "none",
+                "scaling": law,
+                "batch_size_per_rank": each,
+                "global_batch_size": each * ranks,
+                "launch": launch,
+            },
+            seconds=0.01 * (1 + launch / 1000),
+        )
+        for ranks, each in zip((1, 2, 4), per_rank, strict=True)
+        for launch in (1, 2, 3)
+    ]
+    found = drawn(made, {}, f"{law.title()} scaling")
+    own, ideal = found.lines
+    assert ideal.ideal and [point.x for point in own.points] == [1, 2, 4]
+    assert ideal.points[-1].y == pytest.approx(4 * own.points[0].y)
+    reached = own.points[-1].y / own.points[0].y
+    assert reached == pytest.approx(1 if law == "strong" else 4, rel=0.01)
+    assert len(parsed(found).findall(".//{*}path[@class='ideal']")) == 1
+
+
+def test_learning_goes_over_the_seconds_since_the_process_started(measured):
+    learning = tuple(
+        Epoch(epoch=n, seconds=2.0, train_loss=1 / n, test_loss=1.0, test_accuracy=1 - 0.5**n)
+        for n in (1, 2, 3)
+    )
+    asked = {"steps": None, "epochs": 3, "data": "digits"}
+    one = varied(measured[0], request=asked, learning=learning)
+    [line] = drawn([one], {}, "Learning").lines
+    begun = one.measurement.startup_seconds + one.measurement.build_seconds
+    assert [point.x for point in line.points] == pytest.approx([begun + 2, begun + 4, begun + 6])
+    assert [point.y for point in line.points] == [0.5, 0.75, 0.875]
+
+
+def test_a_row_has_the_steps_of_each_of_its_launches(measured):
+    found = figures.steps(measured[:2])
+    assert [len(line.points) for line in found.lines] == [4, 4]
+    first = 1e3 * measured[0].measurement.step_seconds[0]
+    assert found.data[0][1].startswith(f"{first:.4g} ")
+    long = varied(measured[0], seconds=0.01)
+    many = long.measurement.model_copy(update={"step_seconds": (0.01,) * 5000})
+    found = figures.steps([varied(long, measurement=many)])
+    assert len(found.lines[0].points) == figures.MOST_STEPS
+    assert found.data[0][1].endswith("4940 more in the record")
+
+
+def test_without_cells_for_it_there_is_no_figure(measured):
+    alone = measured[:2]
+    [table] = tables(alone, {})
+    found = figures.figures(table, {one.id: one for one in alone})
+    assert {one.title for one in found} <= {"Share of the limit"}
+
+
+def test_a_figure_of_extremes_can_be_drawn(measured):
+    for seconds in ((1e-9, 1e3), (1e-6,) * 2):
+        made = [
+            varied(measured[0], request={"threads": n, "launch": n}, seconds=each)
+            for n, each in enumerate(seconds, 1)
+        ]
+        tree = parsed(drawn(made, {}, "Thread sweep"))
+        assert "nan" not in ET.tostring(tree, encoding="unicode").lower()
+
+
+def test_the_summary_is_no_surer_than_the_ranks(board, measured):
+    records, certificates = board
+    [table] = tables(records, certificates)
+    said = summary(table, ())
+    assert said.ranked and said.finding == "is fastest"
+    assert said.sure[0] == "Rank 1 for certain: all 4 others are slower."
+    slow = [one for one in records if one.request.framework == "caffe"]
+    alike = [one for one in slow if one.request.kernel == "openblas"]
+    [table] = tables(alike, certificates)
+    said = summary(table, ())
+    assert said.finding == "leads; others may be as fast"
+    assert said.sure[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
+    [table] = tables(alike[:1], certificates)
+    assert "the only one" in summary(table, ()).sure[0]
+    assert "no interval" in summary(table, ()).sure[1]
+
+
+def test_what_is_not_proven_is_no_winner(measured):
+    [table] = tables(measured[:2], {})
+    said = summary(table, ())
+    assert not said.ranked and said.finding == "was fastest, and is not ranked"
+    assert "no equality certificate" in said.sure[0]
+    gone = {"status": "unavailable", "reason": "no wheel", "measurement": None}
+    [table] = tables([varied(measured[0], **gone)], {})
+    said = summary(table, ())
+    assert said.best is None and "unavailable: no wheel" in said.finding
+
+
+def test_the_command_asks_for_the_launches_that_were_measured(measured):
+    """All of one row's, no other, with nothing left to a default that may change."""
+    own = measured[:2]
+    words = " ".join(repeat.command(own)).split()
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "--dry-run", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    asked = json.loads(done.stdout)["requests"]
+    assert asked == [one.request.model_dump(mode="json") for one in own]
+
+
+def test_the_command_has_what_is_not_the_default(measured):
+    other = {"seed": 3, "precision": "float64", "checkpoints": 2, "affinity": "cores"}
+    words = repeat.command([varied(measured[0], request=other, protocol=None)])
+    for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
+        assert part in words
+    weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
+    words = repeat.command(
+        [varied(measured[0], request={**weak, "batch_size_per_rank": 4, "global_batch_size": 8})]
+    )
+    for part in ("--ranks 2", "--batch-size 4", "--strategy-options a=1", "--scaling weak"):
+        assert part in words
+
+
+def test_the_command_leaves_no_field_of_a_cell_out():
+    """A new field needs an option; batch sizes, environment and data set follow from others."""
+    told = set(re.findall('"--([a-z-]+)"', inspect.getsource(repeat)))
+    follow = {"environment", "data_set", "global_batch_size", "batch_size_per_rank"}
+    assert {name.replace("_", "-") for name in set(Cell.model_fields) - follow} <= told
+
+
+@pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])
+def test_no_command_has_a_name_that_a_shell_might_take_for_more(measured, name):
+    assert repeat.command([varied(measured[0], request={"framework": name})]) == ()
+    assert repeat.command([]) == ()
+
+
+def test_what_was_published_has_no_command(measured):
+    assert repeat.command([varied(measured[0], source="published")]) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("onednn · 2 ×", "onednn · 2 ×"),
+        ("名前", "名前"),
+        ("a\x00b\x1b[1m\x7f\x9b", "a\\x00b\\x1b[1m\\x7f\\x9b"),
+        ("\u202eexe\u2066\u200d\ufeff", "\\u202eexe\\u2066\\u200d\\ufeff"),
+        ("a\nb\u2028c", "a\\nb\\u2028c"),
+        ("\ud800", "\\ud800"),
+        ("e" + "\u0301" * 9, "e" + "\u0301" * 3),
+        ("x" * 1000, "x" * 240 + "… (1,000 characters)"),
+    ],
+)
+def test_text_is_made_fit_to_be_looked_at(said, shown):
+    assert legible(said) == shown
+
+
+def test_of_many_rows_launches_are_summed_up(measured):
+    made = [
+        varied(measured[0], request={"threads": threads, "launch": launch}, seconds=0.01 * threads)
+        for threads in range(1, content.MANY_ROWS + 2)
+        for launch in (1, 2)
+    ]
+    found = content.report(made, {})
+    [board] = found.boards
+    first, last = board.unranked[0], board.unranked[-1]
+    assert len(first.launches) == 2 and first.steps and not first.summed
+    assert not last.launches and not last.steps
+    assert made[-1].id[7:23] in dict(last.summed)["records"]
+    assert dict(last.summed)["conditions"]
+
+
+def test_rows_lead_to_the_certificates_that_the_page_has(board):
+    found = content.report(*board)
+    places = {proof.anchor for proof in found.proofs}
+    ranked = [entry for one in found.boards for entry in one.ranked]
+    assert len(ranked) == 5 and {entry.proof for entry in ranked} == places
+    assert all(proof.verdict == "equal" for proof in found.proofs)
+    records, _ = certified(board[0][:1])
+    [proof] = content.report(records, {}).proofs
+    assert proof.verdict == "not in the results folder"

@@ -1,0 +1,380 @@
+"""What the report says, as values: boards, their rows with all that each leads to, and facts.
+
+How it looks is the template's business, what it says in sentences is in `sentences.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, groupby
+
+from xfbench import __version__, conditions, tables
+from xfbench.equality.certificate import Certificate
+from xfbench.leaderboard import Certificates, Row, Table, machine_class
+from xfbench.leaderboard import tables as leaderboards
+from xfbench.record import Machine, Record
+from xfbench.report import figures, repeat
+from xfbench.report.figures import Figure
+from xfbench.report.sentences import Summary, summary, unbroken
+from xfbench.statistics import is_steady, launch_throughput
+
+# Beyond so many rows launches are summed up, and only the fastest of each board have all.
+MANY_ROWS, FASTEST = 200, 3
+AT_ONCE = 100  # rows of a table that are shown before all of them are asked for
+SHORT = 16  # of an id: as long as the name of a run's folder
+_MOST_WORDS, _MOST_RECORDS = 4, 8
+_QUIET, _NOT_KNOWN = "quiet", "not known"
+_FIGURES = ("images/s", "efficiency", "rank")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One field of a row: its column, its text, and the number it is sorted by, if it is one."""
+
+    column: str
+    text: str
+    number: float | None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A record in a line. `conditions` is what disturbed it; `reason` why it does not count."""
+
+    record: str
+    number: int
+    seed: int
+    created: str
+    images_per_second: str
+    conditions: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a board, and what it leads to. `proof` is a place in the page.
+
+    `launches` are all of its records, or, where there are many rows, `summed` says what they
+    come to.
+    """
+
+    anchor: str
+    name: str
+    row: Row
+    fields: tuple[Shown, ...]
+    command: tuple[str, ...]
+    named_python: bool
+    launches: tuple[Launch, ...]
+    summed: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]
+    proof: str | None
+    steps: Figure | None
+
+
+@dataclass(frozen=True)
+class Board:
+    """A leaderboard: what is the same in all of it, its rows, its figures.
+
+    `most` is the throughput at which the scale of the interval bars ends.
+    """
+
+    anchor: str
+    table: Table
+    conditions: str
+    columns: tuple[str, ...]
+    ranked: tuple[Entry, ...]
+    unranked: tuple[Entry, ...]
+    figures: tuple[Figure, ...]
+    most: float
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A certificate in words, at its place in the page; or what is wrong with it."""
+
+    anchor: str
+    id: str
+    subject: str
+    verdict: str
+    checks: str
+    versions: str
+
+
+@dataclass(frozen=True)
+class Network:
+    """The boards of one network, the one with the most ranked rows first."""
+
+    name: str
+    facts: str
+    boards: tuple[Board, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole page. `span` is the first and the last day of the records."""
+
+    networks: tuple[Network, ...]
+    proofs: tuple[Proof, ...]
+    machines: tuple[tuple[tuple[str, str], ...], ...]
+    frameworks: tuple[str, ...]
+    rows: int
+    records: int
+    span: tuple[str, str]
+    version: str = __version__
+
+    @property
+    def boards(self) -> list[Board]:
+        return [board for network in self.networks for board in network.boards]
+
+
+def report(records: Sequence[Record], certificates: Certificates) -> Report:
+    """What there is to say about these records; those that nobody asked for are left out."""
+    known = {record.id: record for record in records if record.request}
+    found = leaderboards(known.values(), certificates)
+    machines = _machines(known.values())
+    rows = sum(len(table.rows) + len(table.unranked) for table in found)
+    named = {one: f"certificate-{n}" for n, one in enumerate(_named(known.values()), 1)}
+    numbers = count(1)
+    boards = [
+        _board(
+            f"board-{n}",
+            table,
+            known,
+            named,
+            numbers,
+            many=rows > MANY_ROWS,
+            alone=len(machines) < 2,
+        )
+        for n, table in enumerate(found, 1)
+    ]
+    days = sorted(record.created[:10] for record in known.values()) or [""]
+    return Report(
+        networks=tuple(
+            _network(name, list(group), known)
+            for name, group in groupby(boards, key=lambda board: board.table.workload)
+        ),
+        proofs=tuple(_proof(one, place, certificates) for one, place in named.items()),
+        machines=tuple(_machine(one) for one in machines),
+        frameworks=tuple(
+            sorted({entry.row.framework for b in boards for entry in (*b.ranked, *b.unranked)})
+        ),
+        rows=rows,
+        records=len(known),
+        span=(days[0], days[-1]),
+    )
+
+
+def _named(records: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(one.certificate for one in records if one.certificate))
+
+
+def _network(name: str, boards: list[Board], records: Mapping[str, Record]) -> Network:
+    boards.sort(key=lambda board: (-len(board.ranked), -len(board.unranked)))
+    ids = [one for b in boards for e in (*b.ranked, *b.unranked) for one in e.row.records]
+    known = next((records[one].workload for one in ids if records[one].workload), None)
+    facts = ""
+    if known:
+        size = "×".join(map(str, known.input_shape))
+        work = 2 * known.train_macs_per_image
+        facts = (
+            f"{known.parameters:,} parameters, input {size}, {known.classes} classes, "
+            f"{work / 1e6:,.3g} million operations to train on an image"
+        )
+    return Network(name, facts, tuple(boards))
+
+
+def _board(
+    anchor: str,
+    table: Table,
+    records: Mapping[str, Record],
+    named: Mapping[str, str],
+    numbers: Iterable[int],
+    *,
+    many: bool,
+    alone: bool,
+) -> Board:
+    columns = tables.shown_columns(table)
+    same = table.title.removeprefix(f"{table.workload} · ")
+    rows = (*table.rows, *table.unranked)
+    whole = {id(row) for row in (rows[:FASTEST] if many else rows)}
+    entries = [
+        _entry(row, columns, [records[one] for one in row.records], named, number, id(row) in whole)
+        for row, number in zip(rows, numbers, strict=False)
+    ]
+    ranked = tuple(entry for entry in entries if entry.row.reason is None)
+    best = ranked[0] if ranked else entries[0]
+    speeds = [row.images_per_second for row in rows if row.images_per_second]
+    top = max((one.value for one in speeds), default=1.0)
+    ends = [one.high for one in speeds if one.high]
+    return Board(
+        anchor=anchor,
+        table=table,
+        conditions=same.removesuffix(f" · {table.machine}") if alone else same,
+        columns=tuple(name for name, _ in columns),
+        ranked=ranked,
+        unranked=tuple(entry for entry in entries if entry.row.reason is not None),
+        figures=tuple(figures.figures(table, records)),
+        most=min(max([top, *ends]), 2 * top),
+        summary=summary(table, best.command),
+    )
+
+
+def _entry(
+    row: Row,
+    columns: Sequence[tables.Column],
+    records: Sequence[Record],
+    named: Mapping[str, str],
+    number: int,
+    whole: bool,
+) -> Entry:
+    measured = [one for one in records if one.status == "ok"]
+    return Entry(
+        anchor=f"row-{number}",
+        name=figures.name(row),
+        row=row,
+        fields=tuple(_shown(name, of(row), row) for name, of in columns),
+        command=repeat.command(records),
+        named_python=repeat.foreign(records),
+        launches=tuple(map(_launch, records)) if whole else (),
+        summed=() if whole else _summed(records),
+        facts=tuple(_facts(row, records[-1])),
+        proof=named.get(row.certificate) if row.certificate else None,
+        steps=figures.steps(measured) if whole else None,
+    )
+
+
+def _shown(column: str, text: str, row: Row) -> Shown:
+    return Shown(column, unbroken(text) if column in _FIGURES else text, _number(column, row))
+
+
+def _number(column: str, row: Row) -> float | None:
+    """What a column is sorted by where that is no text."""
+    speed = row.images_per_second
+    numbers: dict[str, float | None] = {
+        "rank": row.rank[0] + row.rank[1] / 1e6 if row.rank else None,
+        "ranks": row.ranks,
+        "checkpoints": row.checkpoints,
+        "images/s": speed.value if speed else None,
+        "of best": row.relative_to_best,
+        "efficiency": row.efficiency.value if row.efficiency else None,
+        "of peak": row.share_of_peak,
+        "launches": speed.launches if speed else 0,
+        "test acc.": row.test_accuracy,
+    }
+    return numbers.get(column)
+
+
+def _launch(record: Record) -> Launch:
+    request, seen, machine = record.request, record.conditions, record.machine
+    assert request is not None
+    noise = conditions.disturbances(seen, machine.cores) if seen and machine else []
+    more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
+    reason = f"{record.status}: {record.reason or 'no reason given'}"
+    if record.status == "ok":
+        reason = "" if is_steady(record) else "never became steady: not counted"
+    return Launch(
+        record=_short(record.id),
+        number=request.launch,
+        seed=request.seed,
+        created=record.created[:19].replace("T", " "),
+        images_per_second=_speed(record),
+        conditions="; ".join([*noise[:_MOST_WORDS], *more]) or (_QUIET if seen else _NOT_KNOWN),
+        reason=reason,
+    )
+
+
+def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
+    """Launches in a few words: their records, and what disturbed them."""
+    launches = [_launch(one) for one in records]
+    named = " ".join(one.record for one in launches[:_MOST_RECORDS])
+    left = len(launches) - _MOST_RECORDS
+    noisy = [one for one in launches if one.conditions not in (_QUIET, _NOT_KNOWN)]
+    spoiled = [one for one in launches if one.reason]
+    said = f"{len(noisy)} of {len(launches)} launches were disturbed"
+    said += f", as in: {noisy[-1].conditions}" if noisy else ""
+    said += f"; {len(spoiled)} do not count, as in: {spoiled[-1].reason}" if spoiled else ""
+    return ("records", f"{named} and {left} more" if left > 0 else named), ("conditions", said)
+
+
+def _speed(record: Record) -> str:
+    speed = launch_throughput(record) if record.measurement else 0.0
+    return tables.grouped(speed, 4) if speed else "–"
+
+
+def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:
+    """What else is known of a row, most of it of its last launch."""
+    seen, software = record.observed, record.software
+    if seen:
+        cpus = f", {seen.cpus:.1f} CPUs kept busy" if seen.cpus is not None else ""
+        yield "threads", f"{row.threads} asked for, {seen.threads} worked{cpus}"
+        evidence = f": {seen.kernel_evidence[0]}" if seen.kernel_evidence else ""
+        yield "kernel seen", f"{seen.kernel}{evidence}"
+    known = row.costs
+    parts = {
+        "start-up": known.startup_seconds,
+        "build": known.build_seconds,
+        "first step": known.first_step_seconds,
+        "all epochs": known.solution_seconds,
+        f"to {known.target:.0%} accuracy": known.accuracy_seconds,
+    }
+    costs = [f"{name} {value:.3g} s" for name, value in parts.items() if value is not None]
+    costs += [f"memory {known.peak_rss_bytes / 1e9:.2g} GB"] if known.peak_rss_bytes else []
+    if known.joules_per_image is not None:
+        costs.append(f"{known.joules_per_image:.3g} J/image")
+    if costs:
+        yield "costs", " · ".join(costs)
+    if of_step := row.communication:
+        yield (
+            "of a step",
+            f"computing {of_step.compute:.0%}, waiting {max(0.0, of_step.waiting):.0%}, "
+            f"exchange {max(0.0, of_step.exposed):.0%}",
+        )
+    if software:
+        commit = f", commit {software.git_commit[:10]}" if software.git_commit else ""
+        changed = ", changed since" if software.git_dirty else ""
+        yield "measured by", f"xfbench {software.xfbench_version}{commit}{changed}"
+    if row.cell:
+        yield "cell", _short(row.cell)
+    if row.source != "measured":
+        yield "source", row.source
+
+
+def _short(identity: str) -> str:
+    return identity.removeprefix("sha256:")[:SHORT]
+
+
+def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
+    found = certificates.get(identity)
+    if not isinstance(found, Certificate):
+        return Proof(anchor, _short(identity), "–", found or "not in the results folder", "", "")
+    about = found.subject
+    together = [f"{about.ranks} ranks", about.strategy] if about.ranks > 1 else []
+    parts = [about.framework, about.workload, about.kernel, about.device, about.precision]
+    worst = max((one.excess for one in found.checks if one.excess is not None), default=None)
+    margin = "" if worst is None else f", the largest error {worst:.2g} of what it may be"
+    return Proof(
+        anchor=anchor,
+        id=_short(identity),
+        subject=" · ".join([*parts, *together, about.microarchitecture]),
+        verdict=found.verdict if not found.finding else f"{found.verdict}: {found.finding}",
+        checks=f"{sum(one.quantities for one in found.checks):,} quantities{margin}",
+        versions=f"{about.framework} {found.framework_version}, xfbench {found.xfbench_version}",
+    )
+
+
+def _machines(records: Iterable[Record]) -> list[Machine]:
+    """One host of each kind that there is in the records."""
+    return list({machine_class(r.machine): r.machine for r in records if r.machine}.values())
+
+
+def _machine(machine: Machine) -> tuple[tuple[str, str], ...]:
+    limit = f"{machine.cgroup_cpus:g} CPUs" if machine.cgroup_cpus else "none"
+    return (
+        ("machine", machine_class(machine)),
+        ("logical CPUs", str(machine.logical_cpus)),
+        ("memory", f"{machine.memory_bytes / 2**30:.3g} GiB"),
+        ("kernel", machine.kernel_release),
+        ("governor", machine.governor or "not known"),
+        ("CPU limit (cgroup)", limit),
+    )

@@ -1,0 +1,370 @@
+"""What the report draws: figures as values, each with its data and a description in words.
+
+Which cells of a leaderboard make a sweep, a comparison of kernels, a scaling curve. How a
+figure looks is `svg.py`'s business.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xfbench import tables
+from xfbench.leaderboard import Row, Table
+from xfbench.record import Record
+
+MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
+_NAMED = 6  # lines or bars whose values a description says
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value at `x`, with its interval where there is one."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points in order of x. `ideal` ones are what would be perfect for the line before."""
+
+    name: str
+    points: tuple[Point, ...]
+    ideal: bool = False
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A value with its interval."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Lines over an axis `x`, or bars; `headers` and `data` are all of its numbers, as text.
+
+    `at` are the places on x that get a tick, everywhere else where it is empty. `limit` is
+    a value on y with a line of its own, and its name.
+    """
+
+    title: str
+    description: str
+    y: str
+    headers: tuple[str, ...]
+    data: tuple[tuple[str, ...], ...]
+    x: str = ""
+    lines: tuple[Line, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    at: tuple[float, ...] = ()
+    limit: tuple[float, str] | None = None
+    percent: bool = False
+    from_zero: bool = True
+    note: str = ""
+
+
+def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
+    """All that the leaderboard has the cells for, in the order of the page."""
+    rows = [row for row in (*table.rows, *table.unranked) if row.images_per_second]
+    found = (
+        _threads([row for row in rows if row.ranks == 1]),
+        _kernels(rows),
+        _scaling(rows, table.scaling),
+        _limit(rows, records),
+        _learning(rows, records),
+    )
+    return [one for one in found if one]
+
+
+def name(row: Row, *, without: Sequence[str] = ()) -> str:
+    """A row in a few words: "torch · onednn · 2 threads"."""
+    parts = {
+        "framework": row.framework,
+        "kernel": row.kernel,
+        "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
+        "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
+        "strategy": " ".join(
+            [row.strategy, *(f"{key}={value}" for key, value in row.strategy_options.items())]
+        )
+        if row.ranks > 1
+        else "",
+        "format": row.data_format or "",
+        "medium": row.medium or "",
+        "reader": f"{row.input} reader" if row.input else "",
+        "cache": f"{row.page_cache} cache" if row.page_cache else "",
+        "checkpoints": f"{row.checkpoints} checkpoints" if row.checkpoints else "",
+    }
+    return " · ".join(text for key, text in parts.items() if text and key not in without)
+
+
+def _marked(row: Row, text: str) -> str:
+    return text if row.reason is None else f"{text} (not ranked)"
+
+
+def _stored(row: Row) -> tuple[Any, ...]:
+    return row.data_format, row.medium, row.page_cache, row.input, row.checkpoints
+
+
+def _point(row: Row, x: float) -> Point:
+    found = row.images_per_second
+    assert found is not None
+    return Point(x, found.value, found.low, found.high)
+
+
+def _grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
+    groups: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return list(groups.values())
+
+
+def _threads(rows: Sequence[Row]) -> Figure | None:
+    """Images per second over threads, a line for what differs in nothing else."""
+
+    def alike(row: Row) -> tuple[Any, ...]:
+        return row.framework, row.framework_version, row.kernel, *_stored(row)
+
+    lines = []
+    for group in _grouped(rows, alike):
+        group.sort(key=lambda row: row.threads)
+        if len({row.threads for row in group}) > 1:
+            points = tuple(_point(row, row.threads) for row in group)
+            lines.append(Line(name(group[0], without=("threads",)), points))
+    return _of_lines("Thread sweep", "threads", lines)
+
+
+def _of_lines(title: str, x: str, lines: list[Line]) -> Figure | None:
+    """The figure of images per second, of the fastest lines where there are many."""
+    own = [line for line in lines if not line.ideal]
+    if not own:
+        return None
+    own.sort(key=lambda line: -max(point.y for point in line.points))
+    kept = {line.name for line in own[:MOST_LINES]}
+    order = {line.name: place for place, line in enumerate(own)}
+    drawn = sorted((one for one in lines if one.name in kept), key=lambda one: order[one.name])
+    data = tuple(
+        (line.name, f"{point.x:g}", _number(point.y), _ends(point))
+        for line in own
+        for point in line.points
+    )
+    told = [
+        f"{line.name}: " + ", ".join(f"{_number(p.y)} at {p.x:g}" for p in line.points)
+        for line in own[:_NAMED]
+    ]
+    return Figure(
+        title=title,
+        description=f"Images per second by {x}. {'; '.join(told)}.",
+        x=x,
+        y="images/s",
+        headers=("configuration", x, "images/s", "95 % interval"),
+        data=data,
+        lines=tuple(drawn),
+        at=tuple(sorted({point.x for line in drawn for point in line.points})),
+        note=_fastest_of(len(own), MOST_LINES),
+    )
+
+
+def _fastest_of(count: int, most: int) -> str:
+    return f"Drawn are the {most} fastest of {count}; all are in the data." if count > most else ""
+
+
+def _kernels(rows: Sequence[Row]) -> Figure | None:
+    """Frameworks that were measured with several kernels, the same but for these."""
+
+    def alike(row: Row) -> tuple[Any, ...]:
+        together = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
+        return row.framework, row.framework_version, row.threads, *together, *_stored(row)
+
+    groups = [g for g in _grouped(rows, alike) if len({row.kernel for row in g}) > 1]
+    chosen = [row for group in groups for row in group]
+    return _of_bars("Kernels", chosen) if chosen else None
+
+
+def _of_bars(title: str, rows: Sequence[Row]) -> Figure:
+    bars = []
+    for row in rows:
+        point = _point(row, 0)
+        bars.append(Bar(_marked(row, name(row)), point.y, point.low, point.high))
+    told = [f"{bar.name}: {_number(bar.value)}" for bar in bars[:_NAMED]]
+    return Figure(
+        title=title,
+        description=f"Images per second. {'; '.join(told)}.",
+        y="images/s",
+        headers=("configuration", "images/s", "95 % interval"),
+        data=tuple((bar.name, _number(bar.value), _ends(bar)) for bar in bars),
+        bars=tuple(bars[:MOST_BARS]),
+        note=_fastest_of(len(bars), MOST_BARS),
+    )
+
+
+def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
+    """Images per second over ranks, each with what as many ranks could give at best."""
+    if law is None:
+        return None
+
+    def alike(row: Row) -> tuple[Any, ...]:
+        return row.framework, row.framework_version, row.kernel, row.threads, *_stored(row)
+
+    lines = []
+    for group in _grouped(rows, alike):
+        alone = [row for row in group if row.ranks == 1]
+        several = [row for row in group if row.ranks > 1]
+        for of_one in _grouped(several, lambda row: (row.strategy, str(row.strategy_options))):
+            both = sorted([*alone, *of_one], key=lambda row: row.ranks)
+            points = tuple(_point(row, row.ranks) for row in both)
+            if len({point.x for point in points}) < 2:
+                continue
+            label = name(of_one[0], without=("ranks",))
+            first = points[0]
+            ends = (first.x, points[-1].x)
+            perfect = tuple(Point(x, first.y * x / first.x) for x in ends)
+            lines += [Line(label, points), Line(label, perfect, ideal=True)]
+    title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
+    return _of_lines(title, "ranks", lines)
+
+
+def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
+    """How much of the cores' matrix product each has: the roof that they are under."""
+    bars, data = [], []
+    for row in rows:
+        limit = next((records[one].limit for one in row.records if records[one].limit), None)
+        if row.share_of_peak is None or limit is None:
+            continue
+        label = _marked(row, name(row))
+        bars.append(Bar(label, row.share_of_peak))
+        possible = limit.matrix_product * row.ranks
+        done = row.share_of_peak * possible
+        of_both = (f"{done / 1e9:.3g}", f"{possible / 1e9:.3g}")
+        data.append((label, f"{row.share_of_peak:.1%}", *of_both, limit.source))
+    if not bars:
+        return None
+    best = max(bars, key=lambda bar: bar.value)
+    return Figure(
+        title="Share of the limit",
+        description=(
+            "Arithmetic of training as a share of the matrix product that the same cores can "
+            f"do. The most has {best.name}: {best.value:.0%}."
+        ),
+        y="of the matrix product's GFLOP/s",
+        headers=("configuration", "share", "GFLOP/s", "possible", "source of the limit"),
+        data=tuple(data),
+        bars=tuple(bars[:MOST_BARS]),
+        limit=(1.0, "limit"),
+        percent=True,
+        note=_fastest_of(len(bars), MOST_BARS),
+    )
+
+
+def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
+    """Test accuracy over the seconds since the process started, evaluations left out."""
+    lines, data = [], []
+    for row in rows:
+        points = []
+        found = [records[one] for one in row.records]
+        trained = [one for one in found if one.status == "ok" and one.learning and one.measurement]
+        for number in range(min((len(one.learning or ()) for one in trained), default=0)):
+            epochs = [one.learning[number] for one in trained if one.learning]
+            reached = statistics.median(_passed(one, number) for one in trained)
+            means = [
+                _mean(getattr(one, field) for one in epochs)
+                for field in ("test_accuracy", "train_loss", "test_loss")
+            ]
+            if means[0] is not None:
+                points.append(Point(reached, means[0]))
+            shown = (f"{reached:.3g}", _share(means[0]), _plain(means[1]), _plain(means[2]))
+            data.append((_marked(row, name(row)), str(epochs[0].epoch), *shown))
+        if points:
+            lines.append(Line(_marked(row, name(row)), tuple(points)))
+    if not lines:
+        return None
+    told = [
+        f"{line.name}: {line.points[-1].y:.1%} after {line.points[-1].x:.3g} s"
+        for line in lines[:_NAMED]
+    ]
+    headers = ("epoch", "seconds", "test accuracy", "training loss", "test loss")
+    return Figure(
+        title="Learning",
+        description=f"Test accuracy by seconds since the start. {'; '.join(told)}.",
+        x="seconds since the start",
+        y="test accuracy",
+        headers=("configuration", *headers),
+        data=tuple(data),
+        lines=tuple(lines[:MOST_LINES]),
+        percent=True,
+        from_zero=False,
+        note=_fastest_of(len(lines), MOST_LINES),
+    )
+
+
+def _passed(record: Record, epoch: int) -> float:
+    measured, learning = record.measurement, record.learning
+    assert measured is not None and learning is not None
+    start = (measured.startup_seconds or 0.0) + measured.build_seconds
+    return start + sum(one.seconds for one in learning[: epoch + 1])
+
+
+def steps(records: Sequence[Record]) -> Figure | None:
+    """Each launch's timed steps, one after another, in milliseconds."""
+    lines, data = [], []
+    for record in records:
+        measured = record.measurement
+        if measured is None or not measured.step_seconds or record.request is None:
+            continue
+        label = f"launch {record.request.launch}"
+        taken = [1e3 * seconds for seconds in measured.step_seconds]
+        places = _spread(len(taken))
+        lines.append(Line(label, tuple(Point(place + 1, taken[place]) for place in places)))
+        shown = " ".join(f"{one:.4g}" for one in taken[:MOST_STEPS])
+        left = len(taken) - MOST_STEPS
+        data.append((label, f"{shown} and {left} more in the record" if left > 0 else shown))
+    if not lines:
+        return None
+    middle = statistics.median(point.y for line in lines for point in line.points)
+    longest = max(point.y for line in lines for point in line.points)
+    return Figure(
+        title="Step times",
+        description=f"Median {middle:.3g} ms, the longest {longest:.3g} ms.",
+        x="timed step",
+        y="ms",
+        headers=("launch", "milliseconds of each timed step"),
+        data=tuple(data),
+        lines=tuple(lines[:MOST_LINES]),
+    )
+
+
+def _spread(count: int) -> list[int]:
+    """The places of at most MOST_STEPS steps, evenly over all."""
+    kept = min(count, MOST_STEPS)
+    return [place * count // kept for place in range(kept)]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _number(value: float) -> str:
+    return tables.grouped(value, 4)
+
+
+def _ends(one: Point | Bar) -> str:
+    if one.low is None or one.high is None:
+        return "–"
+    return f"{_number(one.low)} – {_number(one.high)}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -1,0 +1,77 @@
+"""Turns the report's values into one HTML page that loads nothing and runs only its own script.
+
+Three lines keep what a record says from doing anything: the template escapes every value,
+`text.py` shows what cannot be seen, and the page's policy lets no script, style or address
+but its own take effect.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from xfbench import paths
+from xfbench.leaderboard import Certificates
+from xfbench.record import Record
+from xfbench.report import content, svg
+from xfbench.report.text import legible
+
+
+def html(records: Sequence[Record], certificates: Certificates) -> str:
+    """The page about these records."""
+    folder = paths.package_folder("xfbench.report")
+    style, script = (
+        Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
+    )
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        finalize=_finalized,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.get_template("page.html")
+    return template.render(
+        report=content.report(records, certificates),
+        many=content.MANY_ROWS,
+        at_once=content.AT_ONCE,
+        policy=_policy(style, script),
+        style=style,
+        script=script,
+        draw=svg.draw,
+        legend=svg.legend,
+        interval_bar=svg.interval_bar,
+    )
+
+
+def _finalized(value: Any) -> Any:
+    """What the template is given to print, fit to be looked at; markup is ours."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return legible(value)
+    return value
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing from anywhere, but this style sheet and this script, by their digests."""
+    rules = {
+        "default-src": "'none'",
+        "style-src": _source(style),
+        "script-src": _source(script),
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _source(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

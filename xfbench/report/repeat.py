@@ -1,0 +1,80 @@
+"""The command that does a row's launches again: every setting that a default might change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from xfbench.record import Record
+from xfbench.request import Request
+from xfbench.strategy import words
+
+# What a name or value looks like that needs no quotes in any shell.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
+
+
+def command(records: Sequence[Record]) -> tuple[str, ...]:
+    """A command line for the launches of one row, each option with its value a part.
+
+    Empty where there is none: for what was not measured by xfbench, and for names that no
+    command could have.
+    """
+    if not records or any(one.source != "measured" or not one.request for one in records):
+        return ()
+    last = records[-1]
+    assert last.request is not None
+    seeds = sorted({one.request.seed for one in records if one.request})
+    options = _settings(last.request)
+    options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
+    options |= _launches(records)
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    if not all(map(_PLAIN.fullmatch, given.values())):
+        return ()
+    return ("xfbench run", *(f"{name} {value}" for name, value in given.items()))
+
+
+def _settings(asked: Request) -> dict[str, object]:
+    """Options of `xfbench run`; those are left out whose default is the same everywhere."""
+    options: dict[str, object] = {
+        "--workload": asked.workload,
+        "--framework": asked.framework,
+        "--device": asked.device if asked.device != "cpu" else None,
+        "--precision": asked.precision if asked.precision != "float32" else None,
+        "--kernel": asked.kernel,
+        "--threads": asked.threads,
+        "--batch-size": asked.kept_batch_size,
+        "--data": asked.data,
+        "--page-cache": asked.page_cache,
+        "--input": asked.input,
+        "--input-threads": asked.input_threads,
+        "--steps": asked.steps,
+        "--epochs": asked.epochs,
+        "--warmup": asked.warmup,
+        "--window": asked.window if asked.window > 1 or asked.device != "cpu" else None,
+        "--checkpoints": asked.checkpoints or None,
+    }
+    if asked.ranks > 1:
+        options |= {"--ranks": asked.ranks, "--strategy": asked.strategy}
+        options["--strategy-options"] = words(asked.strategy_options).replace(" ", ",") or None
+    return options | {
+        "--nodes": asked.nodes if asked.nodes > 1 else None,
+        "--scaling": asked.scaling,
+        "--affinity": asked.affinity if asked.ranks > 1 or asked.affinity != "none" else None,
+        "--launcher": asked.launcher if asked.launcher != "local" else None,
+        "--site": asked.site,
+    }
+
+
+def _launches(records: Sequence[Record]) -> dict[str, object]:
+    """As many as the protocol gave; where no record has one, as many as there are."""
+    protocol = records[-1].protocol
+    if protocol is None:
+        return {"--launches": len(records)}
+    if protocol.precision is None:
+        return {"--launches": protocol.most}
+    return {"--until-precision": f"{100 * protocol.precision:g}%"}
+
+
+def foreign(records: Sequence[Record]) -> bool:
+    """Whether the interpreter was one that somebody named, which the command has to as well."""
+    return any(one.request and one.request.environment == "python" for one in records)

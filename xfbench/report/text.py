@@ -1,0 +1,42 @@
+"""What a record says, made fit to be looked at: text that does nothing and hides nothing.
+
+Escaping for HTML is the template's business. Here is what escaping leaves: characters that
+cannot be seen, that turn the reading direction, or that no document may have, and length.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MOST = 240
+
+# Format (bidirectional controls, joiners), control, surrogate, private, unassigned characters,
+# and separators of lines and paragraphs: none of them is anything to look at.
+_UNSEEN = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
+_PLAIN = re.compile(r"[ -~]*")
+_STACKED = 3
+
+
+def legible(value: str, most: int = MOST) -> str:
+    """The string with what cannot be seen written as its code, cut after `most` characters.
+
+    Of more than three marks that stand on one letter the others are left out.
+    """
+    cut = value[:most]
+    if not _PLAIN.fullmatch(cut):
+        shown, marks = [], 0
+        for character in cut:
+            category = unicodedata.category(character)
+            marks = marks + 1 if category.startswith("M") else 0
+            if category in _UNSEEN:
+                shown.append(_code(character))
+            elif marks <= _STACKED:
+                shown.append(character)
+        cut = "".join(shown)
+    return cut if len(value) <= most else f"{cut}… ({len(value):,} characters)"
+
+
+def _code(character: str) -> str:
+    """As Python writes it."""
+    return character.encode("unicode_escape").decode("ascii")
