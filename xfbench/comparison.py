@@ -19,7 +19,7 @@ from xfbench.leaderboard import Certificates, machine_class, unproven
 from xfbench.record import Record
 from xfbench.request import Cell
 from xfbench.statistics import Comparison, Launches
-from xfbench.store import Store
+from xfbench.store import Store, existing
 from xfbench.strategy import words
 
 _OF_REQUEST = tuple(Cell.model_fields)
@@ -68,9 +68,7 @@ class Side:
                     raise errors.unknown("field", name.strip(), FIELDS)
                 wanted[name.strip()] = value.strip()
         found = Path(wanted.get("results", folder))
-        if not (found / "records").is_dir():
-            raise errors.UsageError(f"{found} holds no results: make some with `xfbench run`")
-        return cls(found, wanted)
+        return cls(existing(found).folder, wanted)
 
     def takes(self, record: Record) -> bool:
         """Whether the record is one of this side."""

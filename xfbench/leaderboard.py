@@ -23,6 +23,7 @@ from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
     Interval,
+    Launches,
     geometric_interval,
     is_steady,
     launches,
@@ -35,6 +36,11 @@ from xfbench.strategy import ASYNCHRONOUS, Value
 
 Certificates = Mapping[str, Certificate | str]
 TARGET_ACCURACY = 0.95
+# Fields that are the same in all records of a row.
+PARTED = (
+    *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
+    *("request.framework", "request.kernel", "request.threads", "request.ranks"),
+)
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 
@@ -149,6 +155,30 @@ def tables(
     Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
     Time to accuracy is until a test accuracy of `target`.
     """
+    return tables_of([records], certificates, target)
+
+
+def tables_of(
+    parts: Iterable[Iterable[Record]],
+    certificates: Certificates,
+    target: float = TARGET_ACCURACY,
+) -> list[Table]:
+    """As `tables`, of records in parts, each let go before the next one is asked for.
+
+    Those of a row have to be in one part: they are where records are parted by fields of PARTED.
+    """
+    found: dict[tuple[Any, ...], list[tuple[Row, Launches]]] = defaultdict(list)
+    for part in parts:
+        for head, cells in _cells(part).items():
+            found[head] += [
+                (_row(cell, records, certificates, target), launches(records))
+                for cell, records in cells.items()
+            ]
+    return [_table(head, standing) for head, standing in sorted(found.items())]
+
+
+def _cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
+    """The records by the table they stand in, and by their row in it."""
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
     for record in records:
@@ -167,7 +197,7 @@ def tables(
         # One row for a cell with all its seeds, under the name of the first of them.
         own = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)
-    return [_table(head, cells, certificates, target) for head, cells in sorted(groups.items())]
+    return groups
 
 
 def _but_seed(record: Record) -> tuple[Any, ...]:
@@ -185,17 +215,13 @@ def _data(request: Request) -> str:
     return f"{request.data} {stored.digest[7:15]}" if stored else request.data
 
 
-def _table(
-    head: tuple[Any, ...],
-    cells: dict[Any, list[Record]],
-    certificates: Certificates,
-    target: float,
-) -> Table:
-    rows = [_row(cell, records, certificates, target) for cell, records in cells.items()]
-    rows = _with_efficiency(_against_best(_without_superseded(rows)), cells, head[4])
+def _table(head: tuple[Any, ...], standing: list[tuple[Row, Launches]]) -> Table:
+    speeds = {row.cell: counted for row, counted in standing}
+    rows = _without_superseded([row for row, _ in standing])
+    rows = _with_efficiency(_against_best(rows), speeds, head[4])
     rows.sort(key=_order)
     ranked = [row for row in rows if row.reason is None]
-    places = ranks([launches(cells[row.cell]) for row in ranked])
+    places = ranks([speeds[row.cell] for row in ranked])
     workload, data, device, precision, scaling, batch, machine = head
     return Table(
         workload,
@@ -318,7 +344,7 @@ def _asked(row: Row) -> tuple[Any, ...]:
 
 
 def _with_efficiency(
-    rows: list[Row], cells: dict[Any, list[Record]], law: Literal["", "strong", "weak"]
+    rows: list[Row], speeds: Mapping[str | None, Launches], law: Literal["", "strong", "weak"]
 ) -> list[Row]:
     """Under a law, each against the same on the least ranks: framework, kernel, threads.
 
@@ -334,8 +360,8 @@ def _with_efficiency(
         alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
         alike = [one for one in alike if one.ranks == 1 or _together(one) == _together(row)]
         fewest = min(alike, key=lambda one: one.ranks)
-        speeds, baseline = launches(cells[row.cell]), launches(cells[fewest.cell])
-        return efficiency(law, row.ranks, speeds, fewest.ranks, baseline)
+        baseline = speeds[fewest.cell]
+        return efficiency(law, row.ranks, speeds[row.cell], fewest.ranks, baseline)
 
     return [replace(row, efficiency=of(row)) for row in rows]
 

@@ -1,21 +1,146 @@
-"""`xfbench results`: brings results in that were made elsewhere."""
+"""`xfbench results`: finds, joins, packs, checks and exchanges what a results folder holds."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, say
+from xfbench.cli.options import Json, Results, Where, say
 
-app = typer.Typer(no_args_is_help=True, help="Bring results in.")
+if TYPE_CHECKING:
+    from xfbench.store import Store
+
+app = typer.Typer(no_args_is_help=True, help="Find, join, check and exchange results.")
 
 
 @app.callback()
 def results() -> None:
-    """Bring results in."""
+    """Find, join, check and exchange results."""
+
+
+def _there(results: Path | None) -> Store:
+    from xfbench import paths, store
+
+    return store.existing(paths.results(results))
+
+
+@app.command("list")
+def list_(
+    where: Where = None,
+    limit: Annotated[int, typer.Option(help="How many at most; 0: all.", min=0)] = 50,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Records, the newest first.
+
+    \b
+    xfbench results list
+    xfbench results list --where framework=torch --where 'threads>=2'
+    xfbench results list --where status!=ok --limit 0 --json
+    """
+    import itertools
+
+    from xfbench import index, listing, selection
+
+    conditions = selection.parse(where or ())
+    with index.opened(_there(results), say) as known:
+        found = (record for _, record in known.select(conditions, newest=True))
+        records = list(itertools.islice(found, limit or None))
+        of = known.count(conditions)
+    for line in known.damaged:
+        say(line)
+    if as_json:
+        print(json.dumps({"records": [record.document() for record in records]}))
+        return
+    print(listing.table(records))
+    if limit and len(records) == limit < of:
+        print(f"{limit} of {of} records: --limit 0 shows all")
+
+
+@app.command()
+def show(
+    record: Annotated[str, typer.Argument(help="A record's id, or how it begins.")],
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """One record, whole: what was asked for, what was seen, and where its run lies.
+
+    \b
+    xfbench results show 7f3a
+    xfbench results show sha256:7f3a --json
+    """
+    from xfbench import errors, index, listing
+
+    store = _there(results)
+    prefix = record.removeprefix("sha256:").lower()
+    with index.opened(store, say) as known:
+        found = list(known.select(prefix=prefix)) if prefix else []
+    if len(found) != 1:
+        told = ", ".join(one.id[7:19] for _, one in found[:5]) or "none"
+        raise errors.UsageError(f"{record}: the start of one record's id is needed, not of {told}")
+    [(place, one)] = found
+    if as_json:
+        print(json.dumps(one.document()))
+    else:
+        print(listing.whole(one, place, store))
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[Path], typer.Argument(help="Results folders.")],
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Take in the records of other folders, with their certificates and runs.
+
+    \b
+    xfbench results merge ../laptop/results ../node7/results
+    """
+    from xfbench import merging, paths
+    from xfbench.store import Store, existing
+
+    store = Store(paths.results(results))
+    damaged: list[str] = []
+    new, known = merging.merge([existing(one) for one in sources], store, damaged.append)
+    for line in damaged:
+        say(line)
+    if as_json:
+        print(json.dumps({"merged": new, "known": known, "damaged": damaged}))
+    else:
+        print(f"{new} records merged into {store.folder}; {known} were there")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pack(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Into one pack with those that are packed already.")
+    ] = False,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Put the records that are single files into one file, a line each; nothing else changes.
+
+    \b
+    xfbench results pack
+    xfbench results pack --all
+    """
+    store = _there(results)
+    damaged: list[str] = []
+    count = store.pack(damaged.append, everything=everything)
+    for line in damaged:
+        say(line)
+    if as_json:
+        names = [path.name for path in store.packs()]
+        print(json.dumps({"packed": count, "packs": names, "damaged": damaged}))
+    else:
+        print(f"{count} records packed; there are {len(store.packs())} packs")
+    if damaged:
+        raise typer.Exit(1)
 
 
 @app.command("import")
