@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from xfbench import errors, statistics
 from xfbench.equality import certificate
-from xfbench.leaderboard import Certificates, machine_class, unproven
+from xfbench.grouping import machine_class
+from xfbench.leaderboard import Certificates, unproven
 from xfbench.record import Record
 from xfbench.request import Cell
 from xfbench.statistics import Comparison, Launches

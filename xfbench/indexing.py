@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import duckdb
@@ -82,9 +82,7 @@ class _Intake:
 
     def flush(self) -> None:
         if self._copies:
-            self._connection.execute(
-                _EXTRACT, [list(self._contents), list(self._contents.values())]
-            )
+            extract(self._connection, self._contents)
             columns = [list(one) for one in zip(*self._copies, strict=True)]
             self._connection.execute(_COPY, columns)
         self._clear()
@@ -95,6 +93,17 @@ class _Intake:
         self._size = 0
 
 
+def create(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the tables, with nothing in them."""
+    for sql in _TABLES:
+        connection.execute(sql)
+
+
+def extract(connection: duckdb.DuckDBPyConnection, contents: Mapping[str, str]) -> None:
+    """Put into `records` what the JSON of some, by their hexadecimal ids, has in COLUMNS."""
+    connection.execute(_EXTRACT, [list(contents), list(contents.values())])
+
+
 def update(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Take in what is new in the folder, and forget what is gone.
 
@@ -102,8 +111,7 @@ def update(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """
     tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     if not tables:
-        for sql in _TABLES:
-            connection.execute(sql)
+        create(connection)
         connection.execute("INSERT INTO meta VALUES ($1, 0, 0)", [_VERSION])
     elif "meta" not in tables:
         raise OldError

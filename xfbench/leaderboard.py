@@ -17,8 +17,8 @@ from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
-from xfbench.record import Machine, Record, is_asynchronous
-from xfbench.request import Request
+from xfbench.grouping import of_cells
+from xfbench.record import Record, is_asynchronous
 from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
@@ -36,11 +36,6 @@ from xfbench.strategy import ASYNCHRONOUS, Value
 
 Certificates = Mapping[str, Certificate | str]
 TARGET_ACCURACY = 0.95
-# Fields that are the same in all records of a row.
-PARTED = (
-    *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
-    *("request.framework", "request.kernel", "request.threads", "request.ranks"),
-)
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 
@@ -139,14 +134,6 @@ class Table:
         }
 
 
-def machine_class(machine: Machine | None) -> str:
-    """Which kind of machine, in the words of a heading: hosts of one kind share a table."""
-    if machine is None:
-        return "unknown machine"
-    parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]
-    return " + ".join([*parts, *machine.accelerators])
-
-
 def tables(
     records: Iterable[Record], certificates: Certificates, target: float = TARGET_ACCURACY
 ) -> list[Table]:
@@ -165,54 +152,16 @@ def tables_of(
 ) -> list[Table]:
     """As `tables`, of records in parts, each let go before the next one is asked for.
 
-    Those of a row have to be in one part: they are where records are parted by fields of PARTED.
+    Those of a row have to be in one part, as they are by the fields `grouping.PARTED`.
     """
     found: dict[tuple[Any, ...], list[tuple[Row, Launches]]] = defaultdict(list)
     for part in parts:
-        for head, cells in _cells(part).items():
+        for head, cells in of_cells(part).items():
             found[head] += [
                 (_row(cell, records, certificates, target), launches(records))
                 for cell, records in cells.items()
             ]
     return [_table(head, standing) for head, standing in sorted(found.items())]
-
-
-def _cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
-    """The records by the table they stand in, and by their row in it."""
-    groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    cells: dict[Any, str] = {}
-    for record in records:
-        request = record.request
-        if request is None:
-            continue
-        head = (
-            request.workload,
-            _data(request),
-            request.device,
-            request.precision,
-            request.scaling or "",
-            request.kept_batch_size,
-            machine_class(record.machine),
-        )
-        # One row for a cell with all its seeds, under the name of the first of them.
-        own = record.cell or request.model_dump_json(exclude={"launch"})
-        groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)
-    return groups
-
-
-def _but_seed(record: Record) -> tuple[Any, ...]:
-    """What makes a record's cell but its seed: other weights and another order, nothing else."""
-    request, software, workload = record.request, record.software, record.workload
-    if request is None or software is None or workload is None:
-        return (record.cell or request,)
-    asked = request.model_copy(update={"seed": 0, "launch": 1})
-    return asked, workload.digest, software.adapter_digest, software.environment_digest
-
-
-def _data(request: Request) -> str:
-    """The data set; of a prepared one which samples, since names are anybody's."""
-    stored = request.data_set
-    return f"{request.data} {stored.digest[7:15]}" if stored else request.data
 
 
 def _table(head: tuple[Any, ...], standing: list[tuple[Row, Launches]]) -> Table:

@@ -38,7 +38,7 @@ def leaderboard(
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import errors, index, paths, selection, tables
+    from xfbench import errors, grouping, index, paths, selection, tables
     from xfbench import leaderboard as boards
     from xfbench.equality import certificate
     from xfbench.store import existing
@@ -65,7 +65,7 @@ def leaderboard(
             (
                 (record for _, record in part)
                 for one in sets
-                for part in found.parts(boards.PARTED, one)
+                for part in found.parts(grouping.PARTED, one)
             ),
             certificates,
             target,

@@ -143,23 +143,93 @@ def pack(
         raise typer.Exit(1)
 
 
-@app.command("import")
-def import_(
-    source: Annotated[Path, typer.Argument(help="A folder that `run --carry` has written.")],
+@app.command()
+def validate(
+    path: Annotated[
+        Path, typer.Argument(help="A results folder, a record, a pack or an exported archive.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with results: each defect with its file; exit status 1 if there is any.
+
+    \b
+    xfbench results validate results
+    xfbench results validate theirs.tar --json
+    """
+    from xfbench import audit
+    from xfbench.listing import printable
+
+    checked, defects = audit.validate(path)
+    if as_json:
+        found = [defect.document() for defect in defects]
+        print(json.dumps({"checked": checked, "defects": found}))
+    else:
+        for one in defects:
+            print(f"{printable(one.file, 4096)}: {one.defect}: {printable(one.detail, 400)}")
+        print(f"{checked} records and certificates checked, {len(defects)} defects")
+    if defects:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(help="FILE.tar, .tar.gz, .csv or .parquet.")],
+    where: Where = None,
     results: Results = None,
     as_json: Json = False,
 ) -> None:
-    """Read a carried run that has come back: its records and certificates.
+    """Write records to one file: an archive with their certificates, or a table of all fields.
 
     \b
+    xfbench results export ours.tar.gz
+    xfbench results export torch.csv --where framework=torch
+    xfbench results export all.parquet
+    """
+    from xfbench import exporting, index, selection
+
+    write = exporting.writer(file)
+    conditions = selection.parse(where or ())
+    store = _there(results)
+    with index.opened(store, say) as known:
+        count = write(file, known.select(conditions), store)
+    for line in known.damaged:
+        say(line)
+    print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(help="An exported archive, or a folder that `run --carry` has written."),
+    ],
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Take in an exported archive, or a carried run that has come back, with its certificates.
+
+    \b
+    xfbench results import theirs.tar.gz
     xfbench run --framework torch --workload lenet --launches 5 --carry ./there
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
-    from xfbench import carry, paths, progress
+    from xfbench import archive, carry, paths, progress
     from xfbench.store import Store
 
     store = Store(paths.results(results))
+    if source.is_file():
+        damaged: list[str] = []
+        new, known = archive.take(source, store, damaged.append)
+        for line in damaged:
+            say(line)
+        if as_json:
+            print(json.dumps({"imported": new, "known": known, "damaged": damaged}))
+        else:
+            print(f"{new} records imported into {store.folder}; {known} were there")
+        if damaged:
+            raise typer.Exit(1)
+        return
     records = list(carry.read(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
