@@ -31,9 +31,7 @@ def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[
         if source.folder.resolve() == target.folder.resolve():
             continue
         certificates = certificate.of_folder(source.folder)
-        for record, place, content in source.contents(
-            lambda line, at=source.folder: complain(f"{at}: {line}")
-        ):
+        for record, place, content in source.contents(_of(source.folder, complain)):
             try:
                 if record.certificate in certificates:
                     _bring_certificate(
@@ -49,6 +47,10 @@ def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[
             have.add(record.id)
             new += 1
     return new, known
+
+
+def _of(folder: Path, complain: Complain) -> Complain:
+    return lambda line: complain(f"{folder}: {line}")
 
 
 def keep(record: Record, place: Place | None, content: bytes, target: Store) -> None:

@@ -193,7 +193,8 @@ class Store:
     def _pack(self, folder: Path, complain: Complain, everything: bool) -> int:
         old = self.packs()
         have = {line.identity for path in old for line in _intact(path, silent)}
-        singles, packed = [], []
+        singles: list[Path] = []
+        packed: list[Path] = []
         for path in sorted(self.singles()):
             try:
                 read(path.read_bytes(), path.stem)
