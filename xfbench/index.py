@@ -54,15 +54,30 @@ class Index:
         self._connection.close()
 
     def select(
-        self, conditions: Sequence[Condition] = (), *, prefix: str = "", newest: bool = False
+        self,
+        conditions: Sequence[Condition] = (),
+        *,
+        prefix: str = "",
+        newest: bool = False,
+        rows: int | None = None,
     ) -> Iterator[Found]:
         """Records that meet all conditions, oldest first or `newest`, each with its place.
 
-        `prefix` is what their ids begin with, hexadecimal. What turns out to be no record is left
-        out and joins `damaged`.
+        `prefix` is what their ids begin with, hexadecimal; `rows` how many places to look at. What
+        turns out to be no record is left out and joins `damaged`.
         """
-        for part in self.parts((), conditions, prefix=prefix, newest=newest):
+        for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
             yield from part
+
+    def newest(self, conditions: Sequence[Condition], most: int) -> list[Found]:
+        """As `select`, so many of the newest; all for 0."""
+        rows = 2 * most + 100  # a record may be in two places, and some may not be what they seem
+        while most and rows < self._all("SELECT copies FROM meta")[0][0]:
+            found = self.select(conditions, newest=True, rows=rows)
+            if len(some := list(itertools.islice(found, most))) == most:
+                return some
+            rows *= 30
+        return list(itertools.islice(self.select(conditions, newest=True), most or None))
 
     def count(self, conditions: Sequence[Condition] = ()) -> int:
         """How many records the index has for these conditions; a few of them may not meet them."""
@@ -77,6 +92,7 @@ class Index:
         *,
         prefix: str = "",
         newest: bool = False,
+        rows: int | None = None,
     ) -> Iterator[Iterator[Found]]:
         """As `select`, in parts with the same values in the fields `by`, one after another.
 
@@ -91,12 +107,13 @@ class Index:
             f"SELECT r.id, c.source, c.start, c.length{columns} "
             f"FROM records r JOIN copies c USING (id) WHERE {where} "
             f"ORDER BY {columns[2:] + ', ' if by else ''}"
-            f"r.created {way}, r.id {way}, c.start NULLS FIRST",
+            f"r.created {way}, r.id {way}, c.start NULLS FIRST"
+            + (f" LIMIT {rows}" if rows else ""),
             values,
         )
         cursor = self._connection.execute("SELECT * FROM chosen")
-        rows = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_ROWS), []))
-        for _, part in itertools.groupby(rows, key=lambda row: row[4:]):
+        chosen = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_ROWS), []))
+        for _, part in itertools.groupby(chosen, key=lambda row: row[4:]):
             yield self._records(part, conditions)
 
     def _records(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -37,22 +38,24 @@ _TABLES = (
     + ", ".join(f'"{path}" {kind}' for path, kind in COLUMNS.items())
     + ")",
 )
-_NEW = "id NOT IN (SELECT id FROM records)"
 _EXTRACT = (
     "INSERT INTO records SELECT id, found IS NOT NULL, "
     + ", ".join(f"TRY_CAST(found[{n}] AS {kind})" for n, kind in enumerate(COLUMNS.values(), 1))
     + " FROM (SELECT id, TRY(json_extract_string(content, ["
     + ", ".join(f"'$.{path}'" for path in COLUMNS)
-    + "])) AS found FROM (SELECT unnest($1::VARCHAR[]) AS id, unnest($2::VARCHAR[]) AS content) "
-    + f"WHERE {_NEW})"
+    + "])) AS found FROM (SELECT unnest($1::VARCHAR[]) AS id, unnest($2::VARCHAR[]) AS content))"
 )
+_KNOWN = "SELECT id FROM records WHERE id IN (SELECT unnest($1::VARCHAR[]))"
 _COPY = (
     "INSERT INTO copies SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), "
     "unnest($3::BIGINT[]), unnest($4::BIGINT[])"
 )
-_FORGET = "DELETE FROM copies WHERE source = $1 AND list_contains($2, id)"
+_NAMED = "(SELECT unnest($1::VARCHAR[]))"
 _OF_COPIES, _OF_RECORDS = "(SELECT count(*) FROM copies)", "(SELECT count(*) FROM records)"
 _VERSION = digest.of_json([1, *_TABLES, _EXTRACT])
+
+
+_Copy = tuple[str, str, int | None, int | None]
 
 
 class OldError(Exception):
@@ -60,10 +63,17 @@ class OldError(Exception):
 
 
 class _Intake:
-    """Takes records in, many at a time."""
+    """Takes records in, many at a time, while the next ones are read and verified.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    The connection is its own until `finish`. `anew` says that nothing can be known already.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, anew: bool) -> None:
+        self.anew = anew
         self._connection = connection
+        self._worker = ThreadPoolExecutor(1)
+        self._taken: Future[None] | None = None
+        self._notes: list[tuple[str, str, str | None, str]] = []
         self._clear()
 
     def add(
@@ -73,23 +83,43 @@ class _Intake:
         self._copies.append((identity, source, start, length))
         self._size += len(content)
         if len(self._copies) >= _BATCH or self._size >= _BATCH_BYTES:
-            self.flush()
+            self._flush()
 
     def note(self, source: str, file: str, state: str | None, defect: str) -> None:
         """Of a file that is no record, or a part of one."""
-        values = [source, file, state, defect]
-        self._connection.execute("INSERT INTO damaged VALUES ($1, $2, $3, $4)", values)
+        self._notes.append((source, file, state, defect))
 
-    def flush(self) -> None:
+    def finish(self) -> None:
+        """Until all of it is there."""
+        try:
+            self._flush()
+            self._wait()
+        finally:
+            self._worker.shutdown()
+        for values in self._notes:
+            self._connection.execute("INSERT INTO damaged VALUES ($1, $2, $3, $4)", list(values))
+
+    def _flush(self) -> None:
+        self._wait()
         if self._copies:
-            extract(self._connection, self._contents)
-            columns = [list(one) for one in zip(*self._copies, strict=True)]
-            self._connection.execute(_COPY, columns)
+            batch = self._contents, self._copies
+            self._taken = self._worker.submit(self._take, *batch, anew=self.anew)
         self._clear()
+
+    def _wait(self) -> None:
+        if self._taken:
+            self._taken.result()
+
+    def _take(self, contents: dict[str, str], copies: list[_Copy], *, anew: bool) -> None:
+        if not anew:
+            for (known,) in self._connection.execute(_KNOWN, [list(contents)]).fetchall():
+                del contents[known]
+        extract(self._connection, contents)
+        self._connection.execute(_COPY, [list(one) for one in zip(*copies, strict=True)])
 
     def _clear(self) -> None:
         self._contents: dict[str, str] = {}
-        self._copies: list[tuple[str, str, int | None, int | None]] = []
+        self._copies: list[_Copy] = []
         self._size = 0
 
 
@@ -121,9 +151,7 @@ def update(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     if len(known) != 1 or known[0][0] != _VERSION or known[0][1:3] != known[0][3:]:
         raise OldError
     connection.execute("BEGIN")
-    changed = _update(connection, store)
-    if changed:
-        connection.execute("DELETE FROM records WHERE id NOT IN (SELECT id FROM copies)")
+    if _update(connection, store):
         connection.execute(f"UPDATE meta SET copies = {_OF_COPIES}, records = {_OF_RECORDS}")
     connection.execute("COMMIT")
 
@@ -131,6 +159,7 @@ def update(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 def _update(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
     """Whether anything was otherwise than the index had it."""
     before = dict(connection.execute("SELECT name, state FROM sources").fetchall())
+    known = bool(before)
     now = _sources(store)
     for source, file, state in connection.execute(
         "SELECT source, file, state FROM damaged WHERE state IS NOT NULL"
@@ -143,22 +172,27 @@ def _update(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
     lost = [*(before.keys() - now.keys()), *packs]
     for table, column in (("copies", "source"), ("damaged", "source"), ("sources", "name")):
         every = lost if table == "copies" else [*lost, *singles]
-        connection.execute(f"DELETE FROM {table} WHERE list_contains($1, {column})", [every])
+        if every and known:
+            connection.execute(f"DELETE FROM {table} WHERE {column} IN {_NAMED}", [every])
     found = connection.execute(
-        "SELECT source, list(id) FROM copies WHERE list_contains($1, source) GROUP BY source",
-        [singles],
+        f"SELECT source, list(id) FROM copies WHERE source IN {_NAMED} GROUP BY source",
+        [singles if known else []],
     ).fetchall()
     have = {source: set(ids) for source, ids in found}
-    intake = _Intake(connection)
-    for name in singles:
-        folder = store.folder / "records" / name
-        there, known = _names(folder), have.get(name, set())
-        if gone := list(known - there):
-            connection.execute(_FORGET, [name, gone])
-        _take_files(intake, folder, sorted(there - known))
-    for name in packs:
-        _take_pack(intake, store.folder / "packs" / name)
-    intake.flush()
+    there = {name: _names(store.folder / "records" / name) for name in singles}
+    if gone := [one for name, ids in have.items() for one in ids - there[name]]:
+        connection.execute(f"DELETE FROM copies WHERE start IS NULL AND id IN {_NAMED}", [gone])
+    if known and (gone or lost):
+        connection.execute("DELETE FROM records WHERE id NOT IN (SELECT id FROM copies)")
+    intake = _Intake(connection, anew=not known)
+    try:
+        for name in packs:
+            _take_pack(intake, store.folder / "packs" / name)
+            intake.anew = False
+        for name, names in there.items():
+            _take_files(intake, store.folder / "records" / name, names - have.get(name, set()))
+    finally:
+        intake.finish()
     for name in changed:
         connection.execute("INSERT INTO sources VALUES ($1, $2)", [name, now[name]])
     return bool(changed or lost)
@@ -199,7 +233,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _take_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None:
-    for identity in identities:
+    for identity in sorted(identities):
         path = folder / f"{identity}.json"
         try:
             content = path.read_bytes()

@@ -148,15 +148,21 @@ def _condition(text: str) -> Condition:
             "as in request.threads>=2"
         )
     name, how, value = found.groups()
+    if not value.isprintable() and any("\ud800" <= one <= "\udfff" for one in value):
+        raise UsageError(f"--where {name}: a value that is no text cannot be looked for")
     known = fields()
     if name not in known and f"request.{name}" in known:
         name = f"request.{name}"
     inside = any(name.startswith(f"{path}.") for path, one in known.items() if one.kind is None)
     if name not in known and not inside:
-        raise errors.unknown("field", name, known)
+        short = [path.removeprefix("request.") for path in known]
+        raise errors.unknown("field", name, {*known, *short})
     kind = known[name].kind if name in known else None
-    if kind in (int, float) and value != "null" and _number(value) is None:
+    null = value == "null" and how in ("=", "!=")
+    if kind in (int, float) and not null and _number(value) is None:
         raise UsageError(f"--where {text}: {name} is a number")
-    if kind is bool and value not in (*_WORDS, "null"):
+    if kind is bool and not null and (value not in _WORDS or how in _ORDER):
         raise UsageError(f"--where {text}: {name} is true or false")
+    if how == "~" and kind not in (str, None):
+        raise UsageError(f"--where {text}: {name} is no text to look into")
     return Condition(name, how, value, kind)

@@ -147,7 +147,9 @@ def write_singles(folder: Path, count: int, skip: int = 0) -> None:
 def timed(what: str, *command: str) -> None:
     """Run xfbench, and say how long it took and what memory it had at most."""
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "xfbench", *command], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xfbench", *command], stdout=subprocess.DEVNULL
+    )
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     print(f"{what}: {seconds:.2f} s, {used.ru_maxrss / 2**20:.2f} GiB, exit {status}", flush=True)

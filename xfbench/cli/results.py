@@ -41,14 +41,11 @@ def list_(
     xfbench results list --where framework=torch --where 'threads>=2'
     xfbench results list --where status!=ok --limit 0 --json
     """
-    import itertools
-
     from xfbench import index, listing, selection
 
     conditions = selection.parse(where or ())
     with index.opened(_there(results), say) as known:
-        found = (record for _, record in known.select(conditions, newest=True))
-        records = list(itertools.islice(found, limit or None))
+        records = [record for _, record in known.newest(conditions, limit)]
         of = known.count(conditions)
     for line in known.damaged:
         say(line)
