@@ -91,6 +91,16 @@ def test_what_cannot_be_meant_is_told(text, words):
         parse([text])
 
 
+def test_several_may_be_typed_at_once():
+    assert parse(["framework=torch, threads>=2", "status!=ok"]) == [
+        *parse(["framework=torch"]),
+        *parse(["threads>=2"]),
+        *parse(["status!=ok"]),
+    ]
+    [one] = parse(["reason=no kernel, no result"])
+    assert one.value == "no kernel, no result"
+
+
 def test_every_field_of_a_record_has_a_name(record):
     def leaves(value, path):
         if isinstance(value, dict) and path not in fields():

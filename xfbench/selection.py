@@ -22,6 +22,7 @@ from xfbench.errors import UsageError
 from xfbench.record import Record
 
 _FORM = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)
+_NEXT = re.compile(r",\s*(?=[\w.+-]+\s*(?:>=|<=|!=|=|>|<|~))")
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -131,8 +132,11 @@ def _found(value: Any, path: list[str]) -> Iterator[Any]:
 
 
 def parse(texts: Sequence[str]) -> list[Condition]:
-    """From `--where` as it is typed. Raises UsageError on another form, or an unknown field."""
-    return [_condition(text) for text in texts]
+    """From `--where` as it is typed, several at once with commas between.
+
+    Raises UsageError on another form, or an unknown field.
+    """
+    return [_condition(one) for text in texts for one in _NEXT.split(text)]
 
 
 def equal(field: str, value: str) -> Condition:

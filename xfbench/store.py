@@ -205,28 +205,30 @@ class Store:
 
         def chosen() -> Iterator[bytes]:
             for path in singles:
-                yield pack.line(json.loads(path.read_bytes()))
+                try:
+                    line = pack.line(json.loads(path.read_bytes()))
+                except (OSError, ValueError) as error:  # edited since
+                    complain(told(path.name, error))
+                else:
+                    yield line
             written: set[str | None] = set()
             for path in old if everything else ():
-                for line in _intact(path, complain):
-                    if line.identity not in written:
-                        yield line.content + b"\n"
-                    written.add(line.identity)
+                for one in _intact(path, complain):
+                    if one.identity not in written:
+                        yield one.content + b"\n"
+                    written.add(one.identity)
 
-        count = len(singles) + (len(have) if everything else 0)
-        if everything and not singles and len(old) < 2:
-            count = 0  # they are in one pack already
-        target = pack.write(folder, chosen()) if count else None
+        needed = bool(singles) or (everything and len(old) > 1)
+        target = pack.write(folder, chosen()) if needed else None
         kept = {line.identity for line in _intact(target, silent)} if target else set()
         for path in (*singles, *packed):
             if path.stem in kept or path.stem in have:
                 path.unlink(missing_ok=True)
-        if target and everything:
-            for path in old:
-                whole = all(line.identity in kept for line in pack.lines(path))
-                if path != target and whole:
-                    path.unlink(missing_ok=True)
-        return count
+        for path in old if target and everything else ():
+            whole = all(line.identity in kept for line in pack.lines(path))
+            if path != target and whole:
+                path.unlink(missing_ok=True)
+        return len(kept)
 
 
 def existing(folder: Path) -> Store:

@@ -135,7 +135,7 @@ def pack(
         names = [path.name for path in store.packs()]
         print(json.dumps({"packed": count, "packs": names, "damaged": damaged}))
     else:
-        print(f"{count} records packed; there are {len(store.packs())} packs")
+        print(f"{count} records packed; packs now: {len(store.packs())}")
     if damaged:
         raise typer.Exit(1)
 
