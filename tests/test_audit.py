@@ -76,6 +76,8 @@ def test_good_results_have_no_defect(store):
     store.pack()
     assert audit.validate(store.folder) == (4, [])
     assert audit.validate(store.packs()[0]) == (3, [])
+    store.add(next(store.records()))
+    assert audit.validate(store.folder) == (5, [])
 
 
 def test_every_single_byte_that_is_changed_in_a_record_is_noticed(store):

@@ -140,6 +140,23 @@ def test_a_damaged_pack_is_told_and_what_is_whole_in_it_is_read(store, damage, l
         assert line.startswith(path.name) and word in line
 
 
+def test_what_a_kill_left_of_a_pack_goes_with_the_next_one(store):
+    (store.folder / "packs").mkdir()
+    left = store.folder / "packs" / "left.partial"
+    left.write_text("half")
+    assert len(read(store)[0]) == 30
+    store.pack()
+    assert not left.exists()
+
+
+def test_a_record_under_another_name_is_told_and_left_out(store):
+    path = next(store.singles())
+    other = path.with_name(f"{'ab' * 32}.json")
+    path.rename(other)
+    records, [line] = read(store)
+    assert len(records) == 29 and line == f"{other.name}: its name is not its id; left out"
+
+
 def test_an_edited_record_does_not_become_a_line(record):
     document = {**record().document(), "status": "failed"}
     with pytest.raises(EditedError):
