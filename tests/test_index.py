@@ -173,6 +173,7 @@ def test_a_record_that_was_mended_in_its_place_is_found_again(store):
 def test_of_two_copies_a_damaged_one_does_not_matter(store):
     before = list(store.records())
     store.pack()
+    ask(store)
     store.add(before[0])
     with index.opened(store, print) as found:
         assert found.count() == len(list(found.select())) == 20
