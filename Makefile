@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help bench test test-all overhead intervals prediction million verify-all lint types environments clean
+.PHONY: help bench test test-all overhead intervals prediction million verify-all lint types environments clean input
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,9 @@ overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minut
 intervals: $(VENV)/developed ## How often intervals contain what many launches say (half an hour, quiet).
 	$(BIN)/xfbench run --launches 20 --results results/intervals
 	$(BIN)/python -m tests.benchmarks.launches results/intervals
+
+input: $(VENV)/developed ## Measure what input costs a step (a quarter of an hour, a quiet machine).
+	$(BIN)/python -m tests.benchmarks.input
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction

@@ -114,7 +114,7 @@ def starts(name, prefixes):
 def is_translation(name):
     """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
-    translates = adapter == "*" or part in ("train", "exchange", "checkpoint")
+    translates = adapter == "*" or part in ("train", "exchange", "checkpoint", "reader")
     return (first, second) == ("xfbench", "adapters") and translates
 
 
@@ -132,12 +132,14 @@ def refusals(module, source):
             allowed |= top == "threadpoolctl"  # one file, which the archive brings along
             allowed |= (module, top) == ("xfbench.worker.mpi", "mpi4py")
             allowed |= (module, top) == ("xfbench.worker.pictures", "PIL")
-            allowed |= module == "xfbench.worker.__main__" and name == "xfbench.adapters.*.train"
+            entrances = ("xfbench.adapters.*.train", "xfbench.adapters.*.reader")
+            allowed |= module == "xfbench.worker.__main__" and name in entrances
         elif kind == "adapters":
             ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]
             allowed = within(name, ours) and (is_translation(module) or not is_translation(name))
             allowed |= standard
             allowed |= top == FRAMEWORK_OF.get(own) and is_translation(module)
+            allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
             allowed = top not in FRAMEWORKS and not is_translation(name)
             if kind == "launchers" and top == "xfbench":

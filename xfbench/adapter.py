@@ -66,7 +66,8 @@ class Adapter(_Table):
     """What a framework's `adapter.toml` says, and the folder it stands in.
 
     `mpi` is the folder of an MPICH that its environment brings along; `checkpoint` the format
-    of the framework's checkpoints, empty where the adapter saves none.
+    of the framework's checkpoints, empty where the adapter saves none; `readers` says by format
+    what of the framework's own reads data sets for `--input native`.
     """
 
     folder: Path
@@ -82,6 +83,7 @@ class Adapter(_Table):
     together: dict[str, Strategy] = Field(default_factory=dict)
     mpi: str = ""
     checkpoint: str = ""
+    readers: dict[str, str] = Field(default_factory=dict)
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()
 

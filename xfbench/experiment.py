@@ -24,6 +24,7 @@ from xfbench.workloads import workloads
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
+DEFAULT_INPUT_THREADS = 1
 # Steps between two waits, by device: one that queues them would idle during every wait.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
@@ -56,6 +57,8 @@ class Matrix(BaseModel):
     affinity: Literal["cores", "none"] | None = None
     data: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
     page_cache: Sequence[str] | None = None
+    input: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
+    input_threads: int | None = None
     steps: int | None = None
     epochs: int | None = None
     warmup: int = 3
@@ -146,7 +149,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     found_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
     stored = {name: (one.manifest.name, one.facts()) for name, one in found_sets.items()}
     caches: Sequence[str | None] = m.page_cache or [None]
-    sized = (threads, sizes, spread, m.strategy, sources, caches, m.seed)
+    inputs: Sequence[str | None] = m.input or [None]
+    sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed)
     count = prod(len(one) for one in (*named, *sized))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -155,7 +159,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
     for (name, framework, device, precision, kernel), settings in points:
-        of_rank, size, where, strategy, source, cache, seed = settings
+        of_rank, size, where, strategy, source, cache, reading, seed = settings
         ranks, nodes = where
         shared = ranks > nodes
         described = adapter.load(framework)
@@ -189,6 +193,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 batch_size_per_rank=per_rank,
                 data=data,
                 data_set=data_set,
+                input=reading or ("ours" if data_set else None),  # type: ignore[arg-type]
+                input_threads=_input_threads(m) if data_set else m.input_threads,
                 page_cache=cache,  # type: ignore[arg-type]
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,
@@ -211,6 +217,10 @@ def folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
     names = {name for one in matrices for name in one.data or ()} - set(sets.BUILT_IN)
     found = [sets.find(name) for name in sorted(names)]
     return {one.facts().place: one.folder for one in found}
+
+
+def _input_threads(m: Matrix) -> int:
+    return DEFAULT_INPUT_THREADS if m.input_threads is None else m.input_threads
 
 
 def _threads(site: sites.Site, queue: str | None, per_node: int) -> int:

@@ -105,6 +105,7 @@ def record(
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     reason = reason or validity.unheld(fields.get("storage"))
+    reason = reason or validity.unlike(fields.get("storage"))
     if seen and not reason:
         reason = conditions.defect(seen, request.device)
     if strict and seen and not reason:

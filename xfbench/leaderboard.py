@@ -47,9 +47,10 @@ class Row:
     `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
     others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
     data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
-    `input_share` the part of a step that is waiting for input. `checkpoints` were asked for in
-    each. `spread` is how far launches lie apart, relative. `accuracy` is the mean over `seeds`
-    after the last epoch, its interval over them.
+    `input` says whose reader read it, and `pixels_off` by how many levels of 255 its pixels are
+    other than ours, at most; `input_share` the part of a step that is waiting for input.
+    `checkpoints` were asked for in each. `spread` is how far launches lie apart, relative.
+    `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
     """
 
     rank: tuple[int, int] | None
@@ -68,6 +69,8 @@ class Row:
     data_format: str | None
     medium: str | None
     page_cache: str | None
+    input: str | None
+    pixels_off: int | None
     input_share: float | None
     images_per_second: Interval | None
     spread: Interval | None
@@ -221,6 +224,8 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         data_format=request.data_set.format if request.data_set else None,
         medium=request.data_set.medium if request.data_set else None,
         page_cache=request.page_cache,
+        input=request.input,
+        pixels_off=_pixels_off(records),
         input_share=_mean(map(_input_share, records)),
         images_per_second=speed,
         spread=spread_interval(counted),
@@ -251,6 +256,12 @@ def _accuracies(records: Iterable[Record]) -> list[float]:
             found[record.request.seed].append(record.learning[-1].test_accuracy)
     means = [_mean(of_seed) for of_seed in found.values()]
     return [mean for mean in means if mean is not None]
+
+
+def _pixels_off(records: Iterable[Record]) -> int | None:
+    """The largest difference of a framework's own reader from ours; None where we read."""
+    checks = [record.storage.reader for record in records if record.storage]
+    return max((check.largest_difference for check in checks if check), default=None)
 
 
 def _input_share(record: Record) -> float | None:
@@ -288,7 +299,7 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
 def _asked(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
     together = row.ranks, row.strategy, options
-    stored = row.data_format, row.medium, row.page_cache
+    stored = row.data_format, row.medium, row.page_cache, row.input
     return row.framework, row.kernel, row.threads, *together, *stored, row.checkpoints
 
 
@@ -316,7 +327,7 @@ def _with_efficiency(
 
 
 def _but_ranks(row: Row) -> tuple[Any, ...]:
-    stored = row.data_format, row.medium, row.page_cache
+    stored = row.data_format, row.medium, row.page_cache, row.input
     return row.framework, row.framework_version, row.kernel, row.threads, *stored
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xfbench import communication
+from xfbench.worker import page_cache
 
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
 _BY_STEP = ("warmup_seconds", "step_seconds")
@@ -50,7 +51,10 @@ def merged(
         "learning": _learning([reply["learning"] for reply in replies], asynchronous),
         "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
         "observed": _observed([reply["observed"] for reply in replies]),
-        "storage": {"epochs": [one for reply in replies for one in _epochs_read(reply)]},
+        "storage": {
+            **first.get("storage", {}),
+            "epochs": _epochs_read(replies),
+        },
     }
 
 
@@ -74,9 +78,11 @@ def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[st
     }
 
 
-def _epochs_read(reply: dict[str, Any]) -> Any:
-    """What was read from storage; a worker of an earlier version says nothing."""
-    return reply.get("storage", {}).get("epochs", ())
+def _epochs_read(replies: Sequence[dict[str, Any]]) -> list[Any]:
+    """What was read from storage, rank by rank; a worker of an earlier version says nothing."""
+    told = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
+    judged = [page_cache.together(of_epoch) for of_epoch in zip(*told, strict=True)]
+    return [one for of_rank in zip(*judged, strict=True) for one in of_rank]
 
 
 def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:

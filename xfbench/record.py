@@ -265,15 +265,31 @@ class EpochReading(_Part):
     reason: str | None = None
 
 
+class ReaderCheck(_Part):
+    """How images of a framework's own reader differ from ours, in levels of 0 to 255.
+
+    Of `compared` images `differing` differ in any pixel, by `largest_difference` at most; of the
+    one that is least like ours a pixel is off by `mean_difference`.
+    """
+
+    compared: int
+    differing: int
+    largest_difference: int
+    mean_difference: float
+    labels_equal: bool
+
+
 class Storage(_Part):
     """The medium of a launch's data, plain reads of it in the same session, and its epochs.
 
-    `epochs` has those of the first rank, then those of the next.
+    `epochs` has those of the first rank, then those of the next. `reader` is null where
+    the worker read.
     """
 
     medium: Medium
     reads: tuple[Reads, ...] = ()
     epochs: tuple[EpochReading, ...] = ()
+    reader: ReaderCheck | None = None
 
 
 class Machine(_Part):

@@ -69,7 +69,9 @@ class Cell(BaseModel):
     `epochs` (of the data set, the first step and `warmup` more not timed) is set. The device
     is waited for after every `window` steps. With affinity "cores" each rank has cores of its
     own; with "none" it runs where the system lets it. `strategy_options` are those that are
-    otherwise than the adapter has them. `checkpoints`, so many, are spread over the timed
+    otherwise than the adapter has them. A prepared data set is read by the worker, the same in
+    every framework, or by the framework's own reader (`input`), in so many threads or processes
+    beside those that train. `checkpoints`, so many, are spread over the timed
     windows, or over the epochs.
     """
 
@@ -91,6 +93,8 @@ class Cell(BaseModel):
     batch_size_per_rank: int = Positive
     data: str
     data_set: PreparedSet | None = None
+    input: Literal["ours", "native"] | None = None
+    input_threads: int | None = Field(default=None, ge=0)
     page_cache: Literal["cold", "warm"] | None = None
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
@@ -114,8 +118,12 @@ class Cell(BaseModel):
         if self.checkpoints > places:
             after = "epochs" if self.epochs else "waits in the timed steps"
             raise ValueError(f"{self.checkpoints} checkpoints have only {places} {after} to follow")
-        if self.page_cache and not (self.data_set and self.epochs and self.ranks == 1):
-            raise ValueError("page_cache is for epochs of a prepared data set, on one rank")
+        if self.page_cache and not (self.data_set and self.epochs and self.nodes == 1):
+            raise ValueError("page_cache is for epochs of a prepared data set, on one node")
+        if self.input and not self.data_set:
+            raise ValueError("input ours or native is for prepared data sets (xfbench data)")
+        if self.input == "native" and not (self.ranks == 1 and self.input_threads):
+            raise ValueError("input native is for one rank, and one or more input threads")
         if self.ranks % self.nodes:
             raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
         if self.nodes > 1 and self.launcher == "local":
@@ -179,4 +187,5 @@ class Request(Cell):
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints")
         unchosen = {name for name in choices if not getattr(self, name)}
+        unchosen |= {name for name in ("input", "input_threads") if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

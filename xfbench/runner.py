@@ -202,12 +202,20 @@ def refusal(request: Request) -> str | None:
         if same and exclusion.options.items() <= options.items():
             return exclusion.reason
     stored = request.data_set.model_dump() if request.data_set else None
-    reason = _unsaved(request, described)
+    reason = _unsaved(request, described) or _unread(request, described)
+    reason = reason or _uncontrolled(request, described)
     reason = reason or misfit(request.data, workloads()[request.workload], stored)
     if reason:
         return reason
     if request.device == "cuda" and not machine.accelerators():
         return "no NVIDIA device was found here"
+    return None
+
+
+def _uncontrolled(request: Request, described: adapter.Adapter) -> str | None:
+    """Why ranks cannot bring the page cache to a state for all of them."""
+    if request.page_cache and described.strategy(request.strategy).asynchronous:
+        return f"under {request.strategy} no rank waits until all have emptied the page cache"
     return None
 
 
@@ -218,6 +226,19 @@ def _unsaved(request: Request, described: adapter.Adapter) -> str | None:
     if request.checkpoints and described.strategy(request.strategy).asynchronous:
         return f"under {request.strategy} velocities are the servers', which save no checkpoints"
     return None
+
+
+def _unread(request: Request, described: adapter.Adapter) -> str | None:
+    """Why the framework's own reader cannot be used, where it is asked for."""
+    if request.input != "native" or request.data_set is None:
+        return None
+    if request.data_set.format in described.readers:
+        return None
+    known = ", ".join(described.readers) or "none"
+    return (
+        f"{described.title} has no reader of its own for {request.data_set.format} here: "
+        f"it has {known}"
+    )
 
 
 def _launch(

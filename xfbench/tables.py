@@ -62,6 +62,11 @@ def _launches(row: Row) -> str:
     return f"{row.images_per_second.launches} ({', '.join(notes)})"
 
 
+def _reader(row: Row) -> str:
+    """Whose it is, and how far the pixels that it gives are off where its decoder is another."""
+    return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
+
+
 _WHO: list[Column] = [
     ("rank", _rank),
     ("framework", lambda row: row.framework),
@@ -70,6 +75,7 @@ _WHO: list[Column] = [
     ("ranks", _ranks),
     ("threads", lambda row: str(row.threads)),
     ("format", lambda row: row.data_format or "–"),
+    ("reader", _reader),
     ("medium", lambda row: row.medium or "–"),
     ("page cache", lambda row: row.page_cache or "–"),
     ("checkpoints", lambda row: str(row.checkpoints or "–")),
@@ -150,6 +156,7 @@ def _megabytes(count: float) -> str:
 
 
 _WHERE_KNOWN = (
+    "reader",
     "ranks",
     "checkpoints",
     "efficiency",

@@ -13,6 +13,7 @@ from xfbench.request import Request
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.
 _MORE, _BESIDE = 1.05, 0.25
+_ANOTHER = 8.0  # levels of 255 that a pixel is off on average, in another image
 
 
 def defect(
@@ -124,10 +125,30 @@ def _threads(request: Request, observed: Observed) -> str | None:
     for pool, size in observed.pools.items():
         if size != request.threads:
             return f"{request.threads} threads were asked for, and {pool} has {size}"
-    most = request.threads * _MORE + _BESIDE
+    reading = request.input_threads or 0
+    most = (request.threads + reading) * _MORE + _BESIDE
     if request.device == "cpu" and observed.cpus is not None and observed.cpus > most:
+        asked = f"{request.threads} threads{f' and {reading} for input' if reading else ''}"
+        return f"{asked} were asked for, and {observed.cpus:.2f} CPUs were kept busy"
+    return None
+
+
+def unlike(storage: Storage | None) -> str | None:
+    """What tells the samples of a framework's own reader from ours; None where they are the same.
+
+    Decoders may differ by some levels, and another image by tens of them everywhere.
+    """
+    read = storage.reader if storage else None
+    if read is None:
+        return None
+    if not read.compared:
+        return "the framework's own reader gave no image to compare"
+    if not read.labels_equal:
+        return "the framework's own reader gives other labels than ours"
+    if read.mean_difference > _ANOTHER:
         return (
-            f"{request.threads} threads were asked for, and {observed.cpus:.2f} CPUs were kept busy"
+            f"the framework's own reader gives other images than ours: one is "
+            f"{read.mean_difference:.3g} of 255 off on average"
         )
     return None
 

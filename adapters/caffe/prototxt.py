@@ -22,24 +22,49 @@ def train_val(workload: Workload, batch_size: int, dropout: str = "random") -> s
 
     Reads its input from the blobs "data" (pixels as the network gets them) and "label".
     """
-    pixels = workload.pixels
-    transform = [f"mean_value: {mean}" for mean in pixels.mean if mean]
-    if pixels.scale != 1:
-        transform.append(f"scale: {pixels.scale}")
-    stored = _block(
-        "layer",
-        'name: "data"',
-        'type: "Data"',
-        'top: "data"',
-        'top: "label"',
-        *([_block("transform_param", *transform)] if transform else []),
-        _block("data_param", 'source: "LMDB"', "backend: LMDB", f"batch_size: {batch_size}"),
-    )
+    stored = data_layer(workload, "LMDB", batch_size)
     return (
         f"# {workload.name}, after {workload.source}.\n"
         "# To train from a stored data set, put this in place of the layer of type Input:\n"
         f"{indent(stored, '# ')}\n"
         f"{net_parameter(workload.network, batch_size, dropout)}"
+    )
+
+
+def data_layer(
+    workload: Workload,
+    source: str,
+    batch_size: int,
+    *,
+    training: bool = True,
+    encoded: bool = False,
+) -> str:
+    """What gives the blobs "data" and "label" of a network from the LMDB database `source`.
+
+    In training as the workload has its pixels; else as they are, and nothing but cropped.
+    `encoded` ones are decoded to as many channels as the network reads, whatever they have.
+    """
+    pixels, channels = workload.pixels, workload.network.input_shape[0]
+    transform = [f"crop_size: {workload.network.input_shape[1]}"]
+    if encoded:
+        transform.append("force_color: true" if channels == 3 else "force_gray: true")
+    if training:
+        transform += [f"mean_value: {mean}" for mean in pixels.mean if any(pixels.mean)]
+        transform += [f"scale: {pixels.scale}"] if pixels.scale != 1 else []
+        transform += ["mirror: true"] if pixels.mirror else []
+    return _block(
+        "layer",
+        'name: "data"',
+        'type: "Data"',
+        'top: "data"',
+        'top: "label"',
+        _block("transform_param", *transform),
+        _block(
+            "data_param",
+            f"source: {_quoted(source)}",
+            "backend: LMDB",
+            f"batch_size: {batch_size}",
+        ),
     )
 
 

@@ -193,6 +193,8 @@ def _output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: 
 class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
+    channels_last = True
+
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
         self.strategy: Any = _meet(group) if group.strategy == "mirrored" else None
@@ -223,7 +225,7 @@ class TensorFlowTrainer:
         self.operations: Counter[str] = Counter()
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
-        channels_last = tf.transpose(tf.convert_to_tensor(images), (0, 2, 3, 1))
+        channels_last = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
         return tf.cast(channels_last, self.dtype), tf.convert_to_tensor(labels)
 
     def step(self, batch: tuple[Any, Any]) -> None:

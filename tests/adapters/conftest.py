@@ -21,9 +21,10 @@ def launch(tmp_path):
     """A function that does one launch of these settings and returns its record."""
 
     def do(framework, **settings):
-        session = runner.Session(Store(tmp_path / "results"))
-        session.prepare([framework], {}, print)
         matrix = experiment.matrix(framework=[framework], launches=1, **settings)
+        folders = experiment.folders([matrix])
+        session = runner.Session(Store(tmp_path / "results"), data_folders=folders)
+        session.prepare([framework], {}, print)
         [record] = runner.run(runner.plan(experiment.cells([matrix])), session)
         return record
 

@@ -119,6 +119,19 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported_and_says_why(data):
     assert unknown.returncode == 2 and "did you mean digits" in unknown.stderr
 
 
+def test_input_that_cannot_be_costs_a_line(data):
+    data("data", "prepare", "digits")
+    for line, told in (
+        ("--data digits --input native", "for prepared data sets"),
+        ("--data digits-raw --input native --input-threads 0", "one or more input threads"),
+        ("--data digits-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
+        ("--data digits-raw --input theirs", "'ours' or 'native'"),
+    ):
+        shown = data(*f"run --framework reference --workload lenet {line}".split())
+        assert shown.returncode == 2 and told in shown.stderr, shown.stderr
+        assert len(shown.stderr.splitlines()) <= 2
+
+
 # So large that what else a process reads meanwhile, a library's pages, is little beside it.
 LARGE = ("data", "prepare", "digits", "--size", "96")
 
@@ -160,6 +173,23 @@ def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
         assert epoch["resident_before"] == 0
         assert epoch["device_bytes"] > 0.96 * epoch["bytes"]
         assert epoch["held"] is True or "a library's" in epoch["reason"]
+
+
+def test_ranks_of_one_node_empty_the_page_cache_together(data, tmp_path):
+    data(*LARGE)
+    line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify --json"
+    line += " --ranks 2 --scaling strong --threads 1 --page-cache cold"
+    with mounted.ext4(tmp_path) as disk:
+        data("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "raw")
+        shown = data(*line.split(), "--data", str(disk / "digits"))
+    [record] = json.loads(shown.stdout)["records"]
+    assert record["status"] == "ok", record["reason"]
+    epochs = record["storage"]["epochs"]
+    for parts in (epochs[0::2], epochs[1::2]):  # the first rank's, then the second's
+        assert sum(part["device_bytes"] for part in parts) > 0.96 * parts[0]["bytes"]
+        assert all(part["resident_before"] == 0 for part in parts)
+        assert len({part["held"] for part in parts}) == 1
+        assert parts[0]["held"] is True or "a library's" in parts[0]["reason"]
 
 
 def test_two_media_are_two_cells_of_one_table(data, tmp_path, tmpfs):

@@ -1,10 +1,13 @@
-"""Small data sets as their people publish them, made of smooth seeded noise."""
+"""Small data sets as their people publish them, of smooth seeded noise; frameworks to read them."""
 
+import functools
 import io
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from xfbench import adapter, command, environment
 
 
 @pytest.fixture
@@ -76,3 +79,39 @@ def cifar(tmp_path):
         rows[:, 0] %= 10
         (root / name).write_bytes(rows.tobytes())
     return root
+
+
+@pytest.fixture(scope="session")
+def found():
+    """A function that gives a framework's environment."""
+    return lambda name: environment.ensure(adapter.load(name))
+
+
+@pytest.fixture(scope="session")
+def run_in(found):
+    """A function that runs a script in a framework's interpreter, in a folder: what it saves."""
+
+    def do(folder, framework, script, *arguments, variables=None):
+        made, target = found(framework), folder / "answer.npz"
+        described = adapter.load(framework)
+        command.output(
+            [str(made.interpreter), "-c", script, str(target), *map(str, arguments)],
+            environment={
+                **made.variables(described, described.default_kernel, 1),
+                **(variables or {}),
+            },
+            cwd=folder,
+            timeout=300,
+        )
+        if not target.exists():
+            return {}
+        with np.load(target, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    return do
+
+
+@pytest.fixture
+def run(run_in, tmp_path):
+    """The same in the test's folder."""
+    return functools.partial(run_in, tmp_path)

@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from xfbench import adapter, command, environment, worker_archive
+from xfbench import adapter, command, worker_archive
 from xfbench.data.encoding import png
 from xfbench.data.lmdb import Writer as LmdbWriter
 from xfbench.data.recordio import Writer as RecordIOWriter
@@ -29,36 +29,6 @@ PHOTOGRAPHS = (
     "usr/share/matplotlib/sample_data/grace_hopper.jpg",
 )
 LABELS = (3, 0, 7, 999, 1)
-
-
-@pytest.fixture(scope="session")
-def found():
-    """A function that gives a framework's environment."""
-    return lambda name: environment.ensure(adapter.load(name))
-
-
-@pytest.fixture
-def run(found, tmp_path):
-    """A function that runs a script in a framework's interpreter: the arrays that it saves."""
-
-    def do(framework, script, *arguments, variables=None):
-        made, target = found(framework), tmp_path / "answer.npz"
-        described = adapter.load(framework)
-        command.output(
-            [str(made.interpreter), "-c", script, str(target), *map(str, arguments)],
-            environment={
-                **made.variables(described, described.default_kernel, 1),
-                **(variables or {}),
-            },
-            cwd=tmp_path,
-            timeout=300,
-        )
-        if not target.exists():
-            return {}
-        with np.load(target, allow_pickle=False) as arrays:
-            return dict(arrays)
-
-    return do
 
 
 @pytest.fixture(scope="session")

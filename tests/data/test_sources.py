@@ -1,14 +1,17 @@
 """What people have on disk is read as it was published, and what is wrong with it is told."""
 
 import gzip
+import io
 import os
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from xfbench.data import sources
 from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged
+from xfbench.worker.samples import Sample
 
 
 def test_mnist_is_read_with_its_labels_packed_or_not(mnist):
@@ -172,3 +175,12 @@ def test_truncated_pictures_and_bombs_are_refused_by_name(folders):
     path.write_text("no picture")
     with pytest.raises(Damaged, match="no whole JPEG or PNG"):
         pictures.pixels(sources.images(root).splits["train"][0])
+
+
+@pytest.mark.parametrize("channels", [None, 1, 3])
+def test_of_sixteen_bits_the_upper_eight_are_taken(channels):
+    values = np.random.RandomState(0).randint(0, 2**16, (20, 30)).astype(np.uint16)
+    file = io.BytesIO()
+    Image.fromarray(values).save(file, "png")
+    found = pictures.pixels(Sample("deep", 0, file.getvalue()), channels)
+    assert np.array_equal(found, np.repeat([values >> 8], channels or 1, axis=0))

@@ -11,10 +11,11 @@ import pytest
 from tests import mounted
 from xfbench.data import checking, sources, writing
 from xfbench.data.manifest import Manifest, Preprocessing
+from xfbench.data.recordio import Writer as RecordIOWriter
 from xfbench.errors import UsageError
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged
-from xfbench.worker.samples import sample_digest
+from xfbench.worker.samples import Sample, sample_digest
 
 KEPT = Preprocessing(channels=3)
 SQUASHED = Preprocessing(channels=3, size=(24, 32), shuffle=0)
@@ -253,3 +254,35 @@ def test_a_damaged_test_split_of_other_tools_is_no_missing_one(folders, tmp_path
     for path in (tmp_path / form).glob("test.*"):
         path.unlink()
     assert set(sources.existing(f"{form}:{tmp_path / form}").splits) == {"train"}
+
+
+def test_other_tools_sets_are_read_once_and_their_classes_counted_meanwhile(folders, tmp_path):
+    before = made(sources.images(folders()), tmp_path / "theirs", "tfrecord")
+    for beside in ("manifest.json", "train.samples", "test.samples"):
+        (tmp_path / "theirs" / beside).unlink()
+    theirs = f"tfrecord:{tmp_path / 'theirs'}"
+    after = made(sources.existing(theirs), tmp_path / "after", "folder", KEPT)
+    assert after.classes == ("0", "1", "2") and after.splits == before.splits
+    assert {path.name for path in (tmp_path / "after" / "train").iterdir()} == {"0", "1", "2"}
+    path = tmp_path / "theirs" / "train.tfrecord"
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1  # within the last record's data
+    path.write_bytes(content)
+    source = sources.existing(theirs)
+    with pytest.raises(Damaged, match="record 20: its data have another checksum"):
+        made(source, tmp_path / "never", "raw")
+
+
+def test_a_label_beyond_all_reason_is_no_number_of_classes(tmp_path):
+    writer = RecordIOWriter(tmp_path, "train", 0)
+    for label in (0, 2**24):
+        writer.add(Sample(str(label), label, np.zeros((3, 4, 4), np.uint8)))
+    writer.close()
+    with pytest.raises(Damaged, match="label 16777216 of 00000001: 1000000 are the most"):
+        made(sources.existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", KEPT)
+
+
+def test_no_images_of_other_tools_are_no_set(tmp_path):
+    (tmp_path / "train.tfrecord").write_bytes(b"")
+    with pytest.raises(Damaged, match="no train images"):
+        sources.existing(f"tfrecord:{tmp_path}")

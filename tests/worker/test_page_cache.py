@@ -407,3 +407,38 @@ def test_of_ranks_the_sums_decide():
     assert page_cache.held("warm", 1000, 980) is False
     assert page_cache.held("cold", 1000, None) is None
     assert page_cache.held("as-is", 1000, 500) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "counted", "verdict", "told"),
+    [
+        ("cold", (400, 600), True, None),
+        ("cold", (400, 400), False, None),
+        ("cold", (600, 600), None, "200 bytes more"),
+        ("cold", (None, 600), None, "nobody counts"),
+        ("warm", (0, 10), True, None),
+        ("warm", (500, 500), False, None),
+        ("as-is", (500, 500), None, None),
+    ],
+)
+def test_of_several_ranks_the_sums_are_judged(mode, counted, verdict, told):
+    """What one rank has read from storage the other finds in memory."""
+    parts = [
+        {
+            "page_cache": mode,
+            "bytes": 1000,
+            "share": 0.49,
+            "device_bytes": count,
+            "held": None,
+            "reason": None if count is not None else "nobody counts",
+        }
+        for count in counted
+    ]
+    for part in page_cache.together(parts):
+        if told == "nobody counts":
+            assert part["held"] is None
+        else:
+            assert part["held"] is verdict
+            assert (told is None) == (part["reason"] is None) and (told or "") in str(
+                part["reason"]
+            )

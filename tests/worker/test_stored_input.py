@@ -106,3 +106,12 @@ def test_images_that_are_too_small_or_too_few_are_refused_in_words(stored):
         data.first(2, 0)
     with pytest.raises(Unsupported, match="a batch of 7 is more than the 6 images of made"):
         stored(positions(height=30), batch_size=7)
+
+
+def test_channels_may_lie_last_in_memory(stored):
+    split = stored(positions()).train
+    draws = np.random.RandomState(0).random_sample((3, 3))
+    plain, _ = split.batch(np.array([4, 0, 2]), draws)
+    moved, _ = split.batch(np.array([4, 0, 2]), draws, channels_last=True)
+    assert np.array_equal(plain, moved)
+    assert plain.flags.c_contiguous and moved.transpose(0, 2, 3, 1).flags.c_contiguous

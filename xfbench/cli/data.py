@@ -251,6 +251,11 @@ def _make(
     counts = _counted({name: split.samples for name, split in manifest.splits.items()})
     print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
     print(f"use it: xfbench run --data {target if to else target.name}")
+    if turned := sum(split.turned for split in manifest.splits.values()):
+        say(
+            f"{turned} JPEG files ask to be shown turned (EXIF), and readers differ: ours leave "
+            "them as they are stored, and with --size or --encode all do (docs/data.md)"
+        )
 
 
 @contextmanager

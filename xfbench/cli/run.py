@@ -75,6 +75,21 @@ def run(
             show_default=False,
         ),
     ] = None,
+    reading: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            help="ours, native: who reads a prepared set, we or the framework's own reader "
+            "(default: ours).",
+            show_default=False,
+        ),
+    ] = None,
+    input_threads: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="That read and decode beside training (default: 1).", show_default=False
+        ),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Timed steps (default: 20).", show_default=False)
     ] = None,
@@ -201,6 +216,7 @@ def run(
     xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
     xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
     xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
+    xfbench run --framework tensorflow --data photos-tfrecord --input ours,native
     """
     from xfbench import errors, experiment, paths, queued, runner
     from xfbench.plan import Plan, measure
@@ -225,8 +241,10 @@ def run(
         "nodes": words(nodes, positive, "--nodes"),
         "data": words(data, str, "--data"),
         "page_cache": words(page_cache, str, "--page-cache"),
+        "input": words(reading, str, "--input"),
     }
     single: dict[str, object] = {
+        "input_threads": input_threads,
         "steps": steps,
         "epochs": epochs,
         "warmup": warmup,

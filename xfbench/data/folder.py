@@ -17,7 +17,7 @@ _PNG = b"\x89PNG"
 class Writer:
     """See `xfbench.data.writing.Writer`. An interrupted one's last files are written again."""
 
-    def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str]) -> None:
+    def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:
         self.root, self.classes = folder / split, classes
 
     def key(self, sample: Sample) -> str:
@@ -26,7 +26,8 @@ class Writer:
         name = PurePosixPath(sample.key)
         endings = (".png",) if is_png else tuple(one for one in reader.SUFFIXES if one != ".png")
         stem = name.name if name.suffix.lower() in endings else f"{name.name}{endings[0]}"
-        return f"{self.classes[sample.label]}/{stem}"
+        named = self.classes[sample.label] if self.classes else str(sample.label)
+        return f"{named}/{stem}"
 
     def add(self, sample: Sample) -> None:
         image = sample.image

@@ -35,10 +35,14 @@ class Preprocessing(_Part):
 
 
 class Split(_Part):
-    """How many samples, and the digest of their digests in order (see `worker.samples`)."""
+    """How many samples, and the digest of their digests in order (see `worker.samples`).
+
+    `turned` counts JPEG files that ask to be shown mirrored or turned (EXIF).
+    """
 
     samples: int
     stream_digest: str
+    turned: int = 0
 
 
 class Manifest(_Part):

@@ -6,8 +6,11 @@ keeps the very bytes it came with.
 
 from __future__ import annotations
 
+import io
+import struct
+
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from xfbench.data.encoding import jpeg, png
 from xfbench.data.manifest import Preprocessing
@@ -15,6 +18,7 @@ from xfbench.errors import UsageError
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 
+_JPEG = b"\xff\xd8"
 _WORDS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 100"
 
 
@@ -30,6 +34,21 @@ def prepared(sample: Sample, how: Preprocessing) -> Sample:
         kind, _, quality = how.encoding.partition(":")
         image = png(image) if kind == "png" else jpeg(image, int(quality))
     return Sample(sample.key, sample.label, image)
+
+
+def turned(sample: Sample) -> int:
+    """How a JPEG file asks to be shown: EXIF's 2 to 8, mirrored or turned; 1 where it is upright.
+
+    Nothing here does so, and readers differ. What cannot be understood asks for nothing.
+    """
+    if not isinstance(sample.image, bytes) or not sample.image.startswith(_JPEG):
+        return 1
+    try:
+        with Image.open(io.BytesIO(sample.image), formats=("JPEG",)) as picture:
+            asked = picture.getexif().get(ExifTags.Base.Orientation)
+    except (OSError, SyntaxError, ValueError, TypeError, KeyError, struct.error):
+        return 1
+    return asked if isinstance(asked, int) and 2 <= asked <= 8 else 1
 
 
 def _sized(picture: Image.Image, how: Preprocessing) -> Image.Image:

@@ -35,12 +35,13 @@ _VALIDATION = ("test", "val", "validation", "valid")
 class Source:
     """Images as somebody has them. `by_class` says that they come class by class, not mixed.
 
+    `classes` are named by label, None where they are numbered, as far as the labels go;
     `channels` is what the data set is known to have; `note` says whose it is; `before` what was
     done to images of a data set that is made already.
     """
 
     name: str
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] | None
     splits: dict[Split, Sequence[Sample]]
     channels: Literal[1, 3]
     note: str
@@ -220,7 +221,7 @@ def _list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
 def existing(text: str) -> Source:
     """A data set that is there: a prepared one's folder, or FORMAT:FOLDER that other tools wrote.
 
-    Classes that have no names are numbered, as far as the labels go.
+    Nothing but the first image is read here.
     """
     form, colon, rest = text.partition(":")
     if colon and form in prepared.FORMATS:
@@ -232,10 +233,10 @@ def existing(text: str) -> Source:
         }
         if any(root.glob("test[.-]*")):
             splits["test"] = prepared.samples(root, form, "test", None)
-        largest = max(one.label for samples in splits.values() for one in samples)
+        if not len(splits["train"]):
+            raise Damaged(f"{root} has no train images")
         channels = len(pictures.pixels(splits["train"][0]))
-        classes = tuple(map(str, range(largest + 1)))
-        return Source(root.resolve().name, classes, splits, channels, f"{form} files")  # type: ignore[arg-type]
+        return Source(root.resolve().name, None, splits, channels, f"{form} files")  # type: ignore[arg-type]
     root = Path(text).expanduser()
     manifest, there = Manifest.read(root), prepared.open_(root)
     made = manifest.preprocessing

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +21,9 @@ from filelock import FileLock, Timeout
 
 from xfbench import atomic
 from xfbench.data import folder
+from xfbench.data.ahead import in_order
 from xfbench.data.manifest import FormatName, Manifest, Preprocessing, Split
-from xfbench.data.preparing import prepared
+from xfbench.data.preparing import prepared, turned
 from xfbench.data.sources import Source
 from xfbench.errors import UsageError
 from xfbench.worker import pictures
@@ -29,6 +31,8 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
 _BLOCK = 256  # samples between two syncs
+_MOST_CLASSES = 10**6  # where nothing says how many there are
+_TURNED = 4  # tabs in the line of an image that asks to be shown turned
 Report = Callable[[str, int, int], None]
 
 
@@ -71,17 +75,20 @@ def make(
             _begin(partial, source, form, how)
             splits: dict[Any, Split] = {}
             shapes: set[tuple[int, ...]] = set()
+            labels: set[int] = set()
             for split, samples in source.splits.items():
                 lines, seen = _write(partial, source, split, samples, form, how, report)
                 splits[split] = Split(
                     samples=len(lines),
                     stream_digest=stream_digest(line.split("\t")[2] for line in lines),
+                    turned=sum(line.count("\t") == _TURNED for line in lines),
                 )
+                labels.update(int(line.split("\t")[1]) for line in lines)
                 shapes |= seen
             manifest = Manifest(
                 name=source.name,
                 format=form,
-                classes=source.classes,
+                classes=source.classes or tuple(map(str, range(max(labels) + 1))),
                 shape=shapes.pop() if len(shapes) == 1 else None,  # type: ignore[arg-type]
                 splits=splits,
                 preprocessing=_all_of(source, how),
@@ -101,7 +108,7 @@ def _begin(partial: Path, source: Source, form: str, how: Preprocessing) -> None
     making = {
         "name": source.name,
         "format": form,
-        "classes": list(source.classes),
+        "classes": source.classes and list(source.classes),
         "preprocessing": how.model_dump(mode="json"),
         "samples": {split: len(samples) for split, samples in source.splits.items()},
     }
@@ -144,29 +151,37 @@ def _write(
         report(split, len(lines), len(samples))
 
     report(split, len(lines), len(samples))
-    for index in _order(samples, how)[len(lines) :]:
-        sample = prepared(samples[index], how)
-        if isinstance(writer, folder.Writer):
-            sample = replace(sample, key=writer.key(sample))
-        _check(sample, source, split, keys)
-        pixels = pictures.pixels(sample, how.channels)
-        shapes.add(pixels.shape)
-        if form == "raw" and len(shapes) > 1:
-            shutil.rmtree(partial)  # no later run could use it
-            here = " and ".join(f"{one[1]}×{one[2]}" for one in sorted(shapes))
-            raise UsageError(
-                f"images of {here} pixels: raw has one size for all, give it by --size"
-            )
-        writer.add(sample)
-        shape = "x".join(map(str, pixels.shape))
-        digest = sample_digest(pixels, sample.label)
-        fresh.append(f"{sample.key}\t{sample.label}\t{digest}\t{shape}")
-        keys.add(sample.key)
-        if len(fresh) == _BLOCK:
-            settle()
+    left = _order(samples, how)[len(lines) :]
+    with closing(in_order(lambda index: _kept(samples[index], form, how), left)) as kept:
+        for one, shape, digest, orientation in kept:
+            sample = replace(one, key=writer.key(one)) if isinstance(writer, folder.Writer) else one
+            _check(sample, source, split, keys)
+            shapes.add(shape)
+            if form == "raw" and len(shapes) > 1:
+                shutil.rmtree(partial)  # no later run could use it
+                here = " and ".join(f"{one[1]}×{one[2]}" for one in sorted(shapes))
+                raise UsageError(
+                    f"images of {here} pixels: raw has one size for all, give it by --size"
+                )
+            writer.add(sample)
+            sides = "x".join(map(str, shape))
+            line = f"{sample.key}\t{sample.label}\t{digest}\t{sides}"
+            fresh.append(line if orientation == 1 else f"{line}\t{orientation}")
+            keys.add(sample.key)
+            if len(fresh) == _BLOCK:
+                settle()
     settle()
     writer.close()
     return lines, shapes
+
+
+def _kept(given: Sample, form: str, how: Preprocessing) -> tuple[Sample, tuple[int, ...], str, int]:
+    """A sample as it is kept, with its pixels' shape, its digest and its EXIF orientation."""
+    sample = prepared(given, how)
+    pixels = pictures.pixels(sample, how.channels)
+    if form == "raw":
+        sample = replace(sample, image=pixels)
+    return sample, pixels.shape, sample_digest(pixels, sample.label), turned(sample)
 
 
 def _all_of(source: Source, how: Preprocessing) -> Preprocessing:
@@ -202,8 +217,9 @@ def _check(sample: Sample, source: Source, split: str, keys: set[str]) -> None:
         raise Damaged(f"{source.name}: two {split} images are called {sample.key}")
     if set(sample.key) & set("\t\n\r"):
         raise Damaged(f"{source.name}: there is a tab or a line end in the name {sample.key!r}")
-    if not 0 <= sample.label < len(source.classes):
-        classes = f"there are {len(source.classes)} classes"
+    count = len(source.classes) if source.classes else _MOST_CLASSES
+    if not 0 <= sample.label < count:
+        classes = f"there are {count} classes" if source.classes else f"{count} are the most"
         raise Damaged(f"{source.name}: label {sample.label} of {sample.key}: {classes}")
 
 

@@ -37,7 +37,7 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
         **_answer(json.loads(content)),
         "machine": host.facts(),
-        "used": {socket.gethostname(): observe.cpu_seconds()},
+        "used": {socket.gethostname(): observe.cpu_seconds_of_all()},
     }
     partial = reply_path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
@@ -121,10 +121,24 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         return check.canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
         saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
-        reply = loop.train(workload, request, options, adapter.build, group, folder, saved_in)
+        reply = loop.train(
+            workload,
+            request,
+            options,
+            adapter.build,
+            group,
+            folder,
+            saved_in,
+            _reader(request) if request.get("input") == "native" else None,
+        )
         reply["observed"]["laid_out"] = own_cpus
         return reply
     raise ValueError(f"unknown action {job['action']!r}")
+
+
+def _reader(request: dict[str, Any]) -> Any:
+    """What opens the framework's own reader."""
+    return importlib.import_module(f"xfbench.adapters.{request['framework']}.reader").open_reader
 
 
 if __name__ == "__main__":

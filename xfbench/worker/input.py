@@ -31,11 +31,14 @@ class Split(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+    def batch(
+        self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
+    ) -> Arrays:
         """These images, float32 (N, C, H, W), and labels, int64 (N,).
 
         `draws`, (N, 3) of numbers from 0 up to 1, say where each is cropped and whether it is
-        mirrored, where the workload has that; without them the middle, as it is.
+        mirrored, where the workload has that; without them the middle, as it is. With
+        `channels_last` they may lie in memory as (N, H, W, C), seen through a transposed view.
         """
 
 
@@ -49,7 +52,9 @@ class InMemory:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+    def batch(
+        self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
+    ) -> Arrays:
         return self.images[chosen], self.labels[chosen]
 
 
@@ -63,31 +68,45 @@ class OnDisk:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def batch(self, chosen: np.ndarray, draws: np.ndarray | None = None) -> Arrays:
+    def batch(
+        self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
+    ) -> Arrays:
         channels, height, width = self.workload.network.input_shape
-        images = np.empty((len(chosen), channels, height, width), np.uint8)
+        if channels_last:
+            stored = np.empty((len(chosen), height, width, channels), np.float32)
+            images = stored.transpose(0, 3, 1, 2)
+        else:
+            images = np.empty((len(chosen), channels, height, width), np.float32)
         labels = np.empty(len(chosen), np.int64)
         for number, index in enumerate(chosen):
-            sample = self.samples[int(index)]
-            labels[number] = sample.label
-            image = pictures.pixels(sample, channels)
-            if image.shape[1] < height or image.shape[2] < width:
-                raise Unsupported(
-                    f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
-                    f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
-                )
-            spare_rows, spare_columns = image.shape[1] - height, image.shape[2] - width
-            top, left, turn = spare_rows // 2, spare_columns // 2, 0.0
-            if draws is not None:
-                down, right, turn = draws[number]
-                top, left = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
-            image = image[:, top : top + height, left : left + width]
-            images[number] = (
-                image[..., ::-1] if turn >= 0.5 and self.workload.pixels.mirror else image
+            draw = None if draws is None else draws[number]
+            image, labels[number] = self.cropped(int(index), draw)
+            if self.workload.pixels.order == "BGR":
+                image = image[::-1]
+            _network_input(image, self.workload, images[number])
+        return images, labels
+
+    def cropped(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
+        """One image, uint8 (C, H, W) of the network's size, red before blue, and its label.
+
+        `draw` as one of `Split.batch`'s. Raises Unsupported for an image that is too small.
+        """
+        channels, height, width = self.workload.network.input_shape
+        sample = self.samples[index]
+        image = pictures.pixels(sample, channels)
+        if image.shape[1] < height or image.shape[2] < width:
+            raise Unsupported(
+                f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
+                f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
             )
-        if self.workload.pixels.order == "BGR":
-            images = images[:, ::-1]
-        return _network_input(images, self.workload), labels
+        spare_rows, spare_columns = image.shape[1] - height, image.shape[2] - width
+        top, left, turn = spare_rows // 2, spare_columns // 2, 0.0
+        if draw is not None:
+            down, right, turn = draw
+            top, left = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
+        image = image[:, top : top + height, left : left + width]
+        mirrored = turn >= 0.5 and self.workload.pixels.mirror
+        return image[..., ::-1] if mirrored else image, sample.label
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,13 @@ class DataSet:
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
         """The training images once, in an order fixed by `seed`: `part` of each whole batch."""
+        for chosen, draws in self.order(batch_size, seed, part):
+            yield self.train.batch(chosen, draws)
+
+    def order(
+        self, batch_size: int, seed: int, part: slice
+    ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
+        """Of each batch of `epoch`, which images it has, and their draws (see `Split.batch`)."""
         count = len(self.train)
         if self.endless:
             order, draws = np.arange(count), None
@@ -116,8 +142,7 @@ class DataSet:
             order, draws = random.permutation(count), random.random_sample((count, 3))
         for start in range(0, count - batch_size + 1, batch_size):
             chosen = slice(start, start + batch_size)
-            drawn = None if draws is None else draws[chosen][part]
-            yield self.train.batch(order[chosen][part], drawn)
+            yield order[chosen][part], None if draws is None else draws[chosen][part]
 
 
 def misfit(name: str, workload: Workload, known: Dict[str, Any] | None = None) -> str | None:
@@ -237,6 +262,11 @@ def _bilinear(source: int, target: int) -> np.ndarray:
     return weights
 
 
-def _network_input(pixels: np.ndarray, workload: Workload) -> np.ndarray:
-    mean = np.asarray(workload.pixels.mean, np.float32).reshape(1, -1, 1, 1)
-    return (pixels - mean) * np.float32(workload.pixels.scale)
+def _network_input(
+    pixels: np.ndarray, workload: Workload, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Pixels (…, C, H, W) as the network reads them, float32; in `out`, if it is given."""
+    mean = np.asarray(workload.pixels.mean, np.float32).reshape(-1, 1, 1)
+    centred: np.ndarray = np.subtract(pixels, mean, out=out, dtype=np.float32)
+    centred *= np.float32(workload.pixels.scale)
+    return centred

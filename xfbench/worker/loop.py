@@ -12,19 +12,20 @@ import math
 import time
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker import checkpoint, energy, observe, page_cache
+from xfbench.worker import checkpoint, energy, feed, observe, page_cache
 from xfbench.worker.evaluate import evaluate, finite
-from xfbench.worker.input import Arrays, DataSet, data_set
-from xfbench.worker.protocol import Group, Options, Trainer
+from xfbench.worker.input import DataSet, OnDisk, data_set
+from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
 from xfbench.worker.steady import steady_from
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
+OpenReader = Callable[[Files, Options], Reader]
 # The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
 _MOST_TIMES = 3
 _MOST_APART = 20  # steps that each rank does alone after the timed ones
@@ -39,14 +40,16 @@ def train(
     group: Group,
     folder: str | None = None,
     saved_in: Path = Path("checkpoint"),
+    open_reader: OpenReader | None = None,
 ) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
     evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up
     goes on while the level of the times still changes. Of several ranks each trains on its part
-    of every batch. A prepared data set is in `folder`. Where the request asks for checkpoints,
-    each lies in `saved_in` for a while.
+    of every batch. A prepared data set is in `folder`, and read by the framework's own reader
+    where `open_reader` is given. Where the request asks for checkpoints, each lies in `saved_in`
+    for a while.
     """
     startup_seconds = _since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
@@ -58,11 +61,13 @@ def train(
     trainer = build(workload.network, workload.solver, options, group)
     trainer.assign(initial_parameters(workload.network, seed))
     build_seconds = perf_counter() - start
-    canary = trainer.loss(trainer.load(*first))
+    batch = trainer.load(*first)
+    canary = trainer.loss(batch)
 
-    series = _Series(trainer, _stream(data, group, request["global_batch_size"], seed))
+    reader = open_reader(_files(data, workload, request, folder), options) if open_reader else None
+    series = _Series(trainer, _feed(data, reader, trainer, group, request), batch)
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
-    readings = _Readings(series, data, request)
+    readings = _Readings(series, data, request, group)
     counters = energy.read(options.device)
     began = perf_counter()
     if request["epochs"]:
@@ -73,6 +78,7 @@ def train(
     worked = series.worked()  # before anything else works, the trainer's probes too
     timed, sent = series.counts[warm:], series.sent()
     losses, seconds = list(series.losses), list(series.seconds)
+    series.feed.end()
     return {
         "measurement": {
             "startup_seconds": startup_seconds,
@@ -89,7 +95,7 @@ def train(
             "phases": {"input_seconds": sum(series.input_seconds[warm:])},
         },
         "checkpoints": saved.told(),
-        "storage": {"epochs": readings.told},
+        "storage": {"epochs": readings.told, "reader": _compared(reader, data)},
         "communication": _communication(series, sent, group, len(timed)),
         "learning": learning or None,
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
@@ -105,14 +111,12 @@ def train(
 class _Series:
     """Windows one after another; per window the seconds of a step, and the last step's loss."""
 
-    def __init__(self, trainer: Trainer, stream: Iterator[Arrays]) -> None:
-        self.trainer, self.stream = trainer, stream
+    def __init__(self, trainer: Trainer, source: feed.Feed, batch: Any) -> None:
+        self.trainer, self.feed, self.batch = trainer, source, batch
         self.seconds: list[float] = []
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
         self.losses: list[float] = []
-        self.arrays: Arrays | None = None
-        self.batch: Any = None
         self.watch()
 
     def watch(self) -> None:
@@ -124,8 +128,10 @@ class _Series:
     def worked(self) -> dict[str, Any]:
         """How many threads have worked since, and how many CPUs they kept busy."""
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.used
+        ticks = observe.thread_ticks()
+        own = {thread: n for thread, n in ticks.items() if thread not in self.feed.threads}
         return {
-            "threads": observe.working_threads(self.ticks, observe.thread_ticks()),
+            "threads": observe.working_threads(self.ticks, own),
             "cpus": used / passed if passed > _COUNTABLE else None,
         }
 
@@ -152,9 +158,7 @@ class _Series:
         start = perf_counter()
         for _ in range(steps):
             asked = perf_counter()
-            upcoming = next(self.stream)
-            if upcoming is not self.arrays:
-                self.arrays, self.batch = upcoming, self.trainer.load(*upcoming)
+            self.batch = self.feed.batch()
             waited += perf_counter() - asked
             self.trainer.step(self.batch)
         self.losses.append(self.trainer.wait())
@@ -236,8 +240,10 @@ class _Checkpoints:
 class _Readings:
     """What of a data set on disk was in memory before each epoch, and what storage then gave."""
 
-    def __init__(self, series: _Series, data: DataSet, request: dict[str, Any]) -> None:
-        self.series, self.files = series, data.files
+    def __init__(
+        self, series: _Series, data: DataSet, request: dict[str, Any], group: Group
+    ) -> None:
+        self.series, self.files, self.group = series, data.files, group
         self.mode = request.get("page_cache") or "as-is"
         each = len(data.train) // request["global_batch_size"] * request["batch_size_per_rank"]
         self.share = each / len(data.train)
@@ -248,11 +254,26 @@ class _Readings:
             self.series.aside(self._prepare)
 
     def _prepare(self) -> None:
-        self.before = page_cache.prepare(self.files, self.mode, self.share)
+        """Of several ranks the first tries and prepares, then the others, then all once more."""
+        together = self.group.size > 1 and self.mode != "as-is"
+        for turn in range(2 if together else 1):
+            if not together or turn == min(self.group.rank, 1):
+                self.before = page_cache.prepare(
+                    self.files, self.mode, self.share, tried=self.group.rank > 0
+                )
+            self._meet(together)
+        if together:
+            self.before = page_cache.again(self.before)
+            self._meet(together)
+
+    def _meet(self, together: bool) -> None:
+        if together:
+            checkpoint.meet(self.series.trainer, self.series.batch)
 
     def end(self) -> None:
+        self.series.feed.end()
         if self.files:
-            self.told.append(page_cache.account(self.before))
+            self.told.append(page_cache.account(self.before, alone=self.group.size == 1))
 
 
 def _communication(
@@ -345,17 +366,31 @@ def _epochs(
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
 
 
-def _stream(data: DataSet, group: Group, batch_size: int, seed: int) -> Iterator[Arrays]:
-    """The rank's part of batches without end: synthetic input's one again and again, or epochs."""
-    part = group.part(batch_size)
-    epoch = 0
-    if data.endless:
-        [own] = data.epoch(batch_size, seed, part)
-        while True:
-            yield own
-    while True:
-        yield from data.epoch(batch_size, seed + epoch, part)
-        epoch += 1
+def _feed(
+    data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: dict[str, Any]
+) -> feed.Feed:
+    if reader:
+        return feed.Feed(feed.native(reader, request["seed"]))
+    threads, batch_size = request.get("input_threads") or 0, request["global_batch_size"]
+    return feed.Feed(feed.ours(data, trainer, group, batch_size, request["seed"], threads))
+
+
+def _files(data: DataSet, workload: Workload, request: dict[str, Any], folder: str | None) -> Files:
+    return Files(
+        folder=Path(folder or ""),
+        format=request["data_set"]["format"],
+        count=len(data.train),
+        workload=workload,
+        batch_size=request["batch_size_per_rank"],
+        threads=request["input_threads"],
+    )
+
+
+def _compared(reader: Reader | None, data: DataSet) -> dict[str, Any] | None:
+    """After training, so that nothing of it is in memory earlier than it would be."""
+    if reader is None or not isinstance(data.train, OnDisk):
+        return None
+    return feed.compared(reader, data.train)
 
 
 def _since_start() -> float:

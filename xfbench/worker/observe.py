@@ -40,6 +40,12 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def cpu_seconds_of_all() -> float:
+    """CPU time of this process and of those it started that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return cpu_seconds() + ended.ru_utime + ended.ru_stime
+
+
 def started_seconds() -> float:
     """When this process was started, in seconds since boot."""
     return int(_stat(Path("/proc/self"))[19]) / _TICKS

@@ -13,7 +13,7 @@ Whether the system counts them at all is tried on one of the files first; where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
@@ -43,32 +43,41 @@ class Before:
     counters: Counters
 
 
-def prepare(files: Sequence[Path], mode: str, share: float = 1.0) -> Before:
+def prepare(files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool = False) -> Before:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which leaves it alone.
 
-    To be called right before an epoch; of several ranks on a node by each, and once more by
-    one of them when all have. `share` of the files' bytes is what the epoch will read, where whole
-    batches do not come to all of it or other ranks read the rest. Raises ValueError for another
-    mode, OSError for a file that may not be read.
+    To be called right before an epoch; of several ranks on a node by one, then by the others, for
+    which it is `tried` whether reads are counted, then `again` by all. `share` of the files'
+    bytes is what the epoch will read, where whole batches do not come to all of it or other ranks
+    read the rest. Raises ValueError for another mode, OSError for a file that may not be read.
     """
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
     files = list(files)
-    uncounted = "" if mode == "as-is" else _uncounted(files)
+    uncounted = "" if mode == "as-is" or tried else _uncounted(files)
     act = {"cold": pages.evict, "warm": pages.warm, "as-is": pages.resident}[mode]
     left = act(files)
     counters = pages.read_counters(files)
     return Before(mode, files, pages.stored_bytes(files), share, left, uncounted, counters)
 
 
-def account(before: Before) -> Dict[str, Any]:
+def again(before: Before) -> Before:
+    """What one of several ranks does when all have prepared: each can let go of its own pages."""
+    if before.mode != "cold":
+        return before
+    left = pages.evict(before.files)
+    return replace(before, resident=left, counters=pages.read_counters(before.files))
+
+
+def account(before: Before, *, alone: bool = True) -> Dict[str, Any]:
     """What was read since `prepare`, as a record's `reading` has it: one epoch of one rank.
 
     `device_bytes`: what this process and those it started took from storage; None where that
     cannot be seen. `held`: whether a cold epoch took the set's bytes, a warm one none, within
     2 % of them; None where that could not be checked (`reason`), or nothing was promised. The
     files that the process reads besides, libraries for one, are counted too: more than the
-    set's bytes is nothing that could be checked.
+    set's bytes is nothing that could be checked. Of several ranks, which are not `alone`, what one
+    has read the others find in memory: their sums are judged (`together`).
     """
     read = pages.read_counters(before.files).since(before.counters)
     device_bytes, reason = _seen(before, read.process)
@@ -86,16 +95,31 @@ def account(before: Before) -> Dict[str, Any]:
     if before.mode == "cold" and left > TOLERANCE * before.resident.bytes:
         why = f"{left} bytes could not be evicted: another process has them mapped, or wrote them"
         return {**found, "reason": why, "held": False}
+    if not alone:
+        return {**found, "held": None}
     verdict = held(before.mode, before.bytes, device_bytes, before.share)
     if verdict is False and 0 < (device_bytes or 0) < before.bytes and _compressed(before.files):
         return {**found, "reason": "the file system compresses what it stores", "held": None}
     if verdict is None and device_bytes is not None and before.mode != "as-is":
-        more = device_bytes - (before.bytes if before.mode == "cold" else 0)
-        why = (
-            f"{more} bytes more came from the device: a library's, say, are counted with the set's"
-        )
-        return {**found, "reason": why, "held": None}
+        return {**found, "reason": _more(before.mode, before.bytes, device_bytes), "held": None}
     return {**found, "held": verdict}
+
+
+def together(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """One epoch of several ranks on a node, as each accounted for it: with the verdict of all."""
+    counted = [part["device_bytes"] for part in parts]
+    if None in counted or any(part["reason"] for part in parts):
+        return list(parts)
+    mode, size, total = parts[0]["page_cache"], parts[0]["bytes"], sum(counted)
+    verdict = held(mode, size, total, min(1.0, sum(part["share"] for part in parts)))
+    unclear = verdict is None and mode != "as-is"
+    reason = _more(mode, size, total) if unclear else None
+    return [{**part, "held": verdict, "reason": reason} for part in parts]
+
+
+def _more(mode: str, size: int, device_bytes: int) -> str:
+    more = device_bytes - (size if mode == "cold" else 0)
+    return f"{more} bytes more came from the device: a library's, say, are counted with the set's"
 
 
 def held(mode: str, bytes: int, device_bytes: int | None, share: float = 1.0) -> bool | None:

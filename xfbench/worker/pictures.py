@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import warnings
 
@@ -31,25 +32,36 @@ def pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
 
 def opened(sample: Sample):  # type: ignore[no-untyped-def]
     """The sample as a Pillow image, decoded to its end; raises as `pixels` does."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise Unsupported(f"JPEG and PNG files need Pillow in this interpreter: {error}") from error
+    Image = _pillow()
     if isinstance(sample.image, np.ndarray):
         return drawn(sample.image)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of sizes that are allowed here
-            picture = Image.open(io.BytesIO(sample.image), formats=_FORMATS)
-            if picture.width * picture.height > MOST_PIXELS:
-                size = f"{picture.width}×{picture.height}"
-                raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {size}")
-            picture.load()
+        picture = Image.open(io.BytesIO(sample.image), formats=_FORMATS)
+        if picture.width * picture.height > MOST_PIXELS:
+            size = f"{picture.width}×{picture.height}"
+            raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {size}")
+        picture.load()
     except Image.DecompressionBombError as error:
         raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"{sample.key}: no whole JPEG or PNG file: {error}") from error
+    if picture.mode.startswith("I"):  # 16 bits, of which Pillow's conversions would cut the upper
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     return picture
+
+
+@functools.lru_cache(maxsize=None)
+def _pillow():  # type: ignore[no-untyped-def]
+    """Pillow's Image. Its warning of large sizes is silent: MOST_PIXELS is less than they are.
+
+    Filters of warnings are the whole process's: to set them for each image is not for threads.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise Unsupported(f"JPEG and PNG files need Pillow in this interpreter: {error}") from error
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    return Image
 
 
 def drawn(pixels: np.ndarray):  # type: ignore[no-untyped-def]

@@ -1,6 +1,7 @@
 """A prepared data set: a folder with `manifest.json`, the samples' list, and files of one format.
 
-`SPLIT.samples` has a line per sample, in order: key, label, digest and shape, with tabs between.
+`SPLIT.samples` has a line per sample, in order: key, label, digest and shape, with tabs between;
+then the EXIF orientation of a JPEG file that asks to be shown mirrored or turned.
 What stands there was written by `xfbench data`; here it is read, in any framework's interpreter.
 """
 
@@ -86,7 +87,7 @@ def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Listed:
     try:
         rows = [line.split("\t") for line in lines]
         keys, labels = [key for key, *_ in rows], [int(label) for _, label, *_ in rows]
-        digests = [digest for _, _, digest, _ in rows]
+        digests = [digest for _, _, digest, *_ in rows]
         classes, shape = manifest["classes"], manifest["shape"]
         wanted = manifest["splits"][split]
     except (ValueError, KeyError, TypeError) as error:

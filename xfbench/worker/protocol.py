@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Protocol
+from typing import Any, Dict, Iterator, Protocol, Tuple
 
 import numpy as np
+
+from xfbench.workloads import Workload
 
 
 class Unsupported(Exception):
@@ -64,11 +66,52 @@ class Group:
         return slice(self.rank * each, (self.rank + 1) * each)
 
 
+@dataclass(frozen=True)
+class Files:
+    """The training images of a prepared data set, for a framework's own reader.
+
+    `folder` has them in `format` (see `xfbench.worker.prepared`), `count` images; the
+    workload says how they are cropped, mirrored and scaled. `threads` prepare batches of
+    `batch_size` beside training.
+    """
+
+    folder: Path
+    format: str
+    count: int
+    workload: Workload
+    batch_size: int
+    threads: int
+
+
+class Reader(Protocol):
+    """A framework's own way from files to batches: `open_reader(files, options)` of an adapter's
+    `reader.py`, where its `adapter.toml` names `readers`.
+    """
+
+    def epoch(self, seed: int) -> Iterator[Any]:
+        """Whole batches as `Trainer.step` takes them, of each image once, or left out at the end.
+
+        Cropped at random and mirrored as the workload has it, in an order of the reader's own.
+        A generator: where it is closed early or has ended, no file is open or mapped any more.
+        """
+
+    def middles(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Every image in the order of the files, decoded as in `epoch`, and nothing but cropped.
+
+        The middle of each, uint8 (N, C, H, W), red before blue, and labels, int64 (N,); the last
+        batch may be smaller.
+        """
+
+
 class Trainer(Protocol):
     """A network in a framework, ready to train. Parameters carry canonical names and layouts."""
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout."""
+        """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout.
+
+        Where the trainer has `channels_last` and it is true, images from files lie in memory as
+        (N, H, W, C) already.
+        """
 
     def step(self, batch: Any) -> None:
         """One training step; may return before the device is done."""

@@ -172,7 +172,7 @@ class _Datums(Sequence[Sample]):
         key = self.file.read(self.nodes[index] + _NODE.size, self.keys[index], where)
         datum = self.file.read(self.places[index], self.sizes[index], where)
         try:
-            sample = _sample(datum, _name(key))
+            sample = labelled(datum, _name(key))
         except Malformed as error:
             raise self.file.damaged(where, str(error)) from error
         if defect := check_label(sample.label):
@@ -220,7 +220,8 @@ def _name(key: bytes) -> str:
     return numbered[1] if numbered else text
 
 
-def _sample(datum: bytes, key: str) -> Sample:
+def labelled(datum: bytes, key: str) -> Sample:
+    """The sample that a serialized Datum is. Raises Malformed."""
     numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
     start = end = 0
     for number, wire, value, stop in fields(datum, (0, len(datum))):

@@ -1,0 +1,62 @@
+"""What reads data sets in Caffe: a Data layer on LMDB, which prepares batches in its own thread.
+
+It takes images in the order of the database, always; places of crops and mirroring are
+drawn by Caffe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Iterator, Tuple
+
+import caffe
+import numpy as np
+
+from xfbench.adapters.caffe import prototxt
+from xfbench.worker import prepared
+from xfbench.worker.protocol import Files, Options
+
+
+def open_reader(files: Files, _: Options) -> CaffeReader:
+    """The reader for LMDB databases of Datums."""
+    return CaffeReader(files)
+
+
+class CaffeReader:
+    """See `xfbench.worker.protocol.Reader`."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        first = prepared.samples(files.folder, files.format, "train", None)[0]
+        self.encoded = isinstance(first.image, bytes)
+
+    def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        # A net of its own: what is in the solver's cannot be waited for by itself. Its thread
+        # reads on, past the end of the database to its beginning, until the net is gone.
+        net = self._net(self.files.batch_size, training=True)
+        for _ in range(self.files.count // self.files.batch_size):
+            net.forward()
+            # Copies: the layer's memory is its thread's again afterwards, and goes with the net.
+            yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
+
+    def middles(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        net = self._net(1, training=False)  # images may have different sizes
+        for _ in range(self.files.count):
+            net.forward()
+            images, labels = net.blobs["data"].data, net.blobs["label"].data
+            # A Data layer's channels are blue first.
+            yield images[:, ::-1].astype(np.uint8), labels.astype(np.int64)
+
+    def _net(self, batch_size: int, *, training: bool) -> Any:
+        text = prototxt.data_layer(
+            self.files.workload,
+            str(self.files.folder / "train.lmdb"),
+            batch_size,
+            training=training,
+            encoded=self.encoded,
+        )
+        with TemporaryDirectory(prefix="xfbench-caffe-") as folder:
+            path = Path(folder, "data.prototxt")
+            path.write_text(text)
+            return caffe.Net(str(path), caffe.TRAIN if training else caffe.TEST)

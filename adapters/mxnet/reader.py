@@ -1,0 +1,68 @@
+"""What reads data sets in MXNet: ImageRecordIter, whose threads read and decode RecordIO files.
+
+Order, places of crops and mirroring are drawn by MXNet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from xfbench.worker.protocol import Files, Options
+
+_CHECKED_TOGETHER = 16
+
+
+def open_reader(files: Files, options: Options) -> MXNetReader:
+    """The reader for RecordIO files with their index."""
+    return MXNetReader(files, options)
+
+
+class MXNetReader:
+    """See `xfbench.worker.protocol.Reader`."""
+
+    def __init__(self, files: Files, options: Options) -> None:
+        self.files, self.precision = files, options.precision
+
+    def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
+        pixels = self.files.workload.pixels
+        # ImageRecordIter's channels are red first, and a gray image's is its red.
+        mean = reversed(pixels.mean) if pixels.order == "BGR" else pixels.mean
+        batches = self._batches(
+            self.files.batch_size,
+            shuffle=True,
+            seed=seed,
+            seed_aug=seed,
+            rand_crop=True,
+            rand_mirror=pixels.mirror,
+            scale=pixels.scale,
+            **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
+        )
+        for _, batch in zip(range(self.files.count // self.files.batch_size), batches):
+            # They are in memory that is pinned for a GPU, for MXNet another place than the CPU's.
+            images, labels = (one.as_in_context(mx.cpu()) for one in batch.data + batch.label)
+            if pixels.order == "BGR":
+                images = mx.nd.reverse(images, axis=1)
+            yield images.astype(self.precision, copy=False), labels.astype("int32")
+
+    def middles(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        left = self.files.count
+        for batch in self._batches(_CHECKED_TOGETHER):
+            images, labels = batch.data[0].asnumpy()[:left], batch.label[0].asnumpy()[:left]
+            yield images.astype(np.uint8), labels.astype(np.int64)
+            left -= len(labels)
+
+    def _batches(self, batch_size: int, **more: Any) -> Any:
+        return mx.io.ImageRecordIter(
+            path_imgrec=str(self.files.folder / "train.rec"),
+            path_imgidx=str(self.files.folder / "train.idx"),
+            data_shape=self.files.workload.network.input_shape,
+            batch_size=batch_size,
+            preprocess_threads=self.files.threads,
+            round_batch=False,  # the last batch says of no image that it is none: they are counted
+            verbose=False,
+            **more,
+        )

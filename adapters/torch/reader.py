@@ -1,0 +1,106 @@
+"""What reads data sets in PyTorch: a Dataset of samples, and the DataLoader's processes.
+
+As torchvision's ImageFolder with its transforms, which decode with Pillow too. Order and
+places of crops are drawn by PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import torch
+from torch.utils import data
+
+from xfbench.worker import pictures, prepared
+from xfbench.worker.formats.lmdb import labelled
+from xfbench.worker.protocol import Files, Options
+from xfbench.worker.samples import Sample
+
+_CHECKED_TOGETHER = 16
+
+
+def open_reader(files: Files, options: Options) -> TorchReader:
+    """The reader for class folders, or for Caffe's LMDB."""
+    return TorchReader(files, options)
+
+
+class TorchReader:
+    """See `xfbench.worker.protocol.Reader`."""
+
+    def __init__(self, files: Files, options: Options) -> None:
+        self.files, self.device = files, options.device
+        self.dtype = torch.float64 if options.precision == "float64" else torch.float32
+
+    def epoch(self, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        loader = data.DataLoader(
+            _Images(self.files, training=True),
+            self.files.batch_size,
+            shuffle=True,
+            drop_last=True,
+            num_workers=self.files.threads,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        for images, labels in loader:
+            yield images.to(self.device, self.dtype), labels.to(self.device)
+
+    def middles(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        loader = data.DataLoader(_Images(self.files, training=False), _CHECKED_TOGETHER)
+        for images, labels in loader:
+            yield images.numpy(), labels.numpy()
+
+
+class _Images(data.Dataset):  # type: ignore[misc]
+    """Images as the network reads them in training; else their middles, uint8, red first."""
+
+    def __init__(self, files: Files, training: bool) -> None:
+        self.files, self.training = files, training
+        self.shape = files.workload.network.input_shape
+
+    def __len__(self) -> int:
+        return self.files.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        sample = self.samples[index]
+        image = torch.from_numpy(np.array(pictures.pixels(sample, self.shape[0])))
+        spare = [there - read for there, read in zip(image.shape[1:], self.shape[1:])]
+        places = [self._place(most) for most in spare]
+        for axis, (place, length) in enumerate(zip(places, self.shape[1:]), 1):
+            image = image.narrow(axis, place, length)
+        if not self.training:
+            return image.contiguous(), sample.label
+        pixels = self.files.workload.pixels
+        if pixels.mirror and torch.rand(()) < 0.5:
+            image = image.flip(2)
+        if pixels.order == "BGR":
+            image = image.flip(0)
+        mean = torch.tensor(pixels.mean).reshape(-1, 1, 1)
+        return (image - mean) * pixels.scale, sample.label
+
+    @cached_property
+    def samples(self) -> Any:
+        """Opened in the process that reads: an LMDB environment is not to be shared by a fork."""
+        if self.files.format == "lmdb":
+            return _Datums(self.files.folder / "train.lmdb")
+        return prepared.open_(self.files.folder).splits["train"]
+
+    def _place(self, most: int) -> int:
+        return int(torch.randint(most + 1, ())) if self.training else most // 2
+
+
+class _Datums:
+    """Caffe's Datums in the order of their keys, through the `lmdb` package."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = lmdb.open(str(folder), readonly=True, lock=False, readahead=False)
+        with self.environment.begin() as transaction:
+            self.keys = list(transaction.cursor().iternext(values=False))
+
+    def __getitem__(self, index: int) -> Sample:
+        key = self.keys[index]
+        with self.environment.begin() as transaction:
+            return labelled(transaction.get(key, b""), key.decode())

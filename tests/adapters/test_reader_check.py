@@ -1,0 +1,90 @@
+"""What a framework's own reader gives is compared with ours in every launch that it feeds."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from xfbench import adapter, leaderboard, tables
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
+
+# A reader of raw pixels that changes what it gives by CHANGE.
+READER = """
+import numpy as np
+from xfbench.worker.input import data_set
+
+def open_reader(files, options):
+    return Reader(files)
+
+class Reader:
+    def __init__(self, files):
+        self.files = files
+        self.data = data_set("x", files.workload, files.batch_size, 0, str(files.folder))
+
+    def epoch(self, seed):
+        yield from self.data.epoch(self.files.batch_size, seed)
+
+    def middles(self):
+        for index in range(self.files.count):
+            image, label = self.data.train.cropped(index)
+            CHANGE
+            yield image[np.newaxis], np.array([label])
+"""
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch, launch):
+    """A function: the record of a launch that a reader fed which changes images so."""
+    described = adapter.load("reference")
+    own = tmp_path / "adapters" / "reference"
+    shutil.copytree(described.folder, own)
+    text = (own / "adapter.toml").read_text()
+    (own / "adapter.toml").write_text(f'readers = {{ raw = "rows" }}\n{text}')
+    monkeypatch.setenv("XFBENCH_ADAPTERS", str(own.parent))
+    images = np.random.RandomState(0).randint(0, 256, (40, 1, 28, 28)).astype(np.uint8)
+    kept = sources._Arrays(images, np.arange(40) % 9)
+    source = sources.Source("noise", tuple("0123456789"), {"train": kept}, 1, "made")
+
+    def do(change, form="raw"):
+        (own / "reader.py").write_text(READER.replace("CHANGE", change))
+        folder = tmp_path / form
+        writing.make(source, folder, form, Preprocessing(channels=1))
+        settings = {"workload": ["lenet"], "batch_size": [8], "input": ["native"]}
+        return launch("reference", steps=2, data=[str(folder)], **settings)
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "told"),
+    [
+        ("pass", "ok", ""),
+        ("label += 1", "invalid", "other labels than ours"),
+        ("image = 255 - image", "invalid", "other images than ours"),
+        ("break", "invalid", "no image to compare"),
+    ],
+)
+def test_other_samples_are_invalid(read, change, status, told):
+    record = read(change)
+    assert record.status == status, record.reason
+    assert told in (record.reason or "")
+    if change == "pass":
+        check = record.storage.reader
+        assert check.compared == 40 and check.differing == 0 and check.labels_equal
+
+
+def test_another_decoders_pixels_are_told_in_the_table(read):
+    record = read("image = image + np.uint8(3) * (image < 200)")
+    assert record.status == "ok", record.reason
+    check = record.storage.reader
+    assert (check.compared, check.differing, check.largest_difference) == (40, 40, 3)
+    assert 2 < check.mean_difference < 3
+    shown = tables.text(leaderboard.tables([record], {}), "throughput")
+    assert "native, ±3" in shown
+
+
+def test_a_format_that_it_has_no_reader_for_is_unsupported(read):
+    record = read("pass", form="tfrecord")
+    assert record.status == "unsupported"
+    assert "no reader of its own for tfrecord here: it has raw" in record.reason

@@ -1,0 +1,108 @@
+"""What input costs a step: `make input`. A benchmark, not a test.
+
+One process of each framework trains AlexNet with one batch that is loaded once, and with batches of
+2,000 photographs, kept as pixels and as JPEG files, read by us and by the framework's own reader;
+step by step in turn, in random order. A ratio is the median over rounds of what the same round's
+step with one batch took to what this one did, with its 95 % interval: throughput of throughput.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+from tabulate import tabulate
+
+from tests import photographs
+from xfbench import adapter, command, environment, machine, worker_archive
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
+
+PIXELS = {"caffe": "lmdb", "mxnet": "recordio", "tensorflow": "tfrecord", "torch": "lmdb"}
+"""The format of each framework's own reader; RecordIO and TFRecord keep pixels as PNG."""
+
+
+SETS = (
+    ("raw", "raw", "pixels"),
+    ("lmdb", "lmdb", "pixels"),
+    *((f"jpeg-{form}", form, "jpeg:90") for form in ("lmdb", "recordio", "tfrecord")),
+)
+
+
+def main() -> None:
+    """Measure, and print the ratios with their intervals."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", type=Path, default=Path("benchmark-sets"), help="made once")
+    parser.add_argument("--framework", default=",".join(PIXELS))
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--network", default="alexnet")
+    parser.add_argument("--batch-size", type=int, default=16)
+    chosen = parser.parse_args()
+    make(chosen.sets)
+    here = machine.describe()
+    print(f"{here.cores} cores {here.cpu_model}, {chosen.network}, batch {chosen.batch_size}")
+    lines = []
+    for framework in chosen.framework.split(","):
+        found = measure(framework, chosen, here.cores)
+        lines += [(framework, name, *told(found["one batch"], one)) for name, one in found.items()]
+    headers = ["framework", "input", "seconds per step", "of one batch's throughput", "waiting"]
+    print(tabulate(lines, headers, "github", disable_numparse=True))
+
+
+def make(folder: Path) -> None:
+    """The photographs at 256×256 in every form that is needed, where they are not there yet."""
+    folder.mkdir(exist_ok=True)
+    source = sources.imagenet(photographs.made(folder))
+    for name, form, encoding in SETS:
+        how = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
+        if not (folder / name).exists():
+            writing.make(source, folder / name, form, how)
+
+
+def told(plain: dict, one: dict) -> tuple[str, str, str]:
+    """Median seconds of a step, the ratio with its interval, the share that is waiting."""
+    steps, waiting = np.asarray(one["step"]), np.asarray(one["waiting"])
+    ratios = np.asarray(plain["step"]) / steps
+    ratio = "1"
+    if one is not plain:
+        low, high = stats.bootstrap((ratios,), np.median, rng=0).confidence_interval
+        ratio = f"{np.median(ratios):.1%} ({low:.1%} – {high:.1%})"
+    return (
+        f"{np.median(steps):.3f}",
+        ratio,
+        f"{np.median(waiting / steps):.2%}",
+    )
+
+
+def measure(framework: str, chosen: argparse.Namespace, threads: int) -> dict:
+    """Seconds of each step and of its waiting, by kind of input."""
+    described = adapter.load(framework)
+    found, kernel = environment.ensure(described), described.default_kernel
+    own = PIXELS[framework]
+    sets = [
+        ("raw, ours", chosen.sets / "raw", "ours"),
+        ("LMDB pixels, ours", chosen.sets / "lmdb", "ours"),
+        ("JPEG files, ours", chosen.sets / f"jpeg-{own}", "ours"),
+        (f"JPEG in {own}, its own", chosen.sets / f"jpeg-{own}", "native"),
+    ]
+    if own == "lmdb":
+        sets.append(("LMDB pixels, its own", chosen.sets / "lmdb", "native"))
+    listed = json.dumps([(name, str(folder.absolute()), reading) for name, folder, reading in sets])
+    script, archive = Path(__file__).with_name("input_steps.py"), worker_archive
+    argv = [found.interpreter, script, archive.worker_archive(framework), framework, kernel]
+    argv += [chosen.network, chosen.rounds, chosen.batch_size, threads, listed]
+    with tempfile.TemporaryDirectory() as scratch:
+        return json.loads(
+            command.output(
+                [str(word) for word in argv],
+                environment=found.variables(described, kernel, threads),
+                cwd=Path(scratch),
+                timeout=3600,
+            ).splitlines()[-1]
+        )
+
+
+if __name__ == "__main__":
+    main()

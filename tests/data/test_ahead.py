@@ -1,0 +1,39 @@
+"""Work done ahead comes in order, not too far ahead, and ends with who asked for it."""
+
+import threading
+import time
+
+import pytest
+
+from xfbench.data.ahead import in_order
+
+
+def test_results_come_in_order_whatever_takes_long():
+    def slow_at_first(number):
+        time.sleep(0.02 if number % 40 == 0 else 0)
+        return number * number
+
+    assert list(in_order(slow_at_first, range(500))) == [number**2 for number in range(500)]
+    assert list(in_order(slow_at_first, [])) == []
+
+
+def test_an_error_comes_where_its_result_would_have():
+    def all_but_one(number):
+        if number >= 100:
+            raise ValueError(number)
+        return number
+
+    found = []
+    with pytest.raises(ValueError, match=r"^100$"):
+        for number in in_order(all_but_one, range(1000)):
+            found.append(number)
+    assert found == list(range(96)), "those of its own task are lost with it"
+
+
+def test_who_stops_asking_leaves_no_thread_behind_and_little_was_done_in_vain():
+    done, before = [], threading.active_count()
+    results = in_order(lambda number: done.append(number) or number, range(100_000))
+    assert [next(results), next(results)] == [0, 1]
+    results.close()
+    assert threading.active_count() == before
+    assert len(done) < 10_000

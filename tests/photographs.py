@@ -1,0 +1,107 @@
+"""A set like ImageNet of real photographs, cut out of a few in many ways: class folders of JPEGs.
+
+They come with scikit-image (0.26), whose documentation says whose they are:
+
+| photograph | of whom | licence |
+| --- | --- | --- |
+| astronaut | NASA | public domain, no known copyright restrictions |
+| chelsea, a cat | Stefan van der Walt | CC0 |
+| coffee | Rachel Michetti | CC0 |
+| hubble_deep_field | NASA | public domain |
+| ihc, a microscope's | Center for Microscopy and Molecular Imaging | no known restrictions |
+| retina | Mikael Häggström | CC0 |
+| rocket | SpaceX | public domain |
+
+Each gives three classes: what lies around its left, middle and right third. Sides, places, scales,
+mirroring, quality and sampling of colours follow from the seed, so the same Pillow makes the same
+bytes. Some files are gray and some are progressive, as in ImageNet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import PIL
+from PIL import Image, ImageOps
+
+NAMES = (
+    *("astronaut.png", "chelsea.png", "coffee.png", "hubble_deep_field.jpg", "ihc.png"),
+    *("retina.jpg", "rocket.jpg"),
+)
+CLASSES = tuple(
+    f"n{number:02d}_{Path(name).stem}_{part}"
+    for number, (name, part) in enumerate((name, part) for name in NAMES for part in range(3))
+)
+COUNT, TRAIN = 2000, 1680
+GRAY_EVERY, PROGRESSIVE_EVERY = 50, 40
+
+
+def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Path:
+    """The folder with `train` and `val`, made where it is not there yet.
+
+    Images have from `sides[0]` to `sides[1]` pixels a side. 1,680 of 2,000 are for training.
+    """
+    recipe = [Path(__file__).read_text(encoding="utf-8"), PIL.__version__, sides, seed]
+    recipe.append(importlib.metadata.version("scikit-image"))
+    folder = cache / f"photographs-{hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]}"
+    if folder.exists():
+        return folder
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for split in ("train", "val"):
+        for name in CLASSES:
+            (partial / split / name).mkdir(parents=True)
+    photographs = [opened(name) for name in NAMES]
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(lambda n: _write(partial, n, photographs, sides, seed), range(COUNT)):
+            pass
+    partial.rename(folder)
+    return folder
+
+
+def opened(name: str) -> Image.Image:
+    """One of the photographs, in colours."""
+    found = importlib.util.find_spec("skimage")
+    assert found and found.submodule_search_locations, "scikit-image is in the dev extra"
+    with Image.open(Path(found.submodule_search_locations[0]) / "data" / name) as picture:
+        return picture.convert("RGB")
+
+
+def _write(
+    folder: Path, number: int, photographs: list[Image.Image], sides: tuple[int, int], seed: int
+) -> None:
+    random = np.random.RandomState([seed, number])
+    label = number % len(CLASSES)
+    crop = _crop(photographs[label // 3], label % 3, sides, random)
+    if random.randint(2):
+        crop = ImageOps.mirror(crop)
+    if number % GRAY_EVERY == 7:
+        crop = crop.convert("L")
+    split = "train" if number < TRAIN else "val"
+    crop.save(
+        folder / split / CLASSES[label] / f"{number:04d}.JPEG",
+        "jpeg",
+        quality=int(random.randint(75, 96)),
+        subsampling=("4:2:0", "4:2:0", "4:2:2", "4:4:4")[random.randint(4)],
+        progressive=number % PROGRESSIVE_EVERY == 11,
+    )
+
+
+def _crop(
+    photograph: Image.Image, part: int, sides: tuple[int, int], random: np.random.RandomState
+) -> Image.Image:
+    """A part of the photograph whose middle is in that third, scaled to a size of its own."""
+    height, width = (int(side) for side in random.randint(sides[0], sides[1] + 1, 2))
+    most = min(photograph.width / width, photograph.height / height)
+    scale = most * random.uniform(0.35, 1)
+    middle = (part + random.uniform(0, 1)) / 3 * photograph.width
+    left = min(max(middle - scale * width / 2, 0), photograph.width - scale * width)
+    top = random.uniform(0, photograph.height - scale * height)
+    box = (left, top, left + scale * width, top + scale * height)
+    return photograph.resize((width, height), Image.Resampling.BICUBIC, box)
