@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help bench test test-all overhead input intervals prediction verify-all lint types environments clean
+.PHONY: help bench test test-all overhead intervals prediction million verify-all lint types environments clean input
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,10 @@ input: $(VENV)/developed ## Measure what input costs a step (a quarter of an hou
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction
+
+million: $(VENV)/developed ## What a million records take: 5 GB below build/, some minutes, quiet.
+	$(BIN)/python -m tests.benchmarks.results build/million
+	rm -rf build/million
 
 verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
 	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown

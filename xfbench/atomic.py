@@ -13,12 +13,16 @@ def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write bytes, or let a function write, into `target`; its folder is made where missing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
-    with os.fdopen(handle, "wb") as file:
-        if callable(content):
-            content(file)
-        else:
-            file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(temporary).chmod(0o644)
-    Path(temporary).replace(target)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

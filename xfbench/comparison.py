@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import errors, statistics
+from xfbench import errors, index, selection, statistics
 from xfbench.equality import certificate
-from xfbench.leaderboard import Certificates, machine_class, unproven
+from xfbench.grouping import machine_class
+from xfbench.leaderboard import Certificates, unproven
 from xfbench.record import Record
 from xfbench.request import Cell
 from xfbench.statistics import Comparison, Launches
-from xfbench.store import Store
+from xfbench.store import Complain, Store, existing
 from xfbench.strategy import words
 
 _OF_REQUEST = tuple(Cell.model_fields)
@@ -39,6 +40,8 @@ _FOLLOW = {
 # Not part of what is compared: how long one looked, and with which random numbers.
 _NEVER_HELD = ("steps", "epochs", "warmup", "window", "seed", "site")
 _NOT_NAMED = ("environment", "workload", *_NEVER_HELD)
+# Fields that have text in every record, by which the index chooses.
+_CHOSEN_BY = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
 _GROUP = 5  # pairs of launches for one A/A verdict
 
 Verdict = Literal["faster", "slower", "not_distinguishable"]
@@ -68,9 +71,7 @@ class Side:
                     raise errors.unknown("field", name.strip(), FIELDS)
                 wanted[name.strip()] = value.strip()
         found = Path(wanted.get("results", folder))
-        if not (found / "records").is_dir():
-            raise errors.UsageError(f"{found} holds no results: make some with `xfbench run`")
-        return cls(found, wanted)
+        return cls(existing(found).folder, wanted)
 
     def takes(self, record: Record) -> bool:
         """Whether the record is one of this side."""
@@ -79,6 +80,20 @@ class Side:
             for name, value in self.wanted.items()
             if name != "results"
         )
+
+    def records(self, complain: Complain) -> Iterator[Record]:
+        """This side's records, oldest first; `complain` hears of each file that is none."""
+        conditions = [
+            selection.equal(f"request.{name}", value)
+            for name, value in self.wanted.items()
+            if name in _CHOSEN_BY
+        ]
+        with index.opened(Store(self.folder), complain) as known:
+            for _, record in known.select(conditions):
+                if self.takes(record):
+                    yield record
+        for line in known.damaged:
+            complain(line)
 
 
 @dataclass(frozen=True)
@@ -215,8 +230,8 @@ def _groups(side: Side) -> list[_Group]:
         print(line, file=sys.stderr)
 
     found: dict[tuple[str, ...], _Group] = defaultdict(_Group)
-    for record in Store(side.folder).records(complain):
-        if record.status == "ok" and record.cell and side.takes(record):
+    for record in side.records(complain):
+        if record.status == "ok" and record.cell:
             found[record.cell, machine_class(record.machine)].records.append(record)
     if not found:
         named = ",".join(f"{k}={v}" for k, v in side.wanted.items() if k != "results")

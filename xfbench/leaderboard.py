@@ -17,12 +17,13 @@ from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
-from xfbench.record import Machine, Record, is_asynchronous
-from xfbench.request import Request
+from xfbench.grouping import of_cells
+from xfbench.record import Record, is_asynchronous
 from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
     Interval,
+    Launches,
     geometric_interval,
     is_steady,
     launches,
@@ -138,14 +139,6 @@ class Table:
         }
 
 
-def machine_class(machine: Machine | None) -> str:
-    """Which kind of machine, in the words of a heading: hosts of one kind share a table."""
-    if machine is None:
-        return "unknown machine"
-    parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]
-    return " + ".join([*parts, *machine.accelerators])
-
-
 def tables(
     records: Iterable[Record], certificates: Certificates, target: float = TARGET_ACCURACY
 ) -> list[Table]:
@@ -154,53 +147,35 @@ def tables(
     Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
     Time to accuracy is until a test accuracy of `target`.
     """
-    groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    cells: dict[Any, str] = {}
-    for record in records:
-        request = record.request
-        if request is None:
-            continue
-        head = (
-            request.workload,
-            _data(request),
-            request.device,
-            request.precision,
-            request.scaling or "",
-            request.kept_batch_size,
-            machine_class(record.machine),
-        )
-        # One row for a cell with all its seeds, under the name of the first of them.
-        own = record.cell or request.model_dump_json(exclude={"launch"})
-        groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)
-    return [_table(head, cells, certificates, target) for head, cells in sorted(groups.items())]
+    return tables_of([records], certificates, target)
 
 
-def _but_seed(record: Record) -> tuple[Any, ...]:
-    """What makes a record's cell but its seed: other weights and another order, nothing else."""
-    request, software, workload = record.request, record.software, record.workload
-    if request is None or software is None or workload is None:
-        return (record.cell or request,)
-    asked = request.model_copy(update={"seed": 0, "launch": 1})
-    return asked, workload.digest, software.adapter_digest, software.environment_digest
-
-
-def _data(request: Request) -> str:
-    """The data set; of a prepared one which samples, since names are anybody's."""
-    stored = request.data_set
-    return f"{request.data} {stored.digest[7:15]}" if stored else request.data
-
-
-def _table(
-    head: tuple[Any, ...],
-    cells: dict[Any, list[Record]],
+def tables_of(
+    parts: Iterable[Iterable[Record]],
     certificates: Certificates,
-    target: float,
-) -> Table:
-    rows = [_row(cell, records, certificates, target) for cell, records in cells.items()]
-    rows = _with_efficiency(_against_best(_without_superseded(rows)), cells, head[4])
+    target: float = TARGET_ACCURACY,
+) -> list[Table]:
+    """As `tables`, of records in parts, each let go before the next one is asked for.
+
+    Those of a row have to be in one part, as they are by the fields `grouping.PARTED`.
+    """
+    found: dict[tuple[Any, ...], list[tuple[Row, Launches]]] = defaultdict(list)
+    for part in parts:
+        for head, cells in of_cells(part).items():
+            found[head] += [
+                (_row(cell, records, certificates, target), launches(records))
+                for cell, records in cells.items()
+            ]
+    return [_table(head, standing) for head, standing in sorted(found.items())]
+
+
+def _table(head: tuple[Any, ...], standing: list[tuple[Row, Launches]]) -> Table:
+    speeds = {row.cell: counted for row, counted in standing}
+    rows = _without_superseded([row for row, _ in standing])
+    rows = _with_efficiency(_against_best(rows), speeds, head[4])
     rows.sort(key=_order)
     ranked = [row for row in rows if row.reason is None]
-    places = ranks([launches(cells[row.cell]) for row in ranked])
+    places = ranks([speeds[row.cell] for row in ranked])
     workload, data, device, precision, scaling, batch, machine = head
     return Table(
         workload,
@@ -332,7 +307,7 @@ def _asked(row: Row) -> tuple[Any, ...]:
 
 
 def _with_efficiency(
-    rows: list[Row], cells: dict[Any, list[Record]], law: Literal["", "strong", "weak"]
+    rows: list[Row], speeds: Mapping[str | None, Launches], law: Literal["", "strong", "weak"]
 ) -> list[Row]:
     """Under a law, each against the same on the least ranks: framework, kernel, threads.
 
@@ -348,8 +323,8 @@ def _with_efficiency(
         alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
         alike = [one for one in alike if one.ranks == 1 or _together(one) == _together(row)]
         fewest = min(alike, key=lambda one: one.ranks)
-        speeds, baseline = launches(cells[row.cell]), launches(cells[fewest.cell])
-        return efficiency(law, row.ranks, speeds, fewest.ranks, baseline)
+        baseline = speeds[fewest.cell]
+        return efficiency(law, row.ranks, speeds[row.cell], fewest.ranks, baseline)
 
     return [replace(row, efficiency=of(row)) for row in rows]
 

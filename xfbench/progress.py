@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from xfbench import conditions, leaderboard, machine, runner, tables
+from xfbench import conditions, grouping, leaderboard, machine, runner, tables
 from xfbench import statistics as measured
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
@@ -40,7 +40,7 @@ def follow(
     """
     console = Console(stderr=True, highlight=False)
     here = machine.describe()
-    console.print(f"xfbench · {leaderboard.machine_class(here)} · {here.kernel_release}")
+    console.print(f"xfbench · {grouping.machine_class(here)} · {here.kernel_release}")
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
         site = next((request.site for request in requests), None)

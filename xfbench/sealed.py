@@ -20,6 +20,18 @@ class EditedError(ValueError):
     """A document whose content is not what its id says."""
 
 
+def identity(content: bytes) -> str:
+    """The id of the document that `content` is. Raises EditedError, or ValueError for none."""
+    try:
+        document = json.loads(content)
+        named = document.pop("id")
+        if digest.canonical(document, named) is None:
+            raise EditedError("its content is not what its id says")
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no document with an id: {error!r}") from error
+    return str(named)
+
+
 class Sealed(BaseModel):
     """A document whose `id` is the digest of everything else in it, by the schema's names."""
 
@@ -45,9 +57,7 @@ class Sealed(BaseModel):
         good as ever. Raises ValidationError for what is none, EditedError for what was edited.
         """
         found = cls.model_validate_json(content, extra="ignore")
-        document = json.loads(content)
-        if document.pop("id") != digest.of_json(document):
-            raise EditedError("its content is not what its id says")
+        identity(content)
         return found
 
     def computed_id(self) -> str:

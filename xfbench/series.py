@@ -11,7 +11,7 @@ from typing import Any, Literal
 from xfbench import adapter, exchange, statistics
 from xfbench.errors import UsageError
 from xfbench.exchange import Algorithm, Bucket
-from xfbench.leaderboard import machine_class
+from xfbench.grouping import machine_class
 from xfbench.record import Record, is_asynchronous
 from xfbench.request import Request
 from xfbench.strategy import Strategy, Value

@@ -14,10 +14,11 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from xfbench.record import Measurement, Record
 from xfbench.request import Request
@@ -81,7 +82,13 @@ def is_steady(record: Record) -> bool:
     measured = record.measurement
     if measured is None:
         return False
-    return not any(map(steady_from, measured.rank_step_seconds or (measured.step_seconds,)))
+    return not any(map(_unsteady_for, measured.rank_step_seconds or (measured.step_seconds,)))
+
+
+# Asked several times of each launch while a table is made.
+@lru_cache(maxsize=4096)
+def _unsteady_for(seconds: tuple[float, ...]) -> int:
+    return steady_from(seconds)
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
@@ -109,7 +116,7 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     if len(logs) < 2:
         return Interval(math.exp(centre), None, None, len(logs))
     error = statistics.stdev(logs) / math.sqrt(len(logs))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(logs) - 1)) * error
+    half = float(special.stdtrit(len(logs) - 1, (1 + confidence) / 2)) * error
     return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
 
 
@@ -124,7 +131,7 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
         raise ValueError("a value is needed")
     count, inside = len(values), sorted(values)
     # How many may be left out at each end; below 0: all of them are too few.
-    missed = 2 * stats.binom.cdf(np.arange(count), count, 0.5)
+    missed = 2 * special.bdtr(np.arange(count), count, 0.5)
     out = int(np.count_nonzero(missed <= 1 - confidence)) - 1
     centre = statistics.median(inside)
     if out < 0:
@@ -143,7 +150,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     if len(values) < 2:
         return Interval(mean, None, None, 1)
     error = statistics.stdev(values) / math.sqrt(len(values))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    half = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
     return Interval(mean, mean - half, mean + half, len(values))
 
 
@@ -158,7 +165,7 @@ def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     logs = [math.log(value) for value in values]
     deviation, freedom = statistics.stdev(logs), len(logs) - 1
     low, high = (
-        deviation * math.sqrt(freedom / float(stats.chi2.ppf(part, freedom)))
+        deviation * math.sqrt(freedom / float(special.chdtri(freedom, 1 - part)))
         for part in ((1 + confidence) / 2, (1 - confidence) / 2)
     )
     return Interval(deviation, low, high, len(logs))
@@ -231,9 +238,9 @@ def compare(a: Launches, b: Launches) -> Comparison:
         error = math.sqrt(sum(of_means))
         weights = [v**2 / (len(logs) - 1) for v, logs in zip(of_means, (of_a, of_b), strict=True)]
         freedom = error**4 / sum(weights) if error else float(count - 1)
-    certain, seen = (float(stats.t.ppf(q, freedom)) for q in ((1 + CONFIDENCE) / 2, POWER))
+    certain, seen = (float(special.stdtrit(freedom, q)) for q in ((1 + CONFIDENCE) / 2, POWER))
     low, high = (math.exp(centre + side * certain * error) for side in (-1, 1))
-    p = float(2 * stats.t.sf(abs(centre) / error, freedom)) if error else float(centre == 0)
+    p = float(2 * special.stdtr(freedom, -abs(centre) / error)) if error else float(centre == 0)
     visible = math.expm1((certain + seen) * error)
     return Comparison(Interval(math.exp(centre), low, high, count), p, visible, paired)
 

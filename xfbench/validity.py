@@ -38,14 +38,9 @@ def defect(
         return "no timed step: ask for more steps, or fewer warm-up steps"
     if min(steps) <= 0:
         return f"a step took {min(steps):g} s: the clock went backwards or stood still"
+    if reason := overlong(request, measurement):
+        return reason
     window = measurement.window
-    each = window if request.steps else 1  # the last window of an epoch may be shorter
-    passed = steps[0] + each * sum(steps[1:])
-    if passed > measurement.wall_seconds * (1 + 1e-6):
-        return (
-            f"the steps add up to {passed:.6g} s, more than "
-            f"the {measurement.wall_seconds:.6g} s that passed"
-        )
     for number, of_update in enumerate(measurement.losses):
         if of_update is None:
             return f"the loss of update {number * window + 1} is not finite"
@@ -54,11 +49,8 @@ def defect(
             f"kernel {request.kernel} was asked for and {observed.kernel} observed: "
             f"{'; '.join(observed.kernel_evidence)}"
         )
-    if share_of_peak is not None and share_of_peak > 1:
-        return (
-            f"{share_of_peak:.0%} of what the cores can do at most: "
-            "the steps did not train what they should, or the clock is wrong"
-        )
+    if reason := beyond_peak(share_of_peak):
+        return reason
     if observed.precision not in (None, request.precision):
         return f"{request.precision} was asked for and {observed.precision} observed"
     if reason := _threads(request, observed):
@@ -73,6 +65,30 @@ def defect(
             "another network, other weights or another input (see xfbench verify)"
         )
     return None
+
+
+def overlong(request: Request, measurement: Measurement) -> str | None:
+    """Where steps took longer, all together, than the time that passed."""
+    window = measurement.window
+    each = window if request.steps else 1  # the last window of an epoch may be shorter
+    windows = sum(measurement.warmup_seconds) + sum(measurement.step_seconds)
+    passed = measurement.first_step_seconds + each * windows
+    if passed <= measurement.wall_seconds * (1 + 1e-6):
+        return None
+    return (
+        f"the steps add up to {passed:.6g} s, more than "
+        f"the {measurement.wall_seconds:.6g} s that passed"
+    )
+
+
+def beyond_peak(share_of_peak: float | None) -> str | None:
+    """Where more was done than the cores can do at most."""
+    if share_of_peak is None or share_of_peak <= 1:
+        return None
+    return (
+        f"{share_of_peak:.0%} of what the cores can do at most: "
+        "the steps did not train what they should, or the clock is wrong"
+    )
 
 
 def unsaved(request: Request, taken: Checkpoints | None) -> str | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, say, share, words
+from xfbench.cli.options import Json, Results, Where, say, share, words
 
 
 def leaderboard(
@@ -23,6 +23,7 @@ def leaderboard(
     accuracy: Annotated[
         str, typer.Option(help="The test accuracy that the time to accuracy is to.")
     ] = "95%",
+    where: Where = None,
     results: Results = None,
     as_json: Json = False,
 ) -> None:
@@ -31,15 +32,16 @@ def leaderboard(
     \b
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
+    xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
     xfbench leaderboard --columns accuracy
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import errors, paths, tables
+    from xfbench import errors, grouping, index, paths, selection, tables
     from xfbench import leaderboard as boards
     from xfbench.equality import certificate
-    from xfbench.store import Store
+    from xfbench.store import existing
     from xfbench.workloads import workloads
 
     if format not in tables.FORMATS:
@@ -52,15 +54,22 @@ def leaderboard(
         if name not in workloads():
             raise errors.unknown("workload", name, workloads())
     folder = paths.results(results)
-    if not (folder / "records").is_dir():
-        raise errors.UsageError(f"{folder} holds no results: make some with `xfbench run`")
-    records = [
-        record
-        for record in Store(folder).records(say)
-        if wanted is None or (record.request and record.request.workload in wanted)
-    ]
-    print(
-        tables.FORMATS["json" if as_json else format](
-            boards.tables(records, certificate.of_folder(folder), target), columns
+    store = existing(folder)
+    certificates = certificate.of_folder(folder)
+    conditions = selection.parse(where or ())
+    sets = [conditions]
+    if wanted is not None:
+        sets = [[*conditions, selection.equal("request.workload", one)] for one in set(wanted)]
+    with index.opened(store, say) as found:
+        made = boards.tables_of(
+            (
+                (record for _, record in part)
+                for one in sets
+                for part in found.parts(grouping.PARTED, one)
+            ),
+            certificates,
+            target,
         )
-    )
+    for line in found.damaged:
+        say(line)
+    print(tables.FORMATS["json" if as_json else format](made, columns))

@@ -24,6 +24,15 @@ Results = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VALUE",
+        help="Only such records, by any field (repeatable; also !=, >=, <=, >, <, ~ for text "
+        "that has it in it): framework=torch, threads>=2, machine.cpu_model~xeon.",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 StrategyOptions = Annotated[
     str | None,

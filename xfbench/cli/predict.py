@@ -45,12 +45,11 @@ def predict(
     """
     from xfbench import comparison, errors, paths, prediction, series, tables
     from xfbench.exchange import Link
-    from xfbench.store import Store
 
     side = comparison.Side.parse(where, paths.results(results))
     described = Link.parse(link) if link else None
     asked = words(to_ranks, positive, "--to-ranks")
-    found = series.of(record for record in Store(side.folder).records(say) if side.takes(record))
+    found = series.of(side.records(say))
     if not found:
         raise errors.UsageError(
             f"{side.folder} has no steady launches under a scaling law that match: make some "

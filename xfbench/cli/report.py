@@ -8,19 +8,12 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Results, say
+from xfbench.cli.options import Results, Where, say
 
 
 def report(
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELD=VALUE,...",
-            help="Only these records, as in framework=torch,threads=2.",
-            show_default=False,
-        ),
-    ] = None,
+    where: Where = None,
     open_it: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
     results: Results = None,
 ) -> None:
@@ -30,21 +23,19 @@ def report(
     xfbench report
     xfbench report --results results --output lenet.html --where workload=lenet
     """
-    from xfbench import atomic, errors, paths
-    from xfbench.comparison import Side
+    from xfbench import atomic, errors, index, paths, selection
     from xfbench.equality import certificate
     from xfbench.report import page
-    from xfbench.store import Store
+    from xfbench.store import existing
 
     folder = paths.results(results)
-    if where and "=" not in where:
-        raise errors.UsageError(f"--where {where}: the form is FIELD=VALUE, as in framework=torch")
-    side = Side.parse(where, folder)
-    records = [record for record in Store(folder).records(say) if side.takes(record)]
+    conditions = selection.parse(where or ())
+    with index.opened(existing(folder), say) as found:
+        records = [record for _, record in found.select(conditions)]
+    for line in found.damaged:
+        say(line)
     if not records:
-        raise errors.UsageError(
-            f"{folder} has no record of {where or 'anything that was asked for'}"
-        )
+        raise errors.UsageError(f"{folder} has no record of what was asked for")
     text = page.html(records, certificate.of_folder(folder)).encode()
     try:
         atomic.write(output.absolute(), text)

@@ -1,40 +1,232 @@
-"""`xfbench results`: brings results in that were made elsewhere."""
+"""`xfbench results`: finds, joins, packs, checks and exchanges what a results folder holds."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, say
+from xfbench.cli.options import Json, Results, Where, say
 
-app = typer.Typer(no_args_is_help=True, help="Bring results in.")
+if TYPE_CHECKING:
+    from xfbench.store import Store
+
+app = typer.Typer(no_args_is_help=True, help="Find, join, check and exchange results.")
 
 
 @app.callback()
 def results() -> None:
-    """Bring results in."""
+    """Find, join, check and exchange results."""
+
+
+def _there(results: Path | None) -> Store:
+    from xfbench import paths, store
+
+    return store.existing(paths.results(results))
+
+
+@app.command("list")
+def list_(
+    where: Where = None,
+    limit: Annotated[int, typer.Option(help="How many at most; 0: all.", min=0)] = 50,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Records, the newest first.
+
+    \b
+    xfbench results list
+    xfbench results list --where framework=torch --where 'threads>=2'
+    xfbench results list --where status!=ok --limit 0 --json
+    """
+    from xfbench import index, listing, selection
+
+    conditions = selection.parse(where or ())
+    with index.opened(_there(results), say) as known:
+        records = [record for _, record in known.newest(conditions, limit)]
+        of = known.count(conditions)
+    for line in known.damaged:
+        say(line)
+    if as_json:
+        print(json.dumps({"records": [record.document() for record in records]}))
+        return
+    print(listing.table(records))
+    if limit and len(records) == limit < of:
+        print(f"{limit} of {of} records: --limit 0 shows all")
+
+
+@app.command()
+def show(
+    record: Annotated[str, typer.Argument(help="A record's id, or how it begins.")],
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """One record, whole: what was asked for, what was seen, and where its run lies.
+
+    \b
+    xfbench results show 7f3a
+    xfbench results show sha256:7f3a --json
+    """
+    from xfbench import errors, index, listing
+
+    store = _there(results)
+    prefix = record.removeprefix("sha256:").lower()
+    with index.opened(store, say) as known:
+        found = list(known.select(prefix=prefix)) if prefix else []
+    if len(found) != 1:
+        told = ", ".join(one.id[7:19] for _, one in found[:5]) or "none"
+        raise errors.UsageError(f"{record}: the start of one record's id is needed, not of {told}")
+    [(place, one)] = found
+    if as_json:
+        print(json.dumps(one.document()))
+    else:
+        print(listing.whole(one, place, store))
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[Path], typer.Argument(help="Results folders.")],
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Take in the records of other folders, with their certificates and runs.
+
+    \b
+    xfbench results merge ../laptop/results ../node7/results
+    """
+    from xfbench import merging, paths
+    from xfbench.store import Store, existing
+
+    store = Store(paths.results(results))
+    damaged: list[str] = []
+    new, known = merging.merge([existing(one) for one in sources], store, damaged.append)
+    for line in damaged:
+        say(line)
+    if as_json:
+        print(json.dumps({"merged": new, "known": known, "damaged": damaged}))
+    else:
+        print(f"{new} records merged into {store.folder}; {known} were there")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pack(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Into one pack with those that are packed already.")
+    ] = False,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Put the records that are single files into one file, a line each; nothing else changes.
+
+    \b
+    xfbench results pack
+    xfbench results pack --all
+    """
+    store = _there(results)
+    damaged: list[str] = []
+    count = store.pack(damaged.append, everything=everything)
+    for line in damaged:
+        say(line)
+    if as_json:
+        names = [path.name for path in store.packs()]
+        print(json.dumps({"packed": count, "packs": names, "damaged": damaged}))
+    else:
+        print(f"{count} records packed; packs now: {len(store.packs())}")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def validate(
+    path: Annotated[
+        Path, typer.Argument(help="A results folder, a record, a pack or an exported archive.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with results: each defect with its file; exit status 1 if there is any.
+
+    \b
+    xfbench results validate results
+    xfbench results validate theirs.tar --json
+    """
+    from xfbench import audit
+    from xfbench.listing import printable
+
+    checked, defects = audit.validate(path)
+    if as_json:
+        found = [defect.document() for defect in defects]
+        print(json.dumps({"checked": checked, "defects": found}))
+    else:
+        for one in defects:
+            print(f"{printable(one.file, 4096)}: {one.defect}: {printable(one.detail, 400)}")
+        print(f"{checked} records and certificates checked, {len(defects)} defects")
+    if defects:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(help="FILE.tar, .tar.gz, .csv or .parquet.")],
+    where: Where = None,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Write records to one file: an archive with their certificates, or a table of all fields.
+
+    \b
+    xfbench results export ours.tar.gz
+    xfbench results export torch.csv --where framework=torch
+    xfbench results export all.parquet
+    """
+    from xfbench import exporting, index, selection
+
+    write = exporting.writer(file)
+    conditions = selection.parse(where or ())
+    store = _there(results)
+    with index.opened(store, say) as known:
+        count = write(file, known.select(conditions), store)
+    for line in known.damaged:
+        say(line)
+    print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
 
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="A folder that `run --carry` has written.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="An exported archive, or a folder that `run --carry` has written."),
+    ],
     results: Results = None,
     as_json: Json = False,
 ) -> None:
-    """Read a carried run that has come back: its records and certificates.
+    """Take in an exported archive, or a carried run that has come back, with its certificates.
 
     \b
+    xfbench results import theirs.tar.gz
     xfbench run --framework torch --workload lenet --launches 5 --carry ./there
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
-    from xfbench import carry, paths, progress
+    from xfbench import archive, carry, paths, progress
     from xfbench.store import Store
 
     store = Store(paths.results(results))
+    if source.is_file():
+        damaged: list[str] = []
+        new, known = archive.take(source, store, damaged.append)
+        for line in damaged:
+            say(line)
+        if as_json:
+            print(json.dumps({"imported": new, "known": known, "damaged": damaged}))
+        else:
+            print(f"{new} records imported into {store.folder}; {known} were there")
+        if damaged:
+            raise typer.Exit(1)
+        return
     records = list(carry.read(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))

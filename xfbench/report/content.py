@@ -11,7 +11,8 @@ from itertools import count, groupby
 
 from xfbench import __version__, conditions, tables
 from xfbench.equality.certificate import Certificate
-from xfbench.leaderboard import Certificates, Row, Table, machine_class
+from xfbench.grouping import machine_class
+from xfbench.leaderboard import Certificates, Row, Table
 from xfbench.leaderboard import tables as leaderboards
 from xfbench.record import Machine, Record
 from xfbench.report import figures, repeat

@@ -98,6 +98,7 @@ def name(row: Row, *, without: Sequence[str] = ()) -> str:
         if row.ranks > 1
         else "",
         "format": row.data_format or "",
+        "reader": f"{row.input} reader" if row.input == "native" else "",
         "medium": row.medium or "",
         "reader": f"{row.input} reader" if row.input else "",
         "cache": f"{row.page_cache} cache" if row.page_cache else "",

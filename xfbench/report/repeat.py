@@ -43,7 +43,8 @@ def _settings(asked: Request) -> dict[str, object]:
         "--kernel": asked.kernel,
         "--threads": asked.threads,
         "--batch-size": asked.kept_batch_size,
-        "--data": asked.data,
+        # A prepared set is under the name that `data prepare` gives it, unless somebody chose one.
+        "--data": f"{asked.data}-{asked.data_set.format}" if asked.data_set else asked.data,
         "--page-cache": asked.page_cache,
         "--input": asked.input,
         "--input-threads": asked.input_threads,

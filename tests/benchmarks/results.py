@@ -1,0 +1,182 @@
+"""How quickly a results folder of a million records is indexed, and a leaderboard had from it.
+
+By hand, since it writes gigabytes: `python -m tests.benchmarks.results FOLDER [--records N]
+[--singles]`. It makes the records, a pack or single files, prints seconds and memory of each
+step as it goes, and leaves the folder. Launches are of made-up machines: twenty of a cell, 32
+cells in a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import rfc8785
+
+from xfbench import digest, pack
+from xfbench.facts import facts
+from xfbench.machine import describe
+from xfbench.record import Limit, Measurement, Observed, Record, Software
+from xfbench.request import Cell
+from xfbench.workloads import workloads
+
+LAUNCHES = 20
+KERNELS = {"caffe": "openblas", "mxnet": "onednn", "tensorflow": "onednn", "torch": "onednn"}
+THREADS = (1, 2, 4, 8, 16, 32, 48, 64)
+WORKLOADS = ("lenet", "convnet", "alexnet", "googlenet")
+
+
+def template(framework: str, threads: int, workload: str) -> dict:
+    """A record's JSON values, as long as a measured one's."""
+    asked = Cell(
+        framework=framework,
+        environment="managed",
+        workload=workload,
+        kernel=KERNELS[framework],
+        threads=threads,
+        global_batch_size=64,
+        batch_size_per_rank=64,
+        data="synthetic",
+        steps=20,
+        warmup=5,
+    ).request(1)
+    steps = tuple(0.1 + n / 1e5 for n in range(20))
+    made = Record.make(
+        status="ok",
+        cell=digest.of_json(asked.cell_fields()),
+        request=asked,
+        workload=facts(workloads()[workload]),
+        observed=Observed(
+            framework_version="1.0",
+            threads=threads,
+            cpus=float(threads),
+            affinity=tuple(range(threads)),
+            kernel=asked.kernel,
+            kernel_evidence=("a line that the framework wrote about its kernels",) * 2,
+            libraries=tuple(f"/opt/lib/libsomething.{n}.so" for n in range(12)),
+            layout="NCHW",
+        ),
+        measurement=Measurement(
+            startup_seconds=1.5,
+            build_seconds=1.0,
+            first_step_seconds=0.5,
+            warmup_seconds=(0.11,) * 5,
+            step_seconds=steps,
+            wall_seconds=5.0,
+            images=26 * 64,
+            peak_rss_bytes=10**9,
+            losses=(2.302585,) * 26,
+        ),
+        machine=describe(),
+        limit=Limit(
+            threads=threads,
+            precision="float32",
+            matrix_product=1e15,
+            memory_bandwidth=1e11,
+            source="measured",
+        ),
+        software=Software(
+            xfbench_version="0.1.0",
+            git_commit="0" * 40,
+            git_dirty=False,
+            worker_digest=digest.of_bytes(b"worker"),
+            adapter_digest=digest.of_bytes(framework.encode()),
+            environment_digest=digest.of_bytes(b"environment"),
+            packages={f"package-{n}": f"1.{n}.0" for n in range(40)},
+        ),
+    )
+    return made.document()
+
+
+def generated(count: int) -> Iterator[tuple[str, bytes]]:
+    """So many records: hexadecimal id and canonical form without it."""
+    kinds = [
+        template(framework, threads, workload)
+        for workload in WORKLOADS
+        for framework in KERNELS
+        for threads in THREADS
+    ]
+    # The canonical form is written once of each kind; what differs stands in for marks in it.
+    marks = []
+    for kind in kinds:
+        del kind["id"]
+        kind["created"], kind["machine"]["cpu_model"] = "@created@", "@model@"
+        kind["request"]["launch"], kind["measurement"]["build_seconds"] = 987654321, 987654.321
+        marks.append(rfc8785.dumps(kind).decode())
+    made = 0
+    while made < count:
+        machine_number, within = divmod(made, len(marks) * LAUNCHES)
+        launch, kind_number = divmod(within, len(marks))
+        seconds = 1_700_000_000 + made
+        created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
+        body = (
+            marks[kind_number]
+            .replace("@created@", created)
+            .replace("@model@", f"Processor {machine_number}")
+            .replace("987654321", str(launch + 1))
+            .replace("987654.321", repr(1 + (made % 999 + 1) / 1000))
+        ).encode()
+        yield hashlib.sha256(body).hexdigest(), body
+        made += 1
+
+
+def write_pack(folder: Path, count: int) -> None:
+    """Put generated records into a pack."""
+    lines = (b'{"id":"sha256:%s",%s\n' % (one.encode(), body[1:]) for one, body in generated(count))
+    pack.write(folder / "packs", lines)
+
+
+def write_singles(folder: Path, count: int, skip: int = 0) -> None:
+    """Put generated records, but the first of them, into single files."""
+    for number, (identity, body) in enumerate(generated(count)):
+        if number >= skip:
+            path = folder / "records" / identity[:2] / f"{identity}.json"
+            path.parent.mkdir(exist_ok=True)
+            document = {"id": f"sha256:{identity}", **json.loads(body)}
+            path.write_text(json.dumps(document, indent=1))
+
+
+def timed(what: str, *command: str) -> None:
+    """Run xfbench, and say how long it took and what memory it had at most."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xfbench", *command], stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    print(f"{what}: {seconds:.2f} s, {used.ru_maxrss / 2**20:.2f} GiB, exit {status}", flush=True)
+
+
+def main() -> None:
+    """The whole measurement."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--singles", action="store_true")
+    chosen = parser.parse_args()
+    folder, count = chosen.folder, chosen.records
+    (folder / "records").mkdir(parents=True)
+    start = time.perf_counter()
+    (write_singles if chosen.singles else write_pack)(folder, count)
+    print(f"{count} records made: {time.perf_counter() - start:.0f} s", flush=True)
+    at = ["--results", str(folder)]
+    timed("first index", "results", "list", "--limit", "1", *at)
+    timed("nothing new", "results", "list", "--limit", "1", *at)
+    write_singles(folder, count + 1000, count)
+    timed("a thousand new", "results", "list", "--limit", "1", *at)
+    one = ["--workload", "lenet", "--where", "machine.cpu_model=Processor 1"]
+    timed("a leaderboard", "leaderboard", *one, *at)
+    print(f"index: {(folder / 'index.duckdb').stat().st_size / 1e6:.0f} MB")
+    print(f"here: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

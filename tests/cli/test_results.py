@@ -1,0 +1,167 @@
+"""`xfbench results` and what reads a results folder, as a person uses them."""
+
+import csv
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import duckdb
+import pytest
+
+from xfbench.cli import main
+from xfbench.store import Store
+
+HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
+
+
+@pytest.fixture
+def xfbench(tmp_path, monkeypatch, capsys):
+    """A function that runs the command in an empty folder, within this process: many are run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XFBENCH_RESULTS", raising=False)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["xfbench", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return SimpleNamespace(
+            stdout=said.out, stderr=said.err, returncode=int(ended.value.code or 0)
+        )
+
+    return run
+
+
+@pytest.fixture
+def results(tmp_path, record):
+    """A function that makes a results folder of eight launches in the command's own folder."""
+
+    def make(name="results"):
+        made = Store(tmp_path / name)
+        made.prepare()
+        for launch in (1, 2, 3, 4):
+            for threads in (1, 2):
+                steps = (0.1 + launch / 100 + threads / 1000,)
+                made.add(record(steps=steps, launch=launch, threads=threads))
+        return made
+
+    return make
+
+
+def test_list_shows_the_newest_first_and_what_was_asked_for(xfbench, results):
+    newest = [one.id for one in results().records()][::-1]
+    shown = json.loads(xfbench("results", "list", "--json").stdout)["records"]
+    assert [one["id"] for one in shown] == newest
+    shown = xfbench("results", "list", "--where", "threads>=2", "--limit", "3").stdout
+    assert len([line for line in shown.splitlines() if "reference" in line]) == 3
+    assert "3 of 4 records" in shown
+    missed = xfbench("results", "list", "--where", "thread=2")
+    assert missed.returncode == 2 and "mean threads?" in missed.stderr
+
+
+def test_show_takes_the_start_of_an_id(xfbench, results):
+    one = next(results().records())
+    shown = json.loads(xfbench("results", "show", one.id[:19], "--json").stdout)
+    assert shown == one.document()
+    text = xfbench("results", "show", one.id[7:19]).stdout
+    assert one.id in text and "request.framework  reference" in text and "kept in" in text
+    missed = xfbench("results", "show", "zz")
+    assert missed.returncode == 2 and len(missed.stderr.splitlines()) == 1
+
+
+def test_what_reads_results_does_not_mind_that_they_are_packed(xfbench, results, record):
+    store = results()
+    commands = [
+        ("leaderboard", "--json"),
+        ("leaderboard", "--where", "threads=2", "--workload", "lenet"),
+        ("compare", "threads=1", "threads=2", "--json"),
+        ("results", "list", "--json"),
+    ]
+    single = [xfbench(*command).stdout for command in commands]
+    assert all(single)
+    done = xfbench("results", "pack", "--json")
+    assert json.loads(done.stdout)["packed"] == 8
+    assert not list(store.singles())
+    assert [xfbench(*command).stdout for command in commands] == single
+    store.add(next(store.records()))
+    assert [xfbench(*command).stdout for command in commands] == single
+
+
+def test_merge_validate_export_and_import(xfbench, results, tmp_path):
+    results("a")
+    results("b")
+    assert xfbench("results", "merge", "a", "b").stdout.startswith("16 records merged")
+    assert xfbench("results", "merge", "a", "b").stdout.startswith("0 records merged")
+    checked = xfbench("results", "validate", "results", "--json")
+    found = json.loads(checked.stdout)
+    assert checked.returncode == 1 and found["checked"] == 16
+    assert {one["defect"] for one in found["defects"]} == {"duplicate"}
+    assert set(found["defects"][0]) == {"file", "defect", "detail"}
+    assert xfbench("results", "validate", "a").returncode == 0
+    assert xfbench("results", "export", "a.tar", "--results", "a").returncode == 0
+    assert xfbench("results", "validate", "a.tar").returncode == 0
+    done = xfbench("results", "import", "a.tar", "--results", "c")
+    assert done.stdout.startswith("8 records imported")
+    assert [one.id for one in Store(tmp_path / "c").records()] == [
+        one.id for one in Store(tmp_path / "a").records()
+    ]
+
+
+def test_a_damaged_record_is_told_by_whatever_reads_it(xfbench, results):
+    path = next(results().singles())
+    path.write_text(path.read_text().replace('"ok"', '"failed"'))
+    for command in ("leaderboard", "results list", "results export x.csv"):
+        done = xfbench(*command.split())
+        assert path.name in done.stderr and done.returncode == 0
+    done = xfbench("results", "validate", "results")
+    assert done.returncode == 1 and f"{path.name}: digest" in done.stdout
+    assert xfbench("results", "merge", "results", "--results", "other").returncode == 1
+    assert xfbench("results", "pack").returncode == 1
+
+
+def test_tables_have_every_field_and_the_throughput(xfbench, results, tmp_path):
+    store = results()
+    xfbench("results", "export", "all.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
+    records = list(store.records())
+    assert [row["id"] for row in rows] == [one.id for one in records]
+    assert [float(row["images_per_second"]) for row in rows] == pytest.approx(
+        [4 / one.measurement.step_seconds[0] for one in records]
+    )
+    xfbench("results", "export", "two.parquet", "--where", "threads=2")
+    found = duckdb.execute(
+        'SELECT id, "request.threads", images_per_second FROM read_parquet(?) ORDER BY created, id',
+        [str(tmp_path / "two.parquet")],
+    ).fetchall()
+    assert [row[0] for row in found] == [one.id for one in records if one.request.threads == 2]
+    assert {row[1] for row in found} == {2}
+    refused = xfbench("results", "export", "all.xlsx")
+    assert refused.returncode == 2 and ".parquet" in refused.stderr
+
+
+def test_hostile_words_do_nothing(xfbench, results, record, tmp_path):
+    store = results()
+    bad = record(
+        steps=(0.5,), fields={"status": "failed", "reason": HOSTILE * 20, "created": HOSTILE}
+    )
+    store.add(bad)
+    store.pack()
+    for command in ("list", f"show {bad.id}", "validate results"):
+        shown = xfbench("results", *command.split()).stdout
+        assert shown and not {"\x1b", "\u202e", "\x00"} & set(shown)
+    xfbench("results", "export", "all.csv")
+    [row] = [
+        row
+        for row in csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text()))
+        if row["id"] == bad.id
+    ]
+    assert row["created"].startswith("'=cmd")
+    assert not {"\x1b", "\u202e", "\x00"} & set(row["reason"])
+
+
+def test_where_there_are_no_results_it_says_so(xfbench):
+    for command in ("list", "show x", "pack", "merge none", "validate none", "export x.tar"):
+        done = xfbench("results", *command.split())
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,144 @@
+"""Archives: what goes in comes out, and nothing else gets in."""
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from tests.test_audit import certified
+from xfbench import archive, digest
+from xfbench.archive import ArchiveError
+from xfbench.store import Store
+
+
+@pytest.fixture
+def store(tmp_path, record):
+    """Five records, one of them certified."""
+    made = Store(tmp_path / "results")
+    made.prepare()
+    for launch in range(1, 5):
+        made.add(record(steps=(0.1 + launch / 100,), launch=launch))
+    one, certificate = certified(record)
+    made.add(one)
+    certificate.write(made.certificate_path(certificate.id))
+    return made
+
+
+def written(store, target):
+    found = sorted(((p, r) for r, p, _ in store.contents()), key=lambda one: one[1].id)
+    archive.write(target, found, store)
+    return target
+
+
+def taken(source, target):
+    complaints = []
+    return (*archive.take(source, target, complaints.append), complaints)
+
+
+@pytest.mark.parametrize("name", ["all.tar", "all.tar.gz", "all.tgz"])
+def test_what_goes_in_comes_out_and_twice_is_once(store, tmp_path, name):
+    source, target = written(store, tmp_path / name), Store(tmp_path / "there")
+    assert taken(source, target) == (5, 0, [])
+    for folder in ("records", "certificates"):
+        for path in (store.folder / folder).rglob("*.json"):
+            there = target.folder / path.relative_to(store.folder)
+            assert there.read_bytes() == path.read_bytes()
+    assert taken(source, target) == (0, 5, [])
+    again = written(target, tmp_path / f"again-{name}")
+    assert again.read_bytes() == source.read_bytes()
+
+
+def test_packed_records_are_exported_like_others(store, tmp_path):
+    store.pack()
+    target = Store(tmp_path / "there")
+    assert taken(written(store, tmp_path / "all.tar"), target) == (5, 0, [])
+    assert {one.id for one in target.records()} == {one.id for one in store.records()}
+
+
+def test_any_tar_reads_it_and_the_manifest_has_every_digest(store, tmp_path):
+    with tarfile.open(written(store, tmp_path / "all.tar.gz")) as tar:
+        files = {one.name: tar.extractfile(one).read() for one in tar}
+    manifest = json.loads(files.pop("manifest.json"))
+    assert manifest["schema"] == "xfbench.archive/1"
+    assert {name: one["digest"] for name, one in manifest["files"].items()} == {
+        name: digest.of_bytes(content) for name, content in files.items()
+    }
+    assert len(files) == 6
+
+
+def member(name, content=b"{}", **fields):
+    one = tarfile.TarInfo(name)
+    one.size = len(content)
+    for key, value in fields.items():
+        setattr(one, key, value)
+    return one, content
+
+
+NAME = f"records/{'ab' * 32}.json"
+HOSTILE = {
+    "an absolute path": ("no place", [member("/etc/passwd")]),
+    "a way out": ("no place", [member("../../evil.json")]),
+    "a way out from inside": ("no place", [member(f"records/../{'ab' * 32}.json")]),
+    "a link": ("plain", [member(NAME, b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")]),
+    "a hard link": ("plain", [member(NAME, b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")]),
+    "a device": ("plain", [member(NAME, b"", type=tarfile.CHRTYPE)]),
+    "a folder": ("plain", [member("records", b"", type=tarfile.DIRTYPE)]),
+    "another file": ("no place", [member("runs/x/command.sh")]),
+    "a name twice": ("twice", [member(NAME), member(NAME)]),
+    "too large a file": ("more than", [member(NAME, b"x" * 512, size=2**32)]),
+    "no manifest": ("no whole archive", [member(NAME)]),
+    "a manifest of nothing": (
+        "no whole archive",
+        [member(NAME), member("manifest.json", b'{"files": {}}')],
+    ),
+    "a manifest that is none": ("no whole archive", [member("manifest.json", b"[[[")]),
+    "a manifest of another kind": ("no whole archive", [member("manifest.json", b"[]")]),
+    "a name that is hostile": ("no place", [member("records/\x1b[31m\u202e.json")]),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_nothing_is_taken_of_a_hostile_archive(tmp_path, kind):
+    source = tmp_path / "evil.tar"
+    words, inside = HOSTILE[kind]
+    with tarfile.open(source, "w") as tar:
+        for one, content in inside:
+            if one.size == len(content):
+                tar.addfile(one, io.BytesIO(content))
+            else:
+                tar.fileobj.write(one.tobuf() + content)
+    with pytest.raises(ArchiveError, match=words) as told:
+        taken(source, Store(tmp_path / "there"))
+    assert not {"\x1b", "\u202e"} & set(str(told.value))
+    assert not (tmp_path / "there").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evil.tar"]
+
+
+@pytest.mark.parametrize("name", ["all.tar", "all.tar.gz"])
+def test_of_an_archive_that_is_cut_off_nothing_is_taken(store, tmp_path, name):
+    source = written(store, tmp_path / name)
+    content = source.read_bytes()
+    for share in (0.0, 0.01, 0.3, 0.6, 0.8):
+        source.write_bytes(content[: int(share * len(content))])
+        with pytest.raises(ArchiveError):
+            taken(source, Store(tmp_path / "there"))
+        assert not (tmp_path / "there").exists()
+
+
+def test_a_record_that_was_edited_before_it_was_archived_is_told_and_left(store, tmp_path):
+    found = [(place, record) for record, place, _ in store.contents()]
+    path = found[0][0].path
+    path.write_text(path.read_text().replace('"ok"', '"failed"'))
+    archive.write(tmp_path / "all.tar", found, store)
+    new, known, complaints = taken(tmp_path / "all.tar", Store(tmp_path / "there"))
+    assert (new, known) == (4, 0)
+    assert len(complaints) == 1 and path.name in complaints[0]
+
+
+def test_a_header_of_an_impossible_size_is_refused(tmp_path):
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 2**33 - 512
+    (tmp_path / "evil.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 10240)
+    with pytest.raises(ArchiveError, match="impossible size"):
+        taken(tmp_path / "evil.tar", Store(tmp_path / "there"))

@@ -1,0 +1,223 @@
+"""What is wrong with results is named, each defect with its file."""
+
+import json
+
+import pytest
+
+from xfbench import archive, audit, digest
+from xfbench.equality.certificate import Certificate, Subject
+from xfbench.errors import UsageError
+from xfbench.machine import describe
+from xfbench.record import Limit, Record, Software
+from xfbench.store import Store
+
+
+def certified(record, **fields):
+    """A record and the certificate that covers it."""
+    software = Software(
+        xfbench_version="0",
+        git_commit=None,
+        git_dirty=None,
+        worker_digest="sha256:1",
+        adapter_digest="sha256:2",
+        environment_digest="sha256:3",
+        packages={},
+    )
+    plain = record()
+    subject = Subject.of(plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe())
+    certificate = Certificate.make(
+        subject=subject,
+        verdict="equal",
+        safety_factor=1,
+        seed=0,
+        checks=(),
+        framework_version="1.0",
+    )
+    made = {"software": software, "machine": describe(), "certificate": certificate.id}
+    return record(steps=(0.11, 0.12), launch=7, fields={**made, **fields}), certificate
+
+
+@pytest.fixture
+def store(tmp_path, record):
+    """Three good records, one of them certified."""
+    made = Store(tmp_path / "results")
+    made.prepare()
+    made.add(record(steps=(0.11,), launch=1))
+    made.add(record(steps=(0.12,), launch=2))
+    one, certificate = certified(record)
+    made.add(one)
+    certificate.write(made.certificate_path(certificate.id))
+    return made
+
+
+def sealed(store, record, **changes):
+    """Keep a record with other fields, whose id is right."""
+    document = record.document()
+    for path, value in changes.items():
+        *above, last = path.split("__")
+        part = document
+        for name in above:
+            part = part[name]
+        part[last] = value
+    del document["id"]
+    identity = digest.of_json(document)
+    path = store.single_path(identity[7:])
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(json.dumps({**document, "id": identity}))
+    return path
+
+
+def found(path):
+    return [(one.file, one.defect) for one in audit.validate(path)[1]]
+
+
+def test_good_results_have_no_defect(store):
+    assert audit.validate(store.folder) == (4, [])
+    store.pack()
+    assert audit.validate(store.folder) == (4, [])
+    assert audit.validate(store.packs()[0]) == (3, [])
+    store.add(next(store.records()))
+    assert audit.validate(store.folder) == (5, [])
+
+
+def test_every_single_byte_that_is_changed_in_a_record_is_noticed(store):
+    path = next(store.singles())
+    content = path.read_bytes()
+    for at in range(0, len(content), 23):
+        changed = bytearray(content)
+        changed[at] ^= 1
+        if json_value(bytes(changed)) == json_value(content):
+            continue  # a space became another
+        path.write_bytes(bytes(changed))
+        [(file, defect)] = found(path)
+        assert (file, defect in ("digest", "schema", "name")) == (str(path), True)
+
+
+def json_value(content):
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def test_a_throughput_above_the_peak(store, record):
+    limit = Limit(
+        threads=1, precision="float32", matrix_product=1e3, memory_bandwidth=1, source="measured"
+    )
+    path = sealed(store, record(steps=(0.14,), launch=4, fields={"limit": limit}))
+    assert found(store.folder) == found(path) == [(str(path), "peak")]
+
+
+def test_steps_that_add_up_to_more_than_the_time_that_passed(store, record):
+    path = sealed(store, record(steps=(0.14,), launch=4), measurement__wall_seconds=0.2)
+    assert found(store.folder) == found(path) == [(str(path), "time")]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"request__launch": 9, "created": "2026-01-01T00:00:00.000Z"},
+        {"created": "2026-01-01T00:00:00.000Z"},
+        {"request__threads": 64},
+        {"measurement__first_step_seconds": 0.2, "reason": "no reason"},
+    ],
+)
+def test_a_launch_that_is_there_twice(store, changes):
+    first = next(store.records())
+    again = sealed(store, first, **changes)
+    [(file, defect)] = found(store.folder)
+    assert defect == "duplicate"
+    assert file == max(str(again), str(store.single_path(first.id[7:])))
+    store.pack()
+    [(file, defect)] = found(store.folder)
+    assert (defect, file.split(":")[0]) == ("duplicate", str(store.packs()[0]))
+
+
+def test_a_record_under_another_name(store, record):
+    real = sealed(store, record(steps=(0.16,), launch=6))
+    path = store.folder / "records" / "ab" / f"{'ab' * 32}.json"
+    path.parent.mkdir(exist_ok=True)
+    real.rename(path)
+    assert found(store.folder) == found(path) == [(str(path), "name")]
+    path.rename(store.folder / "records" / real.name)
+    assert found(store.folder) == [(str(store.folder / "records" / real.name), "name")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"certificate": "sha256:" + "0" * 64}, "is not there"),
+        ({"request__precision": "float16"}, "for another precision"),
+        ({"machine__microarchitecture": "m68k"}, "for another microarchitecture"),
+        ({"software__adapter_digest": "sha256:9"}, "for another adapter digest"),
+    ],
+)
+def test_a_certificate_that_does_not_match(store, changes, words):
+    [one] = [one for one in store.records() if one.certificate]
+    path = sealed(store, one, measurement__first_step_seconds=0.2, created="2026", **changes)
+    checked, [defect] = audit.validate(store.folder)
+    assert (checked, defect.file, defect.defect) == (5, str(path), "certificate")
+    assert words in defect.detail
+
+
+def test_an_edited_certificate_is_named_and_so_is_the_record_that_leans_on_it(store):
+    [path] = (store.folder / "certificates").iterdir()
+    path.write_text(path.read_text().replace('"safety_factor": 1', '"safety_factor": 2'))
+    [one] = [one for one in store.records() if one.certificate]
+    assert sorted(found(store.folder)) == sorted(
+        [(str(path), "certificate"), (str(store.single_path(one.id[7:])), "certificate")]
+    )
+    assert found(store.single_path(one.id[7:])) == [
+        (str(store.single_path(one.id[7:])), "certificate")
+    ]
+
+
+def test_a_line_of_a_pack_and_a_pack_that_lacks_one(store):
+    store.pack()
+    [path] = store.packs()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], lines[1].replace(b'"ok"', b'"no"'), lines[2]]))
+    assert found(store.folder) == [(f"{path}:2", "digest")]
+    path.write_bytes(b"".join(lines[:2]))
+    assert (str(path), "whole") in found(store.folder)
+
+
+def test_what_failed_may_have_any_figures(store, record):
+    bad = record(steps=(0.3,), fields={"status": "invalid", "reason": "the clock"})
+    sealed(store, bad, measurement__wall_seconds=0.1)
+    assert found(store.folder) == []
+
+
+def test_an_archive_is_checked_like_the_folder(store, tmp_path, record):
+    sealed(store, record(steps=(0.13,), launch=3), measurement__wall_seconds=0.2)
+    target = tmp_path / "all.tar"
+    archive.write(target, ((p, r) for r, p, _ in store.contents()), store)
+    checked, [defect] = audit.validate(target)
+    assert (checked, defect.defect) == (5, "time")
+    assert defect.file.startswith(f"{target}:records/")
+    content = target.read_bytes()
+    target.write_bytes(content.replace(b'"reference"', b'"referense"', 1))
+    defects = [one.defect for one in audit.validate(target)[1]]
+    assert sorted(defects) == ["digest", "time", "whole"]
+
+
+def test_what_is_nothing_of_ours_is_told(tmp_path):
+    for name in ("none.json", "folder"):
+        with pytest.raises(UsageError):
+            audit.validate(tmp_path / name)
+    (tmp_path / "x.txt").write_text("x")
+    (tmp_path / "folder").mkdir()
+    for name in ("x.txt", "folder"):
+        with pytest.raises(UsageError):
+            audit.validate(tmp_path / name)
+
+
+def test_a_hostile_record_is_a_defect_and_no_crash(store):
+    hostile = ["", "{}", "null", "[" * 100_000, '{"id":' * 5000, "\x00", '{"id": 1}', '{"id": []}']
+    for number, text in enumerate(hostile):
+        path = store.folder / "records" / "00" / f"{number:064x}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        assert found(path) == [(str(path), "schema")]
+    assert len(list(store.records())) == 3
+    assert isinstance(next(store.records()), Record)

@@ -1,0 +1,101 @@
+"""Merging: by content, with certificates and runs, and twice is once."""
+
+import json
+
+import pytest
+
+from tests.test_audit import certified
+from xfbench import merging
+from xfbench.store import Store
+
+
+@pytest.fixture
+def folder(tmp_path, record):
+    """A function that makes a results folder of records with these launch numbers."""
+
+    def make(name, launches, **fields):
+        made = Store(tmp_path / name)
+        made.prepare()
+        for launch in launches:
+            run = made.new_run()
+            (run / "stdout").write_text(f"launch {launch}")
+            made.add(record(steps=(0.1 + launch / 100,), launch=launch, fields=fields), run)
+        return made
+
+    return make
+
+
+def contents(store):
+    found = {}
+    for path in store.folder.rglob("*"):
+        if path.is_file() and path.name not in ("README", "lock"):
+            found[path.relative_to(store.folder)] = path.read_bytes()
+    return found
+
+
+def merged(sources, target):
+    complaints = []
+    return (*merging.merge(sources, target, complaints.append), complaints)
+
+
+def test_records_come_with_their_runs_and_twice_is_once(folder, tmp_path):
+    first, second = folder("a", (1, 2, 3)), folder("b", (4, 5))
+    target = Store(tmp_path / "all")
+    assert merged([first, second], target) == (5, 0, [])
+    assert contents(target) == {**contents(first), **contents(second)}
+    before = contents(target)
+    assert merged([first, second, target], target) == (0, 5, [])
+    assert contents(target) == before
+
+
+def test_packed_records_are_merged_from_and_known_in(folder, tmp_path):
+    first, target = folder("a", (1, 2, 3)), folder("all", ())
+    single = contents(first)
+    first.pack()
+    assert merged([first], target) == (3, 0, [])
+    records = {path: text for path, text in single.items() if path.parts[0] == "records"}
+    for path, text in records.items():
+        assert json.loads(contents(target)[path]) == json.loads(text)
+    target.pack()
+    assert merged([first], target) == (0, 3, [])
+    assert not list(target.singles())
+
+
+def test_certificates_come_with_their_records(folder, tmp_path, record):
+    made, certificate = certified(record)
+    source, target = folder("a", ()), Store(tmp_path / "all")
+    source.add(made)
+    certificate.write(source.certificate_path(certificate.id))
+    stranger = certificate.model_copy(update={"seed": 9})
+    stranger = stranger.model_copy(update={"id": stranger.computed_id()})
+    stranger.write(source.certificate_path(stranger.id))
+    assert merged([source], target) == (1, 0, [])
+    path = target.certificate_path(certificate.id)
+    assert path.read_bytes() == source.certificate_path(certificate.id).read_bytes()
+    assert not target.certificate_path(stranger.id).exists()
+
+
+def test_what_is_damaged_is_told_and_stays_behind(folder, tmp_path, record):
+    made, certificate = certified(record)
+    source, target = folder("a", (1, 2)), Store(tmp_path / "all")
+    source.add(made)
+    certificate.write(source.certificate_path(certificate.id))
+    path = source.certificate_path(certificate.id)
+    path.write_text(path.read_text().replace('"equal"', '"different"'))
+    edited = next(path for path in source.singles() if path.stem != made.id[7:])
+    edited.write_text(edited.read_text().replace('"ok"', '"failed"'))
+    new, known, complaints = merged([source], target)
+    assert (new, known) == (2, 0)
+    assert any(edited.name in line for line in complaints)
+    assert any("was edited" in line for line in complaints)
+    assert not target.certificate_path(certificate.id).exists()
+    assert not target.single_path(edited.stem).exists()
+
+
+def test_links_in_a_run_are_not_followed(folder, tmp_path):
+    source, target = folder("a", (1,)), Store(tmp_path / "all")
+    (tmp_path / "secret").write_text("secret")
+    [record] = source.records()
+    (source.run_folder(record) / "link").symlink_to(tmp_path / "secret")
+    merged([source], target)
+    assert [path.name for path in target.run_folder(record).iterdir()] == ["stdout"]

@@ -1,0 +1,217 @@
+"""Packs: many records in one file, verifiable one by one; nothing is lost or there twice."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from xfbench import pack
+from xfbench.sealed import EditedError
+from xfbench.store import Store
+
+
+@pytest.fixture
+def store(tmp_path, record):
+    """A results folder of 30 records in files of their own."""
+    made = Store(tmp_path / "results")
+    made.prepare()
+    for launch in range(1, 31):
+        made.add(record(steps=(0.1 + launch / 1000, 1e-7, 5.5e-05), launch=launch))
+    return made
+
+
+def read(store):
+    complaints = []
+    return list(store.records(complaints.append)), complaints
+
+
+def files(store):
+    return sorted(path.relative_to(store.folder).parts[0] for path in store.folder.rglob("*.*json"))
+
+
+def test_a_packed_record_is_the_record(store):
+    before, _ = read(store)
+    assert store.pack() == 30
+    assert files(store) == ["packs"]
+    assert read(store) == (before, [])
+
+
+def test_a_line_is_verified_with_nothing_but_sha256(store):
+    before, _ = read(store)
+    store.pack()
+    [path] = store.packs()
+    found = set()
+    for line in path.read_bytes().splitlines():
+        assert json.loads(line)["schema"] == "xfbench.record/1"
+        identity = "sha256:" + hashlib.sha256(b"{" + line[80:]).hexdigest()
+        assert identity == json.loads(line)["id"]
+        found.add(identity)
+    assert found == {record.id for record in before}
+
+
+def test_packing_again_adds_nothing_and_new_records_go_into_another_pack(store, record):
+    store.pack()
+    assert store.pack() == 0
+    store.add(record(launch=99))
+    assert len(read(store)[0]) == 31
+    assert store.pack() == 1
+    assert len(store.packs()) == 2
+    assert len(read(store)[0]) == 31
+    assert store.pack(everything=True) == 31
+    assert len(store.packs()) == 1
+    assert len(read(store)[0]) == 31
+    assert store.pack(everything=True) == 0
+
+
+def test_equal_records_make_equal_packs(store, tmp_path):
+    other = Store(tmp_path / "other")
+    other.prepare()
+    for one in reversed(read(store)[0]):
+        other.add(one)
+    store.pack()
+    other.pack()
+    assert store.packs()[0].name == other.packs()[0].name
+    assert store.packs()[0].read_bytes() == other.packs()[0].read_bytes()
+
+
+def test_a_record_that_is_packed_and_a_file_is_one(store):
+    before, _ = read(store)
+    store.pack()
+    store.add(before[3])
+    assert read(store) == (before, [])
+    assert store.pack() == 0
+    assert files(store) == ["packs"]
+
+
+def test_a_field_of_a_later_version_is_kept(store):
+    path = next(store.singles())
+    document = {**json.loads(path.read_bytes()), "weather": "fair"}
+    del document["id"]
+    body = pack.digest.rfc8785.dumps(document)
+    identity = hashlib.sha256(body).hexdigest()
+    path.unlink()
+    target = store.single_path(identity)
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(json.dumps({**document, "id": f"sha256:{identity}"}))
+    assert store.pack() == 30
+    [line] = [line for line in pack.lines(store.packs()[0]) if line.identity == identity]
+    assert json.loads(line.content)["weather"] == "fair"
+    assert f"sha256:{identity}" in {record.id for record in read(store)[0]}
+
+
+def test_what_is_no_record_is_told_and_stays_where_it_is(store):
+    path = next(store.singles())
+    path.write_text(path.read_text().replace('"ok"', '"failed"'))
+    half = store.folder / "records" / "00" / "half.json"
+    half.parent.mkdir(exist_ok=True)
+    half.write_text('{"schema": "xfb')
+    complaints = []
+    assert store.pack(complaints.append) == 29
+    assert sorted(store.singles()) == sorted([path, half])
+    assert sorted(line.split(":")[0] for line in complaints) == sorted([path.name, half.name])
+
+
+@pytest.mark.parametrize(
+    ("damage", "left", "words"),
+    [
+        (
+            lambda text: text.replace(b'"ok"', b'"no"', 1),
+            29,
+            ["its content is not what its id says"],
+        ),
+        (lambda text: text[:-40], 29, ["the line is cut off"]),
+        (lambda text: b"".join(text.splitlines(True)[1:]), 29, ["some are missing"]),
+        (lambda text: text + b"{}\n", 30, ["its content is not", "its name is not that"]),
+        (lambda text: b"\xff\x00" + text, 29, ["its content is not", "its name is not that"]),
+    ],
+)
+def test_a_damaged_pack_is_told_and_what_is_whole_in_it_is_read(store, damage, left, words):
+    store.pack()
+    [path] = store.packs()
+    path.write_bytes(damage(path.read_bytes()))
+    records, complaints = read(store)
+    assert len(records) == left
+    assert len(complaints) == len(words)
+    for line, word in zip(complaints, words, strict=True):
+        assert line.startswith(path.name) and word in line
+
+
+def test_what_a_kill_left_of_a_pack_goes_with_the_next_one(store):
+    (store.folder / "packs").mkdir()
+    left = store.folder / "packs" / "left.partial"
+    left.write_text("half")
+    assert len(read(store)[0]) == 30
+    store.pack()
+    assert not left.exists()
+
+
+def test_a_record_under_another_name_is_told_and_left_out(store):
+    path = next(store.singles())
+    other = path.with_name(f"{'ab' * 32}.json")
+    path.rename(other)
+    records, [line] = read(store)
+    assert len(records) == 29 and line == f"{other.name}: its name is not its id; left out"
+
+
+def test_an_edited_record_does_not_become_a_line(record):
+    document = {**record().document(), "status": "failed"}
+    with pytest.raises(EditedError):
+        pack.line(document)
+
+
+PACK = """
+import sys
+from pathlib import Path
+from xfbench.store import Store
+print("at it", flush=True)
+while True:
+    Store(Path(sys.argv[1])).pack(everything=True)
+    print("packed", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.004, 0.008, 0.012, 0.016, 0.02])
+def test_a_kill_while_packing_loses_and_doubles_nothing(store, record, moment):
+    before, _ = read(store)
+    store.pack()
+    for launch in range(31, 61):
+        before.append(record(launch=launch))
+        store.add(before[-1])
+    packing = subprocess.Popen(
+        [sys.executable, "-c", PACK, str(store.folder)], stdout=subprocess.PIPE
+    )
+    packing.stdout.readline()
+    time.sleep(moment)
+    packing.send_signal(signal.SIGKILL)
+    packing.wait()
+    records, complaints = read(store)
+    assert complaints == []
+    assert sorted(one.id for one in records) == sorted(one.id for one in before)
+    store.pack(everything=True)
+    assert files(store) == ["packs"]
+    assert not list((store.folder / "packs").glob("*.partial"))
+    assert sorted(one.id for one in read(store)[0]) == sorted(one.id for one in before)
+
+
+def test_two_that_pack_at_once_lose_nothing(store):
+    before, _ = read(store)
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", PACK, str(store.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    for one in both:
+        one.stdout.readline()
+        one.stdout.readline()
+        one.kill()
+        one.communicate()
+    assert read(store) == (before, [])
+    assert files(store) == ["packs"]

@@ -1,0 +1,112 @@
+"""Conditions on records, as they are typed."""
+
+import pytest
+
+from xfbench.errors import UsageError
+from xfbench.selection import fields, parse
+
+DOCUMENT = {
+    "created": "2026-11-22T05:52:57.892Z",
+    "status": "ok",
+    "certificate": None,
+    "request": {"framework": "torch", "threads": 2, "workload": "lenet", "ranks": 1},
+    "observed": {"libraries": ["/lib/libmkl.so", "/lib/libc.so"], "cpus": 1.5, "affinity": [0, 3]},
+    "software": {"packages": {"numpy": "1.26.4", "google.protobuf": "5"}, "git_dirty": False},
+    "learning": [{"epoch": 1, "test_accuracy": 0.9}, {"epoch": 2, "test_accuracy": 0.98}],
+}
+
+
+def holds(text):
+    [condition] = parse([text])
+    return condition.holds(DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "request.framework=torch",
+        "framework = torch",
+        "framework!=mxnet",
+        "threads>=2",
+        "threads=2.0",
+        "threads<2.5",
+        "observed.cpus>1",
+        "created>=2026-11",
+        "created<2026-12",
+        "certificate=null",
+        "site=null",
+        "status!=null",
+        "software.git_dirty=false",
+        "software.packages.numpy=1.26.4",
+        "software.packages.google.protobuf=5",
+        "software.packages.scipy=null",
+        "observed.libraries~MKL",
+        "observed.libraries=/lib/libc.so",
+        "observed.affinity=3",
+        "learning.test_accuracy>=0.97",
+        "framework~OR",
+    ],
+)
+def test_what_holds(text):
+    assert holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "framework=Torch",
+        "framework!=torch",
+        "threads>2",
+        "certificate!=null",
+        "software.git_dirty=true",
+        "observed.libraries~openblas",
+        "observed.affinity=1",
+        "framework=null",
+        "learning.test_accuracy>0.99",
+        "observed.cpus<1",
+        "site=stampede2",
+    ],
+)
+def test_what_does_not(text):
+    assert not holds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("framwork=torch", "did you mean framework"),
+        ("threads=many", "is a number"),
+        ("software.git_dirty=perhaps", "true or false"),
+        ("threads~2", "is no text"),
+        ("threads>=null", "is a number"),
+        ("software.git_dirty>true", "true or false"),
+        ("threads", "the form is FIELD=VALUE"),
+        ("", "the form is FIELD=VALUE"),
+        ("=3", "the form is FIELD=VALUE"),
+        ("framework=\udcff", "cannot be"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(text, words):
+    with pytest.raises(UsageError, match=words):
+        parse([text])
+
+
+def test_several_may_be_typed_at_once():
+    assert parse(["framework=torch, threads>=2", "status!=ok"]) == [
+        *parse(["framework=torch"]),
+        *parse(["threads>=2"]),
+        *parse(["status!=ok"]),
+    ]
+    [one] = parse(["reason=no kernel, no result"])
+    assert one.value == "no kernel, no result"
+
+
+def test_every_field_of_a_record_has_a_name(record):
+    def leaves(value, path):
+        if isinstance(value, dict) and path not in fields():
+            for name, one in value.items():
+                yield from leaves(one, f"{path}.{name}".lstrip("."))
+        elif value is not None:
+            yield path
+
+    assert set(leaves(record().document(), "")) <= set(fields())

@@ -1,0 +1,262 @@
+"""A cache over a results folder, so that a few of a million records are found at once: DuckDB.
+
+It holds the fields that have one value, and where each record is. It only chooses: whatever
+is used is read from its file and verified, and held against the conditions again. It is brought
+up to date whenever it is opened, made anew where it is missing, of another version or damaged,
+and kept aside, in a temporary folder, where the results folder cannot be written or is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from filelock import FileLock, Timeout
+
+from xfbench import indexing
+from xfbench.errors import XfbenchError
+from xfbench.record import Record
+from xfbench.selection import Condition, fields
+from xfbench.store import Complain, Place, Store, told
+
+NAME = "index.duckdb"
+_WAIT = 60.0  # seconds for another driver that has the index, until a private one is made
+_ROWS = 8192
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "1GB",
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+Found = tuple[Place, Record]
+
+
+class Index:
+    """An index that is up to date, in the file `path`. `damaged` are lines about what is no record.
+
+    Raises duckdb's Error or OSError where there can be none.
+    """
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self._path = path
+        self._store = store
+        self._open()
+        self.damaged = [line for (line,) in self._all("SELECT defect FROM damaged ORDER BY 1")]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def select(
+        self,
+        conditions: Sequence[Condition] = (),
+        *,
+        prefix: str = "",
+        newest: bool = False,
+        rows: int | None = None,
+    ) -> Iterator[Found]:
+        """Records that meet all conditions, oldest first or `newest`, each with its place.
+
+        `prefix` is what their ids begin with, hexadecimal; `rows` how many places to look at. What
+        turns out to be no record is left out and joins `damaged`.
+        """
+        for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
+            yield from part
+
+    def newest(self, conditions: Sequence[Condition], most: int) -> list[Found]:
+        """As `select`, so many of the newest; all for 0."""
+        rows = 2 * most + 100  # a record may be in two places, and some may not be what they seem
+        while most and rows < self._all("SELECT copies FROM meta")[0][0]:
+            found = self.select(conditions, newest=True, rows=rows)
+            if len(some := list(itertools.islice(found, most))) == most:
+                return some
+            rows *= 30
+        return list(itertools.islice(self.select(conditions, newest=True), most or None))
+
+    def count(self, conditions: Sequence[Condition] = ()) -> int:
+        """How many records the index has for these conditions; a few of them may not meet them."""
+        where, values = _where(conditions, "")
+        [(count,)] = self._all(f"SELECT count(*) FROM records r WHERE {where}", values)
+        return int(count)
+
+    def parts(
+        self,
+        by: Sequence[str],
+        conditions: Sequence[Condition] = (),
+        *,
+        prefix: str = "",
+        newest: bool = False,
+        rows: int | None = None,
+    ) -> Iterator[Iterator[Found]]:
+        """As `select`, in parts with the same values in the fields `by`, one after another.
+
+        A part is to be read before the next one is asked for.
+        """
+        where, values = _where(conditions, prefix)
+        columns = "".join(f', r."{path}"' for path in by)
+        way = "DESC" if newest else "ASC"
+        # Put down as a whole, so that a damaged index shows before anything is given out.
+        self._all(
+            "CREATE OR REPLACE TEMP TABLE chosen AS "
+            f"SELECT r.id, c.source, c.start, c.length{columns} "
+            f"FROM records r JOIN copies c USING (id) WHERE {where} "
+            f"ORDER BY {columns[2:] + ', ' if by else ''}"
+            f"r.created {way}, r.id {way}, c.start NULLS FIRST"
+            + (f" LIMIT {rows}" if rows else ""),
+            values,
+        )
+        cursor = self._connection.execute("SELECT * FROM chosen")
+        chosen = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_ROWS), []))
+        for _, part in itertools.groupby(chosen, key=lambda row: row[4:]):
+            yield self._records(part, conditions)
+
+    def _records(
+        self, rows: Iterable[Sequence[Any]], conditions: Sequence[Condition]
+    ) -> Iterator[Found]:
+        for identity, copies in itertools.groupby(rows, key=lambda row: row[0]):
+            found = self._read(identity, copies)
+            if found and (not conditions or _meets(found[1], conditions)):
+                yield found
+
+    def _read(self, identity: str, copies: Iterable[Sequence[Any]]) -> Found | None:
+        """From the first of its places where it is what its id says."""
+        defects = []
+        for _, source, start, length, *_ in copies:
+            if start is None:
+                place = Place(self._store.single_path(identity))
+            else:
+                place = Place(self._store.folder / "packs" / source, start, length)
+            try:
+                return place, place.record(identity)
+            except (OSError, ValueError) as error:
+                defects.append(told(place.path.name, error))
+        self.damaged += defects
+        return None
+
+    def _open(self) -> None:
+        """As it is, else made anew."""
+        for again in (True, False):
+            connection = None
+            try:
+                connection = duckdb.connect(str(self._path), config=_CONFIG)
+                indexing.update(connection, self._store)
+            except (duckdb.Error, indexing.OldError) as error:
+                if connection is not None:
+                    connection.close()
+                if not again or "lock on file" in str(error):
+                    raise
+                self._remove()
+            else:
+                self._connection = connection
+                return
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except duckdb.Error:
+            self.close()
+            self._remove()
+            self._open()
+            return self._connection.execute(sql, values).fetchall()
+
+    def _remove(self) -> None:
+        for path in (self._path, self._path.with_name(f"{self._path.name}.wal")):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def opened(store: Store, say: Complain) -> Iterator[Index]:
+    """The folder's index, up to date, for as long as the context lasts.
+
+    `say` hears why one has to wait. Raises XfbenchError where none can be made at all.
+    """
+    with ExitStack() as stack:
+        index = _shared(store, stack, say) or _private(store, stack)
+        stack.callback(index.close)
+        yield index
+
+
+def _shared(store: Store, stack: ExitStack, say: Complain) -> Index | None:
+    """That in the folder itself; None where it cannot be written, or somebody else has it."""
+    if _locked(store, stack, say):
+        with suppress(duckdb.Error, OSError):
+            return Index(store.folder / NAME, store)
+    return None
+
+
+def _private(store: Store, stack: ExitStack) -> Index:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xfbench-"))
+    path = Path(folder) / NAME
+    with suppress(OSError):
+        shutil.copyfile(store.folder / NAME, path)
+    try:
+        return Index(path, store)
+    except (duckdb.Error, OSError) as error:
+        raise XfbenchError(f"{store.folder}: no index can be made: {error}") from error
+
+
+def _locked(store: Store, stack: ExitStack, say: Complain) -> bool:
+    """Whether the folder's own index may be used: it can be written, and nobody else has it."""
+    lock = FileLock(store.lock_path)
+    try:
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            say(f"{store.folder}: another xfbench is at work there: waiting")
+            lock.acquire(timeout=_WAIT)
+    except (OSError, NotImplementedError):  # a Timeout is an OSError too
+        return False
+    stack.callback(lock.release)
+    return os.access(store.folder, os.W_OK)
+
+
+def _meets(record: Record, conditions: Sequence[Condition]) -> bool:
+    document = record.document()
+    return all(condition.holds(document) for condition in conditions)
+
+
+def _where(conditions: Sequence[Condition], prefix: str) -> tuple[str, list[Any]]:
+    """SQL that holds for every record that meets the conditions, and for few others."""
+    parts, values = ["true"], []
+    if prefix:
+        parts.append("starts_with(r.id, ?)")
+        values.append(prefix)
+    for one in conditions:
+        if one.field not in indexing.COLUMNS:
+            continue
+        column = f'r."{one.field}"'
+        default = fields()[one.field].default
+        if default is not None:
+            if one.how == "!=" or one.value == "null":
+                continue  # null only where what it belongs to is
+            column = f"coalesce({column}, {_literal(default)})"
+        sql, compared = _compared(column, one)
+        parts.append(f"(NOT r.readable OR {sql})")
+        values += compared
+    return " AND ".join(parts), values
+
+
+def _literal(value: str | int | float | bool) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value).lower()
+
+
+def _compared(column: str, one: Condition) -> tuple[str, list[Any]]:
+    if one.value == "null" and one.how in ("=", "!="):
+        return f"{column} IS {'NOT ' if one.how == '!=' else ''}NULL", []
+    if one.how == "~":
+        # Upper and lower case beyond ASCII are Python's matter.
+        wanted = one.value.lower() if one.value.isascii() else ""
+        beyond = f"strlen({column}) > length({column})"
+        return f"contains(lower({column}), ?) OR {beyond}", [wanted]
+    value: Any = one.value
+    if one.kind in (int, float):
+        value = float(value)
+    elif one.kind is bool:
+        value = value == "true"
+    return f"{column} {'IS DISTINCT FROM' if one.how == '!=' else one.how} ?", [value]
