@@ -100,7 +100,6 @@ def name(row: Row, *, without: Sequence[str] = ()) -> str:
         "format": row.data_format or "",
         "reader": f"{row.input} reader" if row.input == "native" else "",
         "medium": row.medium or "",
-        "reader": f"{row.input} reader" if row.input else "",
         "cache": f"{row.page_cache} cache" if row.page_cache else "",
         "checkpoints": f"{row.checkpoints} checkpoints" if row.checkpoints else "",
     }
