@@ -12,7 +12,7 @@ from xfbench import canary, digest, runner
 from xfbench.facts import facts
 from xfbench.record import Measurement, Observed, Record
 from xfbench.request import Cell
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
 

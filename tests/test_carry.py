@@ -14,7 +14,7 @@ from xfbench.equality import certificate
 from xfbench.errors import UsageError
 from xfbench.leaderboard import tables
 from xfbench.plan import Plan
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.worker import host
 
 

@@ -13,7 +13,7 @@ from xfbench.comparison import Side, compare
 from xfbench.leaderboard import tables as all_tables
 from xfbench.record import Checkpoints, Record
 from xfbench.request import Request
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 TAKEN = Checkpoints(
     format="plain",

@@ -12,7 +12,7 @@ from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench import comparison, errors
 from xfbench.comparison import Side
 from xfbench.machine import describe
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 
 @pytest.fixture

@@ -42,6 +42,14 @@ def test_launches_of_a_cell_make_one_row_and_the_best_is_one(record):
     assert [row.images_per_second.launches for row in table.unranked] == [3, 3]
 
 
+@pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
+def test_steps_that_nobody_can_have_measured_do_not_count(record, steps):
+    """Records come from others, and have the digest that they say."""
+    [table] = leaderboards([record(steps=steps, launch=n) for n in (1, 2)])
+    [row] = table.unranked
+    assert row.images_per_second is None and "never became steady" in row.reason
+
+
 def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(record):
     software = Software(
         xfbench_version="0",

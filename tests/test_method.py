@@ -14,7 +14,7 @@ from scipy import stats
 from xfbench import leaderboard
 from xfbench.equality import certificate
 from xfbench.record import Conditions, Epoch, Limit
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 FRAMEWORKS = {"torch": 0.010, "mxnet": 0.0101, "caffe": 0.025}
 SIZES = {"workload": "lenet", "global_batch_size": 64, "batch_size_per_rank": 64, "data": "digits"}

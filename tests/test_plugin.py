@@ -13,7 +13,7 @@ from xfbench.benchmarks.replay import Replay
 from xfbench.equality import certificate, certify
 from xfbench.equality.verify import Verdict
 from xfbench.leaderboard import tables
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
 pytest_plugins = ["pytester"]

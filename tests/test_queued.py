@@ -6,7 +6,7 @@ from xfbench import experiment, queued, runner, sites
 from xfbench.errors import UsageError
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 
 @pytest.fixture

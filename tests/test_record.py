@@ -10,7 +10,7 @@ from pydantic import ValidationError
 import xfbench
 from xfbench import digest
 from xfbench.record import Record, json_schema
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 SCHEMA_FILE = Path(xfbench.__file__).parent / "record.schema.json"
 

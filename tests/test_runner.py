@@ -10,7 +10,7 @@ import pytest
 
 from xfbench import adapter, environment, job, machine, roofline, runner, statistics
 from xfbench.request import Protocol
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
 # A trainer that does as it is told, so that each test shows only where it misbehaves.

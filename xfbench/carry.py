@@ -25,7 +25,7 @@ from xfbench.errors import UsageError
 from xfbench.plan import Plan
 from xfbench.record import Machine, Record
 from xfbench.request import Request
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
 _PLAN = "plan.json"

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import errors, index, selection, statistics
+from xfbench import errors, statistics
 from xfbench.equality import certificate
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates, unproven
 from xfbench.record import Record
 from xfbench.request import Cell
+from xfbench.results import index, selection
+from xfbench.results.store import Complain, Store, existing
 from xfbench.statistics import Comparison, Launches
-from xfbench.store import Complain, Store, existing
 from xfbench.strategy import words
 
 _OF_REQUEST = tuple(Cell.model_fields)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from xfbench import digest, doctor, errors, progress, runner
 from xfbench.record import Record
 from xfbench.request import Cell, Protocol, Request
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 
 class Plan(BaseModel):

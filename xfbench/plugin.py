@@ -117,7 +117,7 @@ def xfbench_cell(
 def xfbench_session(framework: str, pytestconfig: Config) -> Session:
     """What all launches share; the framework's environment is ready, or it is known why not."""
     from xfbench import paths, runner
-    from xfbench.store import Store
+    from xfbench.results.store import Store
 
     results = paths.results(pytestconfig.getoption("xfbench_results"))
     session = pytestconfig.stash.setdefault(_SESSION, runner.Session(Store(results)))

@@ -20,7 +20,7 @@ from xfbench import statistics as measured
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
 from xfbench.request import Cell, Protocol, Request
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 
 def follow(

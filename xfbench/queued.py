@@ -25,8 +25,8 @@ from xfbench.launchers import slurm
 from xfbench.plan import Plan
 from xfbench.record import Record
 from xfbench.request import Request
+from xfbench.results.store import Store
 from xfbench.runner import Session
-from xfbench.store import Store
 from xfbench.workloads import workloads
 
 ALIVE = "alive"  # the driver in the job counts in it

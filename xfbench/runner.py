@@ -31,7 +31,7 @@ from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.record import Reads, Record, Storage
 from xfbench.request import Cell, Protocol, Request
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.worker.input import misfit
 from xfbench.workloads import workloads
 

@@ -32,6 +32,7 @@ POWER = 0.8  # with which the smallest visible difference would have been seen
 CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
 _OUTLYING = 3.5  # modified z-score
+_SHORTEST, _LONGEST = 1e-9, 1e9  # seconds of a step
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def launch_throughput(record: Record) -> float:
 def is_steady(record: Record) -> bool:
     """Whether the launch's timed steps kept their level, as far as their number lets one see.
 
-    Those of each rank, where ranks do not wait for one another.
+    Those of each rank, where ranks do not wait for one another. Never those of a record by which
+    a step takes no time, or an age: it is not ours, and nothing can be computed with it.
     """
     measured = record.measurement
     if measured is None:
@@ -88,7 +90,8 @@ def is_steady(record: Record) -> bool:
 # Asked several times of each launch while a table is made.
 @lru_cache(maxsize=4096)
 def _unsteady_for(seconds: tuple[float, ...]) -> int:
-    return steady_from(seconds)
+    possible = seconds and all(_SHORTEST <= one <= _LONGEST for one in seconds)
+    return steady_from(seconds) if possible else 1
 
 
 def outliers(values: Sequence[float]) -> list[bool]:

@@ -7,7 +7,7 @@ import pytest
 
 from xfbench import adapter, environment, experiment, runner, tracing
 from xfbench.adapters.reference import graph
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.worker.check import nudged
 from xfbench.worker.input import synthetic_batch
 from xfbench.workloads import workloads

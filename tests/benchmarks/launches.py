@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from xfbench import statistics
 from xfbench.request import Protocol
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 FEW = 5
 DRAWS = 2000

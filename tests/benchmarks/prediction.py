@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.cluster import namespaces, shaping, slurm
 from xfbench import adapter, canary, environment, prediction, series
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 FITTED, HELD_OUT = (1, 2, 4), (3, 6, 8)
 XFBENCH = (sys.executable, "-P", "-m", "xfbench")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from xfbench.cli import main
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 

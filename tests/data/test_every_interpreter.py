@@ -5,7 +5,7 @@ import pytest
 from xfbench import adapter, runner
 from xfbench.data import sets, sources, writing
 from xfbench.data.manifest import Preprocessing
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 FRAMEWORKS = ("caffe", "mxnet", "reference", "tensorflow", "torch")
 

@@ -10,7 +10,7 @@ from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.leaderboard import NO_CERTIFICATE, tables
 from xfbench.machine import describe
 from xfbench.record import Software
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.tables import text
 
 SOFTWARE = Software(

@@ -10,7 +10,7 @@ import pytest
 from tests import debian
 from tests.likenesses import certified, varied
 from xfbench.report import page
-from xfbench.store import Store
+from xfbench.results.store import Store
 
 CELLS = ["--framework", "reference", "--workload", "lenet", "--threads", "1"]
 LENGTH = ["--batch-size", "4,8", "--steps", "4", "--warmup", "1", "--launches", "2"]

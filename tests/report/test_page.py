@@ -336,7 +336,7 @@ def test_the_first_key_leads_past_the_summary_and_focus_can_be_seen(opened, boar
     skip = shown.get_by_role("link", name="Skip to the leaderboards")
     assert skip.evaluate("e => e === document.activeElement && e.getBoundingClientRect().x >= 0")
     shown.keyboard.press("Enter")
-    assert shown.url.endswith("#leaderboards")
+    shown.wait_for_function("location.hash === '#leaderboards'")
     shown.keyboard.press("Tab")
     assert shown.evaluate("document.activeElement.name") == "words"
     assert shown.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"

@@ -11,7 +11,7 @@ import pytest
 
 from tests import side_by_side
 from xfbench import canary, runner
-from xfbench.store import Store
+from xfbench.results.store import Store
 from xfbench.worker import checkpoint
 from xfbench.workloads import workloads
 

@@ -31,9 +31,9 @@ def test_training(
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
     from xfbench import runner
     from xfbench.equality import certify
+    from xfbench.results.store import Store
     from xfbench.roofline import share_of_peak
     from xfbench.statistics import is_steady, launch_throughput
-    from xfbench.store import Store
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:

@@ -38,10 +38,11 @@ def leaderboard(
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import errors, grouping, index, paths, selection, tables
+    from xfbench import errors, grouping, paths, tables
     from xfbench import leaderboard as boards
     from xfbench.equality import certificate
-    from xfbench.store import existing
+    from xfbench.results import index, selection
+    from xfbench.results.store import existing
     from xfbench.workloads import workloads
 
     if format not in tables.FORMATS:

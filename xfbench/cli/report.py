@@ -23,10 +23,11 @@ def report(
     xfbench report
     xfbench report --results results --output lenet.html --where workload=lenet
     """
-    from xfbench import atomic, errors, index, paths, selection
+    from xfbench import atomic, errors, paths
     from xfbench.equality import certificate
     from xfbench.report import page
-    from xfbench.store import existing
+    from xfbench.results import index, selection
+    from xfbench.results.store import existing
 
     folder = paths.results(results)
     conditions = selection.parse(where or ())

@@ -11,7 +11,7 @@ import typer
 from xfbench.cli.options import Json, Results, Where, say
 
 if TYPE_CHECKING:
-    from xfbench.store import Store
+    from xfbench.results.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Find, join, check and exchange results.")
 
@@ -22,7 +22,8 @@ def results() -> None:
 
 
 def _there(results: Path | None) -> Store:
-    from xfbench import paths, store
+    from xfbench import paths
+    from xfbench.results import store
 
     return store.existing(paths.results(results))
 
@@ -41,7 +42,7 @@ def list_(
     xfbench results list --where framework=torch --where 'threads>=2'
     xfbench results list --where status!=ok --limit 0 --json
     """
-    from xfbench import index, listing, selection
+    from xfbench.results import index, listing, selection
 
     conditions = selection.parse(where or ())
     with index.opened(_there(results), say) as known:
@@ -69,7 +70,8 @@ def show(
     xfbench results show 7f3a
     xfbench results show sha256:7f3a --json
     """
-    from xfbench import errors, index, listing
+    from xfbench import errors
+    from xfbench.results import index, listing
 
     store = _there(results)
     prefix = record.removeprefix("sha256:").lower()
@@ -96,8 +98,9 @@ def merge(
     \b
     xfbench results merge ../laptop/results ../node7/results
     """
-    from xfbench import merging, paths
-    from xfbench.store import Store, existing
+    from xfbench import paths
+    from xfbench.results import merging
+    from xfbench.results.store import Store, existing
 
     store = Store(paths.results(results))
     damaged: list[str] = []
@@ -153,8 +156,8 @@ def validate(
     xfbench results validate results
     xfbench results validate theirs.tar --json
     """
-    from xfbench import audit
-    from xfbench.listing import printable
+    from xfbench.results import audit
+    from xfbench.results.listing import printable
 
     checked, defects = audit.validate(path)
     if as_json:
@@ -182,7 +185,7 @@ def export(
     xfbench results export torch.csv --where framework=torch
     xfbench results export all.parquet
     """
-    from xfbench import exporting, index, selection
+    from xfbench.results import exporting, index, selection
 
     write = exporting.writer(file)
     conditions = selection.parse(where or ())
@@ -211,8 +214,9 @@ def import_(
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
-    from xfbench import archive, carry, paths, progress
-    from xfbench.store import Store
+    from xfbench import carry, paths, progress
+    from xfbench.results import archive
+    from xfbench.results.store import Store
 
     store = Store(paths.results(results))
     if source.is_file():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xfbench.queued import Jobs
     from xfbench.record import Record
     from xfbench.request import Cell, Protocol
-    from xfbench.store import Store
+    from xfbench.results.store import Store
 
 
 def run(
@@ -220,7 +220,7 @@ def run(
     """
     from xfbench import errors, experiment, paths, queued, runner
     from xfbench.plan import Plan, measure
-    from xfbench.store import Store
+    from xfbench.results.store import Store
 
     if job:
         store = Store(paths.results(results))

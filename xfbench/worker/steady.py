@@ -26,9 +26,12 @@ def steady_from(seconds: Sequence[float]) -> int:
     """
     values = np.asarray(seconds, dtype=float)
     width = max(1, len(values) // _BLOCKS)
-    blocks = [np.median(values[at : at + width]) for at in range(0, len(values), width)]
+    starts = range(0, len(values), width)
+    blocks = (
+        np.array([np.median(values[at : at + width]) for at in starts]) if width > 1 else values
+    )
     start = 0
-    while change := _change(np.asarray(blocks[start:])):
+    while change := _change(blocks[start:]):
         start += change
     return start * width
 

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from xfbench import archive, audit, digest
+from xfbench import digest
 from xfbench.equality.certificate import Certificate, Subject
 from xfbench.errors import UsageError
 from xfbench.machine import describe
 from xfbench.record import Limit, Record, Software
-from xfbench.store import Store
+from xfbench.results import archive, audit
+from xfbench.results.store import Store
 
 
 def certified(record, **fields):

@@ -12,8 +12,8 @@ from typing import Any
 from tabulate import tabulate
 
 from xfbench.record import Record
+from xfbench.results.store import Place, Store
 from xfbench.statistics import launch_throughput
-from xfbench.store import Place, Store
 
 _LONGEST = 160  # characters of a value
 _MOST = 12  # elements of a list

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from xfbench import pack
+from xfbench.results import pack
+from xfbench.results.store import Store
 from xfbench.sealed import EditedError
-from xfbench.store import Store
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_an_edited_record_does_not_become_a_line(record):
 PACK = """
 import sys
 from pathlib import Path
-from xfbench.store import Store
+from xfbench.results.store import Store
 print("at it", flush=True)
 while True:
     Store(Path(sys.argv[1])).pack(everything=True)

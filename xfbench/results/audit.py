@@ -14,12 +14,13 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from xfbench import archive, digest, pack, store
+from xfbench import digest
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
+from xfbench.results import archive, pack, store
 from xfbench.roofline import share_of_peak
 from xfbench.sealed import EditedError
 from xfbench.validity import beyond_peak, overlong

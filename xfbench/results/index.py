@@ -20,11 +20,11 @@ from typing import Any
 import duckdb
 from filelock import FileLock, Timeout
 
-from xfbench import indexing
 from xfbench.errors import XfbenchError
 from xfbench.record import Record
-from xfbench.selection import Condition, fields
-from xfbench.store import Complain, Place, Store, told
+from xfbench.results import indexing
+from xfbench.results.selection import Condition, fields
+from xfbench.results.store import Complain, Place, Store, told
 
 NAME = "index.duckdb"
 _WAIT = 60.0  # seconds for another driver that has the index, until a private one is made

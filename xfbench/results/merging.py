@@ -11,12 +11,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from xfbench import atomic, pack
+from xfbench import atomic
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
 from xfbench.record import Record
-from xfbench.store import Complain, Place, Store
+from xfbench.results import pack
+from xfbench.results.store import Complain, Place, Store
 
 
 def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[int, int]:

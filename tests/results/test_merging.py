@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.test_audit import certified
-from xfbench import merging
-from xfbench.store import Store
+from tests.results.test_audit import certified
+from xfbench.results import merging
+from xfbench.results.store import Store
 
 
 @pytest.fixture

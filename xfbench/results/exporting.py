@@ -16,11 +16,12 @@ from typing import IO, Any
 
 import duckdb
 
-from xfbench import archive, atomic, indexing
+from xfbench import atomic
 from xfbench.errors import UsageError
-from xfbench.listing import images_per_second, printable
 from xfbench.record import Record
-from xfbench.store import Place, Store
+from xfbench.results import archive, indexing
+from xfbench.results.listing import images_per_second, printable
+from xfbench.results.store import Place, Store
 
 Found = Iterable[tuple[Place, Record]]
 _BATCH = 4096

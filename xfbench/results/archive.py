@@ -18,13 +18,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from xfbench import atomic, digest, merging, pack, store
+from xfbench import atomic, digest
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
 from xfbench.record import Record
+from xfbench.results import merging, pack, store
+from xfbench.results.store import Complain, Place, Store
 from xfbench.sealed import EditedError
-from xfbench.store import Complain, Place, Store
 
 SCHEMA = "xfbench.archive/1"
 SUFFIXES = (".tar", ".tar.gz", ".tgz")

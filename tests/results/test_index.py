@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import mounted
-from xfbench import index, indexing, selection
 from xfbench.errors import UsageError
 from xfbench.machine import describe
-from xfbench.store import Store
+from xfbench.results import index, indexing, selection
+from xfbench.results.store import Store
 
 
 @pytest.fixture
@@ -221,8 +221,8 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(store, tmp_path):
 ASK = """
 import sys
 from pathlib import Path
-from xfbench import index
-from xfbench.store import Store
+from xfbench.results import index
+from xfbench.results.store import Store
 for _ in range(int(sys.argv[2])):
     with index.opened(Store(Path(sys.argv[1])), print) as found:
         count = sum(1 for _ in found.select())

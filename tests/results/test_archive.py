@@ -6,10 +6,11 @@ import tarfile
 
 import pytest
 
-from tests.test_audit import certified
-from xfbench import archive, digest
-from xfbench.archive import ArchiveError
-from xfbench.store import Store
+from tests.results.test_audit import certified
+from xfbench import digest
+from xfbench.results import archive
+from xfbench.results.archive import ArchiveError
+from xfbench.results.store import Store
 
 
 @pytest.fixture

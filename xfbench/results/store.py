@@ -18,9 +18,10 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import ValidationError
 
-from xfbench import atomic, pack
+from xfbench import atomic
 from xfbench.errors import UsageError
 from xfbench.record import Record
+from xfbench.results import pack
 from xfbench.sealed import EditedError
 
 _README = """Results of xfbench.

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import duckdb
 
-from xfbench import digest, pack, sealed
-from xfbench.selection import fields
-from xfbench.store import Store, told
+from xfbench import digest, sealed
+from xfbench.results import pack
+from xfbench.results.selection import fields
+from xfbench.results.store import Store, told
 
 _SETTLED = 2.0  # seconds after which a folder's time says that nothing was added since
 _BATCH = 8192

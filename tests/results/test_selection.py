@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench.errors import UsageError
-from xfbench.selection import fields, parse
+from xfbench.results.selection import fields, parse
 
 DOCUMENT = {
     "created": "2026-11-22T05:52:57.892Z",
