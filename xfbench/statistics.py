@@ -218,6 +218,17 @@ def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     return found
 
 
+@dataclass(frozen=True)
+class _Difference:
+    """Of the logarithms of two sets of launches: mean, standard error (None: unknown), freedom."""
+
+    centre: float
+    error: float | None
+    freedom: float
+    count: int
+    paired: bool
+
+
 def compare(a: Launches, b: Launches) -> Comparison:
     """A over B: by pairs where both ran in the same blocks, else by Welch's test, of logarithms.
 
@@ -225,27 +236,61 @@ def compare(a: Launches, b: Launches) -> Comparison:
     """
     if not a or not b:
         raise ValueError("both need a launch")
-    common = sorted(set(a) & set(b))
-    paired = len(common) >= 2 and len(common) >= min(len(a), len(b))
-    if paired:
-        differences = np.log([a[block] / b[block] for block in common])
-        centre, freedom = float(differences.mean()), len(common) - 1.0
-        error = float(differences.std(ddof=1)) / math.sqrt(len(common))
-        count = len(common)
-    else:
-        of_a, of_b = np.log(list(a.values())), np.log(list(b.values()))
-        centre, count = float(of_a.mean() - of_b.mean()), min(len(a), len(b))
-        if count < 2:
-            return Comparison(Interval(math.exp(centre), None, None, count), None, None, False)
-        of_means = [float(logs.var(ddof=1)) / len(logs) for logs in (of_a, of_b)]
-        error = math.sqrt(sum(of_means))
-        weights = [v**2 / (len(logs) - 1) for v, logs in zip(of_means, (of_a, of_b), strict=True)]
-        freedom = error**4 / sum(weights) if error else float(count - 1)
-    certain, seen = (float(special.stdtrit(freedom, q)) for q in ((1 + CONFIDENCE) / 2, POWER))
+    found = _difference(_logs(a), _logs(b))
+    centre, error = found.centre, found.error
+    if error is None:
+        ratio = Interval(math.exp(centre), None, None, found.count)
+        return Comparison(ratio, None, None, False)
+    certain, seen = special.stdtrit(found.freedom, [(1 + CONFIDENCE) / 2, POWER])
     low, high = (math.exp(centre + side * certain * error) for side in (-1, 1))
-    p = float(2 * special.stdtr(freedom, -abs(centre) / error)) if error else float(centre == 0)
+    [p] = _probabilities([found])
     visible = math.expm1((certain + seen) * error)
-    return Comparison(Interval(math.exp(centre), low, high, count), p, visible, paired)
+    ratio = Interval(math.exp(centre), low, high, found.count)
+    return Comparison(ratio, p, visible, found.paired)
+
+
+def _logs(launches: Launches) -> Launches:
+    return {block: math.log(speed) for block, speed in launches.items()}
+
+
+def _difference(a: Launches, b: Launches) -> _Difference:
+    common = a.keys() & b.keys()
+    count = min(len(a), len(b))
+    if len(common) >= 2 and len(common) >= count:
+        count = len(common)
+        centre, variance = _moments([a[block] - b[block] for block in sorted(common)])
+        return _Difference(centre, math.sqrt(variance / count), count - 1.0, count, True)
+    (of_a, spread_a), (of_b, spread_b) = (_moments(list(one.values())) for one in (a, b))
+    if count < 2:
+        return _Difference(of_a - of_b, None, 0.0, count, False)
+    of_means = spread_a / len(a), spread_b / len(b)
+    error = math.sqrt(sum(of_means))
+    weights = of_means[0] ** 2 / (len(a) - 1) + of_means[1] ** 2 / (len(b) - 1)
+    freedom = error**4 / weights if weights else float(count - 1)
+    return _Difference(of_a - of_b, error, freedom, count, False)
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance, the variance of one value 0."""
+    mean = math.fsum(values) / len(values)
+    return mean, math.fsum((one - mean) ** 2 for one in values) / max(1, len(values) - 1)
+
+
+def _probabilities(found: Sequence[_Difference]) -> list[float | None]:
+    """Of each difference, how probable one as large is by chance; None where nobody knows.
+
+    Where launches do not differ at all, 0 or 1.
+    """
+    known = [one for one in found if one.error]
+    far = np.array([abs(one.centre) / one.error for one in known if one.error])
+    chances = iter(2 * special.stdtr(np.array([one.freedom for one in known]), -far))
+
+    def of(one: _Difference) -> float | None:
+        if one.error is None:
+            return None
+        return float(next(chances)) if one.error else float(one.centre == 0)
+
+    return [of(one) for one in found]
 
 
 def distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
@@ -264,13 +309,14 @@ def distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
 def ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
     """Each cell's first and last possible rank: those that cannot be told apart share theirs."""
     pairs = list(itertools.combinations(range(len(cells)), 2))
-    compared = [compare(cells[a], cells[b]) for a, b in pairs]
+    logs = [_logs(cell) for cell in cells]
+    found = [_difference(logs[a], logs[b]) for a, b in pairs]
     better = [0] * len(cells)
     worse = [0] * len(cells)
-    shown = distinguishable([one.p for one in compared])
-    for (a, b), one, differs in zip(pairs, compared, shown, strict=True):
+    shown = distinguishable(_probabilities(found))
+    for (a, b), one, differs in zip(pairs, found, shown, strict=True):
         if differs:
-            fast, slow = (a, b) if one.ratio.value > 1 else (b, a)
+            fast, slow = (a, b) if one.centre > 0 else (b, a)
             better[slow] += 1
             worse[fast] += 1
     return [(1 + above, len(cells) - below) for above, below in zip(better, worse, strict=True)]
