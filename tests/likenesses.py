@@ -2,7 +2,17 @@
 
 from xfbench import digest
 from xfbench.equality.certificate import Certificate, Subject
-from xfbench.record import Record
+from xfbench.record import Record, Software
+
+SOFTWARE = Software(
+    xfbench_version="0",
+    git_commit=None,
+    git_dirty=None,
+    worker_digest="sha256:1",
+    adapter_digest="sha256:2",
+    environment_digest="sha256:3",
+    packages={},
+)
 
 
 def varied(record, *, request=None, seconds=None, **fields):
@@ -19,6 +29,18 @@ def varied(record, *, request=None, seconds=None, **fields):
     return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
 
 
+def equal(subject):
+    """A certificate that says so, as if it had been checked."""
+    return Certificate.make(
+        subject=subject,
+        verdict="equal",
+        safety_factor=10.0,
+        seed=0,
+        checks=(),
+        framework_version="1.0",
+    )
+
+
 def certified(records):
     """The records, each with a certificate that covers it, and these certificates."""
     found, certificates = [], {}
@@ -31,14 +53,7 @@ def certified(records):
             record.machine,
         )
         known = next((one for one in certificates.values() if one.subject == subject), None)
-        proof = known or Certificate.make(
-            subject=subject,
-            verdict="equal",
-            safety_factor=10.0,
-            seed=0,
-            checks=(),
-            framework_version="1",
-        )
+        proof = known or equal(subject)
         certificates[proof.id] = proof
         found.append(varied(record, cell=record.cell, certificate=proof.id))
     return found, certificates

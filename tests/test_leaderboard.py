@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.likenesses import SOFTWARE
 from xfbench import tables
 from xfbench.leaderboard import NO_CERTIFICATE
 from xfbench.leaderboard import tables as all_tables
-from xfbench.record import Epoch, Software
+from xfbench.record import Epoch
 from xfbench.statistics import Interval
 
 
@@ -51,19 +52,10 @@ def test_steps_that_nobody_can_have_measured_do_not_count(record, steps):
 
 
 def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(record):
-    software = Software(
-        xfbench_version="0",
-        git_commit=None,
-        git_dirty=None,
-        worker_digest="sha256:1",
-        adapter_digest="sha256:2",
-        environment_digest="sha256:3",
-        packages={},
-    )
 
     def trained(seed, launch, accuracy, **fields):
         learning = [Epoch(epoch=1, seconds=1, train_loss=1, test_loss=1, test_accuracy=accuracy)]
-        made = {"software": software, "learning": learning, "cell": f"sha256:{seed}", **fields}
+        made = {"software": SOFTWARE, "learning": learning, "cell": f"sha256:{seed}", **fields}
         return record(seed=seed, launch=launch, fields=made)
 
     accuracies = {0: (0.97, 0.99), 1: (0.96,), 2: (0.97,)}
@@ -72,7 +64,7 @@ def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(
         for seed, of_seed in accuracies.items()
         for launch, accuracy in enumerate(of_seed, 1)
     ]
-    other = software.model_copy(update={"adapter_digest": "sha256:9"})
+    other = SOFTWARE.model_copy(update={"adapter_digest": "sha256:9"})
     [table] = leaderboards([*made, trained(3, 1, 0.5, software=other)])
     row, alone = sorted(table.unranked, key=lambda row: -row.seeds)
     assert row.seeds == 3 and row.images_per_second.launches == 4

@@ -11,6 +11,7 @@ from xfbench.equality.certificate import Subject
 from xfbench.equality.verify import Verifier
 from xfbench.errors import UsageError
 from xfbench.record import Measurement, Record
+from xfbench.request import PreparedSet
 from xfbench.strategy import ASYNCHRONOUS
 
 
@@ -80,6 +81,25 @@ def test_one_rank_has_nothing_to_choose_and_others_say_what_they_lack():
     refusals = {c.framework: runner.refusal(c.request(1)) for c in found if c.ranks == 2}
     assert refusals["mxnet"] is None
     assert "ddp of PyTorch has no option servers: it has backend" in refusals["torch"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"), [("dist_async", "no rank waits"), ("dist_sync", None)]
+)
+def test_ranks_that_do_not_wait_cannot_empty_the_page_cache_together(strategy, told):
+    data_set = PreparedSet(
+        digest="sha256:1",
+        format="raw",
+        channels=1,
+        classes=10,
+        shape=(1, 28, 28),
+        train_images=100,
+        medium="ext4 on virtio",
+    )
+    changes = {"data": "mine", "data_set": data_set, "page_cache": "cold", "epochs": 1}
+    asked = mxnet(strategy=[strategy], strategy_options={})
+    refused = runner.refusal(asked.model_copy(update={**changes, "steps": None, "input": "ours"}))
+    assert (told in refused) if told else refused is None
 
 
 def test_a_choice_that_the_device_does_not_have_is_refused():

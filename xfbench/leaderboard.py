@@ -93,6 +93,11 @@ class Row:
     source: str
     reason: str | None
 
+    @property
+    def stored(self) -> tuple[str | None, ...]:
+        """How its data set was kept and read."""
+        return self.data_format, self.medium, self.page_cache, self.input
+
     def document(self) -> dict[str, Any]:
         """The row as `--json` prints it."""
         speed = self.images_per_second
@@ -302,8 +307,7 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
 def _asked(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
     together = row.ranks, row.strategy, options
-    stored = row.data_format, row.medium, row.page_cache, row.input
-    return row.framework, row.kernel, row.threads, *together, *stored, row.checkpoints
+    return row.framework, row.kernel, row.threads, *together, *row.stored, row.checkpoints
 
 
 def _with_efficiency(
@@ -330,8 +334,7 @@ def _with_efficiency(
 
 
 def _but_ranks(row: Row) -> tuple[Any, ...]:
-    stored = row.data_format, row.medium, row.page_cache, row.input
-    return row.framework, row.framework_version, row.kernel, row.threads, *stored
+    return row.framework, row.framework_version, row.kernel, row.threads, *row.stored
 
 
 def _together(row: Row) -> tuple[Any, ...]:

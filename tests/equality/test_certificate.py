@@ -4,24 +4,14 @@ import json
 
 import pytest
 
+from tests.likenesses import SOFTWARE, equal
 from xfbench import digest, runner
 from xfbench.equality import certificate, certify
-from xfbench.equality.certificate import Certificate, CertificateError, Subject
+from xfbench.equality.certificate import CertificateError, Subject
 from xfbench.leaderboard import NO_CERTIFICATE, tables
 from xfbench.machine import describe
-from xfbench.record import Software
 from xfbench.results.store import Store
 from xfbench.tables import text
-
-SOFTWARE = Software(
-    xfbench_version="0",
-    git_commit=None,
-    git_dirty=None,
-    worker_digest="sha256:" + "1" * 64,
-    adapter_digest="sha256:" + "2" * 64,
-    environment_digest="sha256:" + "3" * 64,
-    packages={},
-)
 
 
 def certified(record, **changes):
@@ -33,14 +23,7 @@ def certified(record, **changes):
         SOFTWARE.environment_digest,
         describe(),
     )
-    return Certificate.make(
-        subject=subject.model_copy(update=changes),
-        verdict="equal",
-        safety_factor=10.0,
-        seed=0,
-        checks=(),
-        framework_version="1.0",
-    )
+    return equal(subject.model_copy(update=changes))
 
 
 @pytest.fixture
@@ -145,14 +128,7 @@ def test_a_cached_certificate_of_an_earlier_version_is_given_as_it_was_written(
     session.prepare([request.framework], {}, print)
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     of = certify.subject(request, session.environments[request.framework])
-    made = Certificate.make(
-        subject=of,
-        verdict="equal",
-        safety_factor=10.0,
-        seed=0,
-        checks=(),
-        framework_version="1.0",
-    )
+    made = equal(of)
     document = made.document()
     del document["id"], document["subject"]["strategy_options"]
     earlier = {"id": digest.of_json(document), **document}

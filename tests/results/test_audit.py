@@ -4,37 +4,22 @@ import json
 
 import pytest
 
+from tests.likenesses import SOFTWARE, equal
 from xfbench import digest
-from xfbench.equality.certificate import Certificate, Subject
+from xfbench.equality.certificate import Subject
 from xfbench.errors import UsageError
 from xfbench.machine import describe
-from xfbench.record import Limit, Record, Software
+from xfbench.record import Limit, Record
 from xfbench.results import archive, audit
 from xfbench.results.store import Store
 
 
 def certified(record, **fields):
     """A record and the certificate that covers it."""
-    software = Software(
-        xfbench_version="0",
-        git_commit=None,
-        git_dirty=None,
-        worker_digest="sha256:1",
-        adapter_digest="sha256:2",
-        environment_digest="sha256:3",
-        packages={},
-    )
     plain = record()
     subject = Subject.of(plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe())
-    certificate = Certificate.make(
-        subject=subject,
-        verdict="equal",
-        safety_factor=1,
-        seed=0,
-        checks=(),
-        framework_version="1.0",
-    )
-    made = {"software": software, "machine": describe(), "certificate": certificate.id}
+    certificate = equal(subject)
+    made = {"software": SOFTWARE, "machine": describe(), "certificate": certificate.id}
     return record(steps=(0.11, 0.12), launch=7, fields={**made, **fields}), certificate
 
 

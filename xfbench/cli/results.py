@@ -105,14 +105,8 @@ def merge(
     store = Store(paths.results(results))
     damaged: list[str] = []
     new, known = merging.merge([existing(one) for one in sources], store, damaged.append)
-    for line in damaged:
-        say(line)
-    if as_json:
-        print(json.dumps({"merged": new, "known": known, "damaged": damaged}))
-    else:
-        print(f"{new} records merged into {store.folder}; {known} were there")
-    if damaged:
-        raise typer.Exit(1)
+    words = f"{new} records merged into {store.folder}; {known} were there"
+    _conclude({"merged": new, "known": known}, words, damaged, as_json)
 
 
 @app.command()
@@ -132,15 +126,9 @@ def pack(
     store = _there(results)
     damaged: list[str] = []
     count = store.pack(damaged.append, everything=everything)
-    for line in damaged:
-        say(line)
-    if as_json:
-        names = [path.name for path in store.packs()]
-        print(json.dumps({"packed": count, "packs": names, "damaged": damaged}))
-    else:
-        print(f"{count} records packed; packs now: {len(store.packs())}")
-    if damaged:
-        raise typer.Exit(1)
+    names = [path.name for path in store.packs()]
+    words = f"{count} records packed; packs now: {len(names)}"
+    _conclude({"packed": count, "packs": names}, words, damaged, as_json)
 
 
 @app.command()
@@ -222,14 +210,8 @@ def import_(
     if source.is_file():
         damaged: list[str] = []
         new, known = archive.take(source, store, damaged.append)
-        for line in damaged:
-            say(line)
-        if as_json:
-            print(json.dumps({"imported": new, "known": known, "damaged": damaged}))
-        else:
-            print(f"{new} records imported into {store.folder}; {known} were there")
-        if damaged:
-            raise typer.Exit(1)
+        words = f"{new} records imported into {store.folder}; {known} were there"
+        _conclude({"imported": new, "known": known}, words, damaged, as_json)
         return
     records = list(carry.read(source, store, say))
     if as_json:
@@ -237,4 +219,13 @@ def import_(
     else:
         progress.conclude(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
+        raise typer.Exit(1)
+
+
+def _conclude(document: dict[str, object], words: str, damaged: list[str], as_json: bool) -> None:
+    """Print what was done, and first what was left because it is damaged: then the exit is 1."""
+    for line in damaged:
+        say(line)
+    print(json.dumps({**document, "damaged": damaged}) if as_json else words)
+    if damaged:
         raise typer.Exit(1)

@@ -110,8 +110,8 @@ def _marked(row: Row, text: str) -> str:
     return text if row.reason is None else f"{text} (not ranked)"
 
 
-def _stored(row: Row) -> tuple[Any, ...]:
-    return row.data_format, row.medium, row.page_cache, row.input, row.checkpoints
+def _input_and_output(row: Row) -> tuple[Any, ...]:
+    return *row.stored, row.checkpoints
 
 
 def _point(row: Row, x: float) -> Point:
@@ -131,7 +131,7 @@ def _threads(rows: Sequence[Row]) -> Figure | None:
     """Images per second over threads, a line for what differs in nothing else."""
 
     def alike(row: Row) -> tuple[Any, ...]:
-        return row.framework, row.framework_version, row.kernel, *_stored(row)
+        return row.framework, row.framework_version, row.kernel, *_input_and_output(row)
 
     lines = []
     for group in _grouped(rows, alike):
@@ -182,7 +182,7 @@ def _kernels(rows: Sequence[Row]) -> Figure | None:
 
     def alike(row: Row) -> tuple[Any, ...]:
         together = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
-        return row.framework, row.framework_version, row.threads, *together, *_stored(row)
+        return row.framework, row.framework_version, row.threads, *together, *_input_and_output(row)
 
     groups = [g for g in _grouped(rows, alike) if len({row.kernel for row in g}) > 1]
     chosen = [row for group in groups for row in group]
@@ -212,7 +212,13 @@ def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
         return None
 
     def alike(row: Row) -> tuple[Any, ...]:
-        return row.framework, row.framework_version, row.kernel, row.threads, *_stored(row)
+        return (
+            row.framework,
+            row.framework_version,
+            row.kernel,
+            row.threads,
+            *_input_and_output(row),
+        )
 
     lines = []
     for group in _grouped(rows, alike):

@@ -10,13 +10,15 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice, repeat
+from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, Set, Tuple
 
 import numpy as np
 
 from xfbench.worker import observe
 from xfbench.worker.input import Arrays, DataSet, OnDisk, Split
-from xfbench.worker.protocol import Group, Reader, Trainer
+from xfbench.worker.protocol import Files, Group, Reader, Trainer
+from xfbench.workloads import Workload
 
 _COMPARED = 500  # images that a launch reads once more through a framework's own reader
 
@@ -51,6 +53,29 @@ class Feed:
     def end(self) -> None:
         """The epoch is over: whatever was open for it is closed."""
         getattr(self.current, "close", lambda: None)()
+
+
+def source(
+    data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
+) -> Feed:
+    """What the request asks for: the framework's own reader, where it is given, or us."""
+    seed = request["seed"]
+    if reader:
+        return Feed(native(reader, seed))
+    threads = request.get("input_threads") or 0
+    return Feed(ours(data, trainer, group, request["global_batch_size"], seed, threads))
+
+
+def files(folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]) -> Files:
+    """What a framework's own reader is told."""
+    return Files(
+        folder=folder,
+        format=request["data_set"]["format"],
+        count=len(data.train),
+        workload=workload,
+        batch_size=request["batch_size_per_rank"],
+        threads=request["input_threads"],
+    )
 
 
 def ours(
@@ -104,12 +129,13 @@ def _beside(
         pool.shutdown()
 
 
-def compared(reader: Reader, split: OnDisk) -> Dict[str, Any]:
+def compared(reader: Reader, split: Split) -> Dict[str, Any]:
     """How the first images of the framework's own reader differ from ours, in levels of 0 to 255.
 
     The middles of up to 500 images; `labels_equal` is false where even one label is another.
     `mean_difference` is that of the image that is least like ours: of another image's, tens.
     """
+    assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True
     for images, labels in reader.middles():
         for image, label in zip(images, labels):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Callable
@@ -18,7 +19,7 @@ import numpy as np
 
 from xfbench.worker import checkpoint, energy, feed, observe, page_cache
 from xfbench.worker.evaluate import evaluate, finite
-from xfbench.worker.input import DataSet, OnDisk, data_set
+from xfbench.worker.input import DataSet, data_set
 from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
 from xfbench.worker.steady import steady_from
 from xfbench.workloads import Workload
@@ -64,8 +65,10 @@ def train(
     batch = trainer.load(*first)
     canary = trainer.loss(batch)
 
-    reader = open_reader(_files(data, workload, request, folder), options) if open_reader else None
-    series = _Series(trainer, _feed(data, reader, trainer, group, request), batch)
+    reader = None
+    if open_reader and folder:
+        reader = open_reader(feed.files(Path(folder), data, workload, request), options)
+    series = _Series(trainer, feed.source(data, reader, trainer, group, request), batch)
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
     readings = _Readings(series, data, request, group)
     counters = energy.read(options.device)
@@ -78,6 +81,7 @@ def train(
     worked = series.worked()  # before anything else works, the trainer's probes too
     timed, sent = series.counts[warm:], series.sent()
     losses, seconds = list(series.losses), list(series.seconds)
+    together = _communication(series, sent, group, len(timed))
     series.feed.end()
     return {
         "measurement": {
@@ -95,8 +99,11 @@ def train(
             "phases": {"input_seconds": sum(series.input_seconds[warm:])},
         },
         "checkpoints": saved.told(),
-        "storage": {"epochs": readings.told, "reader": _compared(reader, data)},
-        "communication": _communication(series, sent, group, len(timed)),
+        "storage": {
+            "epochs": readings.told,
+            "reader": reader and feed.compared(reader, data.train),
+        },
+        "communication": together,
         "learning": learning or None,
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
         "observed": {
@@ -255,20 +262,21 @@ class _Readings:
 
     def _prepare(self) -> None:
         """Of several ranks the first tries and prepares, then the others, then all once more."""
-        together = self.group.size > 1 and self.mode != "as-is"
-        for turn in range(2 if together else 1):
-            if not together or turn == min(self.group.rank, 1):
-                self.before = page_cache.prepare(
-                    self.files, self.mode, self.share, tried=self.group.rank > 0
-                )
-            self._meet(together)
-        if together:
-            self.before = page_cache.again(self.before)
-            self._meet(together)
+        rank, prepare = self.group.rank, partial(page_cache.prepare, self.files, self.mode)
+        if self.group.size == 1 or self.mode == "as-is":
+            self.before = prepare(self.share)
+            return
+        if rank == 0:
+            self.before = prepare(self.share)
+        self._meet()
+        if rank > 0:
+            self.before = prepare(self.share, tried=True)
+        self._meet()
+        self.before = page_cache.again(self.before)
+        self._meet()
 
-    def _meet(self, together: bool) -> None:
-        if together:
-            checkpoint.meet(self.series.trainer, self.series.batch)
+    def _meet(self) -> None:
+        checkpoint.meet(self.series.trainer, self.series.batch)
 
     def end(self) -> None:
         self.series.feed.end()
@@ -364,33 +372,6 @@ def _epochs(
     warm = warm or len(series.seconds)
     later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
-
-
-def _feed(
-    data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: dict[str, Any]
-) -> feed.Feed:
-    if reader:
-        return feed.Feed(feed.native(reader, request["seed"]))
-    threads, batch_size = request.get("input_threads") or 0, request["global_batch_size"]
-    return feed.Feed(feed.ours(data, trainer, group, batch_size, request["seed"], threads))
-
-
-def _files(data: DataSet, workload: Workload, request: dict[str, Any], folder: str | None) -> Files:
-    return Files(
-        folder=Path(folder or ""),
-        format=request["data_set"]["format"],
-        count=len(data.train),
-        workload=workload,
-        batch_size=request["batch_size_per_rank"],
-        threads=request["input_threads"],
-    )
-
-
-def _compared(reader: Reader | None, data: DataSet) -> dict[str, Any] | None:
-    """After training, so that nothing of it is in memory earlier than it would be."""
-    if reader is None or not isinstance(data.train, OnDisk):
-        return None
-    return feed.compared(reader, data.train)
 
 
 def _since_start() -> float:
