@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from xfbench.elsewhere import Citation, Figure
 from xfbench.request import Protocol, Request
 from xfbench.sealed import Sealed
 from xfbench.strategy import Value
@@ -24,25 +25,6 @@ Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Citation(_Part):
-    """The publication a figure comes from, and where in it: table, figure or page."""
-
-    key: str
-    title: str
-    where: str
-
-
-class Figure(_Part):
-    """What was printed in the source, with nothing made up around it."""
-
-    quantity: str
-    unit: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    relative_to: str | None = None
 
 
 class WorkloadFacts(_Part):
