@@ -8,16 +8,27 @@ import typer
 
 from xfbench.cli.options import Json, Results, Where, say, share, words
 
+_SLOWDOWN = "slowdown"
+
 
 def leaderboard(
     workload: Annotated[str | None, typer.Option(help="Only these networks.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD[,FIELD]",
+            help="row: every configuration; else the best of each framework, kernel, threads, "
+            "machine, or any field of the request.",
+        ),
+    ] = "row",
     format: Annotated[str, typer.Option(help="text, markdown, latex, csv, json, html.")] = "text",
     columns: Annotated[
         str,
         typer.Option(
             help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
             "energy; communication: what of a step of several ranks is not computing; "
-            "storage: how far launches lie apart, waiting for input, checkpoints."
+            "storage: how far launches lie apart, waiting for input, checkpoints; "
+            "slowdown: each framework (or --by) against the best one, over all networks."
         ),
     ] = "throughput",
     accuracy: Annotated[
@@ -33,12 +44,15 @@ def leaderboard(
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
     xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
+    xfbench leaderboard --by framework
+    xfbench leaderboard --by machine,framework --workload lenet
+    xfbench leaderboard --columns slowdown
     xfbench leaderboard --columns accuracy
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import errors, grouping, paths, tables
+    from xfbench import best, errors, grouping, paths, slowdown, slowdown_tables, tables
     from xfbench import leaderboard as boards
     from xfbench.equality import certificate
     from xfbench.results import index, selection
@@ -47,8 +61,9 @@ def leaderboard(
 
     if format not in tables.FORMATS:
         raise errors.unknown("format", format, tables.FORMATS)
-    if columns not in tables.COLUMNS:
-        raise errors.unknown("columns", columns, tables.COLUMNS)
+    if columns not in (*tables.COLUMNS, _SLOWDOWN):
+        raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN))
+    fields = best.parse(by)
     [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
     wanted = words(workload, str, "--workload")
     for name in wanted or ():
@@ -73,4 +88,8 @@ def leaderboard(
         )
     for line in found.damaged:
         say(line)
-    print(tables.FORMATS["json" if as_json else format](made, columns))
+    chosen = "json" if as_json else format
+    if columns == _SLOWDOWN:
+        print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
+    else:
+        print(tables.FORMATS[chosen](best.of_each(made, fields), columns))
