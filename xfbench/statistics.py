@@ -34,6 +34,7 @@ CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
 _OUTLYING = 3.5  # modified z-score
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds of a step
+_MOST = 700.0  # of a logarithm, beyond which there is no number
 
 
 @dataclass(frozen=True)
@@ -243,9 +244,9 @@ def compare(a: Launches, b: Launches) -> Comparison:
         ratio = Interval(math.exp(centre), None, None, found.count)
         return Comparison(ratio, None, None, False)
     certain, seen = special.stdtrit(found.freedom, [(1 + CONFIDENCE) / 2, POWER])
-    low, high = (math.exp(centre + side * certain * error) for side in (-1, 1))
+    low, high = (_exp(centre + side * certain * error) for side in (-1, 1))
     [p] = _probabilities([found])
-    visible = math.expm1((certain + seen) * error)
+    visible = math.expm1(min((certain + seen) * error, _MOST))
     ratio = Interval(math.exp(centre), low, high, found.count)
     return Comparison(ratio, p, visible, found.paired)
 
@@ -268,7 +269,12 @@ def overall(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
     weights = math.fsum(v**2 / one.freedom for v, one in zip(squares, found, strict=True))
     freedom = variance**2 / weights if weights else min(one.freedom for one in found)
     half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
-    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), count)
+    return Interval(math.exp(centre), _exp(centre - half), _exp(centre + half), count)
+
+
+def _exp(logarithm: float) -> float:
+    """Of an interval's end, which may be as far as nobody can have measured."""
+    return math.exp(min(logarithm, _MOST))
 
 
 def _logs(launches: Launches) -> Launches:

@@ -361,10 +361,10 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     saved = document.pop("checkpointing") or {}
     for field in fields(Checkpointing):
         document[f"checkpoint_{field.name}"] = saved.get(field.name)
-    for name, kind in (("spread", Interval), ("accuracy", Interval), ("efficiency", Efficiency)):
+    for name in ("spread", "accuracy", "efficiency"):
         known = document.pop(name) or {}
-        for field in fields(kind):
-            document[f"{name}_{field.name}"] = known.get(field.name)
+        for end in ("value", "low", "high"):
+            document[f"{name}_{end}"] = known.get(end)
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)
