@@ -54,11 +54,12 @@ def parse(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def of_each(tables: Iterable[Table], by: Sequence[str]) -> list[Table]:
+def of_each(tables: Iterable[Table], by: Sequence[str], *, places: bool = True) -> list[Table]:
     """The tables with one row for each combination of the fields' values: the best of those alike.
 
     The best is the fastest that is ranked, else the fastest. A field of the heading that rows
-    are by is no longer in it, and tables that were apart by it alone are one.
+    are by is no longer in it, and tables that were apart by it alone are one. Without `places`
+    no row has a rank, which takes comparing everything with everything.
     """
     if not by:
         return list(tables)
@@ -73,10 +74,10 @@ def of_each(tables: Iterable[Table], by: Sequence[str]) -> list[Table]:
         for row in (*table.rows, *table.unranked):
             values = tuple(_value(name, table, row) for name in by)
             joined[key][values].append(row)
-    return [_table(heads[key], groups) for key, groups in sorted(joined.items())]
+    return [_table(heads[key], groups, places) for key, groups in sorted(joined.items())]
 
 
-def _table(head: Table, groups: dict[Any, list[Row]]) -> Table:
+def _table(head: Table, groups: dict[Any, list[Row]], places: bool) -> Table:
     best: list[Row] = []
     ranked: dict[tuple[Value | None, ...], list[Row]] = {}
     for values, rows in groups.items():
@@ -91,14 +92,13 @@ def _table(head: Table, groups: dict[Any, list[Row]]) -> Table:
         )
         best.append(shown)
     best = in_order(best)
-    first_ones = [row for row in best if row.reason is None]
-    places = group_ranks(
-        [[row.speeds for row in ranked[tuple(one.group.values())]] for one in first_ones]
-    )
+    found = [row for row in best if row.reason is None]
+    if places:
+        speeds = [[row.speeds for row in ranked[tuple(one.group.values())]] for one in found]
+        ranks = group_ranks(speeds)
+        found = [replace(row, rank=place) for row, place in zip(found, ranks, strict=True)]
     return replace(
-        head,
-        rows=tuple(replace(row, rank=place) for row, place in zip(first_ones, places, strict=True)),
-        unranked=tuple(row for row in best if row.reason is not None),
+        head, rows=tuple(found), unranked=tuple(row for row in best if row.reason is not None)
     )
 
 

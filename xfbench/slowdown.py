@@ -113,10 +113,15 @@ class Slowdown:
         }
 
 
-def slowdowns(tables: Iterable[Table], by: Sequence[str] = BY) -> list[Slowdown]:
-    """One of each device, precision, scaling and kind of machine among the leaderboards."""
+def slowdowns(
+    tables: Iterable[Table], by: Sequence[str] = BY, *, places: bool = True
+) -> list[Slowdown]:
+    """One of each device, precision, scaling and kind of machine among the leaderboards.
+
+    Rows that are shown have a rank only with `places`.
+    """
     found: dict[tuple[str, ...], list[Table]] = defaultdict(list)
-    for table in best.of_each(tables, by or BY):
+    for table in best.of_each(tables, by or BY, places=places):
         found[table.device, table.precision, table.scaling or "", table.machine].append(table)
     return [_slowdown(alike) for _, alike in sorted(found.items())]
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from tabulate import tabulate
-
 from xfbench import formats
 from xfbench.checkpoints import Checkpointing
 from xfbench.communication import Shares
@@ -251,14 +249,14 @@ def comparisons(found: Sequence[Compared]) -> str:
         launches = f"{ratio.launches}{' pairs' if one.figures.paired else ''}"
         lines.append([one.a, one.b, f"{ratio.value:.3f}", interval, launches, visible, verdict])
     headers = ["A", "B", "A/B", "95 %", "launches", "could be seen", "A is"]
-    return tabulate(lines, headers, "simple", disable_numparse=True)
+    return formats.FORMATS["text"].table(headers, lines)
 
 
 def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     """For a terminal: what is expected on each number of ranks, and from what it follows."""
     rows = [
         [
-            point.ranks,
+            str(point.ranks),
             speed(point.images_per_second),
             "–" if point.measured is None else grouped(point.measured, 3),
             f"{point.efficiency:.0%}",
@@ -267,7 +265,7 @@ def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         for point in points
     ]
     names = ["ranks", "images/s", "measured", "efficiency", "beyond the data"]
-    body = tabulate(rows, names, tablefmt="simple", disable_numparse=True)
+    body = formats.FORMATS["text"].table(names, rows)
     each = [
         f"{figure['value']:.3g} s for {images} images"
         for images, figure in fit["computing_seconds"].items()
@@ -277,7 +275,7 @@ def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     count = len(fit["buckets"])
     together = f"{count} buckets behind computing" if count > 1 else "one piece after computing"
     lines = [
-        fit["title"],
+        formats.FORMATS["text"].above(fit["title"]),
         body,
         f"From {fit['launches']} launches on {counts} ranks. A step computes {', '.join(each)}.",
         f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {together}, "

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from xfbench import paths
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
-from xfbench.report import content, svg
+from xfbench.report import content, slowdowns, svg
 from xfbench.report.text import legible
 
 
@@ -37,9 +37,12 @@ def html(records: Sequence[Record], certificates: Certificates) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    report = content.report(records, certificates)
     template = environment.get_template("page.html")
     return template.render(
-        report=content.report(records, certificates),
+        report=report,
+        slowdowns=slowdowns.shown(board.table for board in report.boards),
+        most_slowdowns=slowdowns.MOST,
         many=content.MANY_ROWS,
         at_once=content.AT_ONCE,
         policy=_policy(style, script),
