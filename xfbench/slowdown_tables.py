@@ -7,6 +7,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from xfbench import formats
@@ -152,10 +153,7 @@ def _ends(name: str, found: Interval | None) -> dict[str, float | None]:
 
 
 FORMATS: dict[str, Callable[[Sequence[Slowdown]], str]] = {
-    **{
-        name: lambda tables, into=into: _document(tables, into)
-        for name, into in formats.FORMATS.items()
-    },
+    **{name: partial(_document, into=into) for name, into in formats.FORMATS.items()},
     "csv": as_csv,
     "json": as_json,
 }

@@ -357,8 +357,8 @@ def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
             beaten[fast[0], slow[0]] += 1
     better = [0] * len(groups)
     worse = [0] * len(groups)
-    for (fast, slow), count in beaten.items():
-        if count == len(groups[slow]):
-            better[slow] += 1
-            worse[fast] += 1
+    for (winner, loser), count in beaten.items():
+        if count == len(groups[loser]):
+            better[loser] += 1
+            worse[winner] += 1
     return [(1 + above, len(groups) - below) for above, below in zip(better, worse, strict=True)]
