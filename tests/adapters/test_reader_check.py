@@ -113,6 +113,8 @@ def test_threads_that_decode_may_work_and_are_not_those_that_train(read):
         record = read("pass", decode=BUSY.strip(), count=900, steps=100, threads=[1])
         assert record.status == "ok", record.reason
         assert record.observed.threads == 1
+        spent = record.measurement.phases
+        assert 0.2 < spent["input_cpu_seconds"] / spent["cpu_seconds"] < 1
         if record.observed.cpus > 1.4:
             break
     else:
