@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from html import escape
 from typing import Any
 
 from tabulate import tabulate
@@ -172,25 +173,33 @@ _WHERE_KNOWN = (
     "counted, epoch",
 )
 
+# Of the formats that are for people: the name of tabulate's style, and what a heading looks like.
+STYLES = {
+    "text": ("simple", "{}"),
+    "markdown": ("github", "### {}"),
+    "latex": ("latex_booktabs", "% {}"),
+    "html": ("html", "<!-- {} -->"),
+}
+
 
 def text(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a terminal."""
-    return _document(tables, columns, "simple", "{}")
+    return _document(tables, columns, *STYLES["text"])
 
 
 def markdown(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a README or a web page's source."""
-    return _document(tables, columns, "github", "### {}")
+    return _document(tables, columns, *STYLES["markdown"])
 
 
 def latex(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a paper; needs the package booktabs."""
-    return _document(tables, columns, "latex_booktabs", "% {}")
+    return _document(tables, columns, *STYLES["latex"])
 
 
 def html(tables: Sequence[Table], columns: str = "throughput") -> str:
     """Bare tables for a page of one's own; every cell is escaped."""
-    return _document(tables, columns, "html", "<!-- {} -->")
+    return _document(tables, columns, *STYLES["html"])
 
 
 def as_json(tables: Sequence[Table], columns: str = "") -> str:
@@ -311,10 +320,16 @@ def shown_columns(table: Table, columns: str = "throughput") -> list[Column]:
     ]
 
 
+def headed(form: str, words: str) -> str:
+    """A heading in a format's own form: on one line, and of a comment no end before its own."""
+    line = " ".join(words.split())
+    return form.format(escape(line) if form.startswith("<!--") else line)
+
+
 def _document(tables: Sequence[Table], columns: str, style: str, heading: str) -> str:
     parts: list[str] = []
     for table in tables:
-        parts.append(heading.format(table.title))
+        parts.append(headed(heading, table.title))
         shown = shown_columns(table, columns)
         headers = [name for name, _ in shown]
         if table.rows:
@@ -356,9 +371,10 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)
-    return {
-        key: f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
-        else value
-        for key, value in document.items()
-    }
+    return {key: disarmed(value) for key, value in document.items()}
+
+
+def disarmed(value: Any) -> Any:
+    """A value for CSV: with a quote in front where a spreadsheet would run it as a formula."""
+    runs = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    return f"'{value}" if runs else value

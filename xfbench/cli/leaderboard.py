@@ -23,6 +23,13 @@ def leaderboard(
     accuracy: Annotated[
         str, typer.Option(help="The test accuracy that the time to accuracy is to.")
     ] = "95%",
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="Below the tables what others published or measured with other tools, unranked.",
+        ),
+    ] = False,
     where: Where = None,
     results: Results = None,
     as_json: Json = False,
@@ -33,13 +40,15 @@ def leaderboard(
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
     xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
+    xfbench leaderboard --published
     xfbench leaderboard --columns accuracy
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import errors, grouping, paths, tables
+    from xfbench import beside, errors, grouping, paths, tables
     from xfbench import leaderboard as boards
+    from xfbench import published as literature
     from xfbench.equality import certificate
     from xfbench.results import index, selection
     from xfbench.results.store import existing
@@ -71,6 +80,14 @@ def leaderboard(
             certificates,
             target,
         )
+        elsewhere = beside.stored(found) if published else []
     for line in found.damaged:
         say(line)
-    print(tables.FORMATS["json" if as_json else format](made, columns))
+    form = "json" if as_json else format
+    if not published:
+        print(tables.FORMATS[form](made, columns))
+        return
+    networks = wanted or {name for one in elsewhere if (name := beside.workload(one))}
+    if wanted:
+        elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
+    print(beside.shown(form, made, columns, [*literature.records(), *elsewhere], networks))
