@@ -18,7 +18,8 @@ from tabulate import tabulate
 from xfbench import tables
 from xfbench.elsewhere import About, Figure
 from xfbench.leaderboard import Table
-from xfbench.record import Record, not_measured
+from xfbench.provenance import not_measured
+from xfbench.record import Record
 from xfbench.results import selection
 from xfbench.results.index import Index
 from xfbench.results.listing import printable

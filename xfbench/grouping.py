@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from xfbench.record import Machine, Record, as_told
+from xfbench.provenance import as_told
+from xfbench.record import Machine, Record
 from xfbench.request import Request
 
 # Fields that are the same in all records of a row.

@@ -18,7 +18,8 @@ from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.grouping import of_cells
-from xfbench.record import Record, is_asynchronous, not_measured
+from xfbench.provenance import not_measured
+from xfbench.record import Record, is_asynchronous
 from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (

@@ -21,10 +21,6 @@ SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
 Status = Literal["ok", "unsupported", "unavailable", "failed", "crashed", "timed_out", "invalid"]
 Source = Literal["measured", "imported", "published"]
 Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
-_OF_ANY_SOURCE = (
-    *("id", "cell", "created", "source", "citation", "figure", "status", "reason"),
-    *("request", "workload", "machine"),
-)
 
 
 class _Part(BaseModel):
@@ -361,27 +357,6 @@ class Record(Sealed):
     limit: Limit | None = None
     conditions: Conditions | None = None
     software: Software | None = None
-
-
-def not_measured(record: Record) -> str | None:
-    """Where the record is from, in a line, if nobody measured it with xfbench; None if one did."""
-    if record.source == "measured":
-        return None
-    cited = record.citation
-    return f"{record.source}: {f'{cited.key}, ' if cited else ''}not measured by xfbench"
-
-
-def as_told(record: Record) -> Record:
-    """A record from elsewhere without all that only a launch of ours can show; ours as it is.
-
-    What is left is what it says was asked for, its figure and where that is from.
-    """
-    if record.source == "measured":
-        return record
-    kept = {*_OF_ANY_SOURCE, "schema_"}
-    return record.model_copy(
-        update={name: None for name in Record.model_fields if name not in kept}
-    )
 
 
 def is_asynchronous(record: Record) -> bool:

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import __version__, atomic, digest
 from xfbench.errors import XfbenchError
-from xfbench.record import Machine, Record, not_measured
+from xfbench.provenance import not_measured
+from xfbench.record import Machine, Record
 from xfbench.request import Request, StrategyOptions
 from xfbench.sealed import EditedError, Sealed
 

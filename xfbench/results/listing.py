@@ -11,7 +11,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench.record import Record, not_measured
+from xfbench.provenance import not_measured
+from xfbench.record import Record
 from xfbench.results.store import Place, Store
 from xfbench.statistics import launch_throughput
 
