@@ -104,8 +104,11 @@ def value(figure: Figure) -> str:
     """
     low, high = figure.low, figure.high
     told = [one for one in (figure.value, low, high) if one is not None]
-    decimals = max((len(f"{one:.10g}".partition(".")[2]) for one in told), default=0)
-    shown = iter([_number(one, decimals if abs(one) < 1e9 else 0) for one in told])
+    if all(one == 0 or 1e-4 <= abs(one) < 1e9 for one in told):
+        decimals = max((len(f"{one:.10g}".partition(".")[2]) for one in told), default=0)
+        shown = iter([_number(one, decimals) for one in told])
+    else:
+        shown = iter([f"{one:.6g}" for one in told])
     parts = [next(shown)] if figure.value is not None else []
     if low is not None and high is not None:
         both = f"{next(shown)}–{next(shown)}"

@@ -14,7 +14,7 @@ from xfbench import beside, published, roofline
 _BEGINS = """# What others published
 
 xfbench runs studies that others published, on whatever machine it is on. Their figures come with
-it as records (`source` is `published`), one for each number, and are shown beside what was measured:
+it as records (`source` is `published`), one for each number, to be shown beside measured ones:
 
     xfbench leaderboard --published
     xfbench results list --published
@@ -45,7 +45,7 @@ def _page() -> Iterator[str]:
         cited = source.citation
         yield f"- **{cited.key}** {cited.title}. Where in it: {cited.where}."
     studies = dict.fromkeys(one.study for one in published.findings())
-    for study in studies:
+    for study in sorted(studies, key=lambda name: not published.of_study(name)):
         yield f"\n## {study}\n"
         for one in published.findings(study):
             yield f"- {one.citation.key}: {one.sentence}"

@@ -11,15 +11,20 @@ from xfbench.beside import Beside
 from xfbench.record import Record
 from xfbench.report import text
 
+MOST_ROWS = 200  # of a group
 _LONGEST = 600  # characters of a reference
 
 
 @dataclass(frozen=True)
 class Group:
-    """The figures about one network; `name` is "" for those about none in particular."""
+    """The figures about one network, and how many more there are than are shown.
+
+    `name` is "" for those about no network in particular.
+    """
 
     name: str
     rows: tuple[Beside, ...]
+    left: int
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,15 @@ def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
         name: beside.of_network(found, name or None) for name in (*dict.fromkeys(networks), "")
     }
     groups = [
-        Group(name, tuple(beside.described(record) for record in own))
+        Group(
+            name,
+            tuple(beside.described(record) for record in own[:MOST_ROWS]),
+            max(0, len(own) - MOST_ROWS),
+        )
         for name, own in chosen.items()
         if own
     ]
-    cited = [record for own in chosen.values() for record in own]
+    cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
     sources = [(key, _pieces(title)) for key, title in beside.bibliography(cited)]
     return Others(tuple(groups), tuple(sources))
 
