@@ -12,6 +12,7 @@ from tests.likenesses import SOFTWARE, certified, varied
 from xfbench import comparison, published, series, statistics
 from xfbench.comparison import Side
 from xfbench.equality import certificate
+from xfbench.errors import UsageError
 from xfbench.leaderboard import tables
 from xfbench.machine import describe
 from xfbench.provenance import not_measured
@@ -184,6 +185,12 @@ def test_comparison_and_prediction_do_not_count_it(measured, source, tmp_path):
     [found] = comparison.compare(*sides)
     assert found.figures.ratio.launches == 3
     assert found.figures.ratio.value == pytest.approx(1, rel=1e-6)
+    only = Store(tmp_path / "only")
+    only.prepare()
+    for one in fakes:
+        only.add(one)
+    with pytest.raises(UsageError, match="no good launch"):
+        comparison.compare(Side.parse("threads=1", only.folder), Side.parse(None, only.folder))
     assert statistics.launches(fakes) == {}
     scaled = [varied(one, request={"scaling": "weak"}) for one in fakes]
     assert series.of(scaled) == []

@@ -87,7 +87,7 @@ def leaderboard(
     if not published:
         print(tables.FORMATS[form](made, columns))
         return
-    networks = wanted or {name for one in elsewhere if (name := beside.workload(one))}
+    networks = wanted or {of for one in elsewhere if (of := beside.workload(one))}
     if wanted:
         elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
     print(beside.shown(form, made, columns, [*literature.records(), *elsewhere], networks))
