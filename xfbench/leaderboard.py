@@ -18,6 +18,7 @@ from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.grouping import of_cells
+from xfbench.provenance import not_measured
 from xfbench.record import Record, is_asynchronous
 from xfbench.request import Request
 from xfbench.roofline import share_of_peak
@@ -219,8 +220,9 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
     request = last.request
     assert request is not None
     accuracies = _accuracies(records)
-    bad = [record for record in records if record.status != "ok"]
-    unstable = [record for record in records if record.status == "ok" and not is_steady(record)]
+    ours = [record for record in records if not_measured(record) is None]
+    bad = [record for record in ours if record.status != "ok"]
+    unstable = [record for record in ours if record.status == "ok" and not is_steady(record)]
     peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
     if bad:
@@ -307,6 +309,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def unproven(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
+    if elsewhere := not_measured(record):
+        return elsewhere
     if is_asynchronous(record):
         return ASYNCHRONOUS
     if record.certificate is None:

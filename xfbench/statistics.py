@@ -208,11 +208,13 @@ class Comparison:
 def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Throughput of each launch that counts, by its block; a launch done again is another block.
 
-    What counts is ok and steady.
+    What counts is measured by xfbench, ok and steady.
     """
     found: dict[tuple[int, int], float] = {}
     for record in records:
-        if record.status != "ok" or record.request is None or not is_steady(record):
+        if record.source != "measured" or record.status != "ok" or record.request is None:
+            continue
+        if not is_steady(record):
             continue
         number = record.request.launch
         times = sum(1 for launch, _ in found if launch == number)

@@ -34,6 +34,13 @@ def leaderboard(
     accuracy: Annotated[
         str, typer.Option(help="The test accuracy that the time to accuracy is to.")
     ] = "95%",
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="Below the tables what others published or measured with other tools, unranked.",
+        ),
+    ] = False,
     where: Where = None,
     results: Results = None,
     as_json: Json = False,
@@ -47,13 +54,15 @@ def leaderboard(
     xfbench leaderboard --by framework
     xfbench leaderboard --by machine,framework --workload lenet
     xfbench leaderboard --columns slowdown
+    xfbench leaderboard --published
     xfbench leaderboard --columns accuracy
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import best, errors, grouping, paths, slowdown, slowdown_tables, tables
+    from xfbench import beside, best, errors, grouping, paths, slowdown, slowdown_tables, tables
     from xfbench import leaderboard as boards
+    from xfbench import published as literature
     from xfbench.equality import certificate
     from xfbench.results import index, selection
     from xfbench.results.store import existing
@@ -63,6 +72,10 @@ def leaderboard(
         raise errors.unknown("format", format, tables.FORMATS)
     if columns not in (*tables.COLUMNS, _SLOWDOWN):
         raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN))
+    if columns == _SLOWDOWN and published:
+        raise errors.UsageError(
+            "--published stands below tables of one network: leave out slowdown"
+        )
     fields = best.parse(by)
     [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
     wanted = words(workload, str, "--workload")
@@ -86,10 +99,18 @@ def leaderboard(
             certificates,
             target,
         )
+        elsewhere = beside.stored(found) if published else []
     for line in found.damaged:
         say(line)
-    chosen = "json" if as_json else format
+    form = "json" if as_json else format
     if columns == _SLOWDOWN:
-        print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
-    else:
-        print(tables.FORMATS[chosen](best.of_each(made, fields), columns))
+        print(slowdown_tables.FORMATS[form](slowdown.slowdowns(made, fields)))
+        return
+    made = best.of_each(made, fields)
+    if not published:
+        print(tables.FORMATS[form](made, columns))
+        return
+    networks = wanted or {of for one in elsewhere if (of := beside.workload(one))}
+    if wanted:
+        elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
+    print(beside.shown(form, made, columns, [*literature.records(), *elsewhere], networks))
