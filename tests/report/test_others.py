@@ -189,6 +189,16 @@ def test_a_record_that_says_it_is_published_is_in_no_launch_and_no_figure(board,
     assert launch.images_per_second == "–" and launch.reason == entry.row.reason
 
 
+def test_neither_its_machine_nor_its_day_is_one_of_ours(board):
+    records, certificates = board
+    plain = content.report(records, certificates)
+    other = records[0].machine.model_copy(update={"cpu_model": "another processor"})
+    fake = varied(records[0], source="imported", machine=other, created="1999-01-01T00:00:00.000Z")
+    found = content.report([*records, fake], certificates)
+    assert (found.span, found.machines) == (plain.span, plain.machines)
+    assert len(found.boards) == 2
+
+
 def test_whatever_an_imported_figure_says_it_does_nothing(opened, scaled):
     records, certificates = scaled("weak")
     about = {"machine": HOSTILE, "framework": HOSTILE, "medium": "w" * 10**5}

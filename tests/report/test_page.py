@@ -101,9 +101,9 @@ def test_words_and_choices_filter_rows_and_the_number_left_is_said(opened, board
     assert not shown.get_by_text("Not ranked: shown").is_visible()
     shown.get_by_role("button", name="Show all").click()
     shown.get_by_text("7 of 7 rows").wait_for()
-    shown.get_by_label("Framework").select_option("torch")
+    shown.get_by_role("combobox", name="Framework").select_option("torch")
     assert count.inner_text() == "2 of 7 rows"
-    shown.get_by_label("Framework").select_option("all")
+    shown.get_by_role("combobox", name="Framework").select_option("all")
     shown.get_by_label("ranked only").check()
     assert count.inner_text() == "5 of 7 rows"
     shown.get_by_label("Find").fill("<nothing like this>")
@@ -363,7 +363,7 @@ def test_two_thousand_cells_are_five_megabytes_at_most_and_sort(opened, measured
     assert len(shown.content().encode()) < 5e6
     assert shown.locator("form output").inner_text() == "2,000 of 2,000 rows"
     shown.locator("table.board > thead button", has_text="threads").click()
-    assert column(shown, "threads")[:5] == ["1", "1", "1", "1", "2"]
+    assert [one.split()[0] for one in column(shown, "threads")[:5]] == ["1", "1", "1", "1", "2"]
     rows = shown.locator("table.board > tbody:visible")
     assert rows.count() == content.AT_ONCE
     assert rows.first.locator("td[data-c=threads]").inner_text() == "1"
