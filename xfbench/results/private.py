@@ -41,7 +41,7 @@ def named(text: str, hosts: Collection[str]) -> str | None:
     if found := _ADDRESS.search(text):
         return f"the address {found[0]}"
     for word in dict.fromkeys(_WORD.findall(text)):
-        parts = (word, *word.split("_"))
+        parts = (word, word.partition(".")[0], *word.split("_"))
         for one in parts:
             if len(one) <= _LONGEST and host_hash(one) in hosts:
                 return f"the host {one}"

@@ -1,6 +1,6 @@
 """A folder of results for a leaderboard that many share: `xfbench.submission/1`.
 
-It is a results folder, with records and certificates as they are, and beside them what others
+It is a results folder, with records and their certificates, and beside them what others
 need to judge and to repeat them: the machines, a command for each cell, the leaderboard, and a
 manifest with the size and digest of every file. Equal contents make equal folders. Nothing in it
 names a host or a user; what would stays at home. `submission_audit.py` checks one.
@@ -25,7 +25,7 @@ from xfbench.leaderboard import Certificates
 from xfbench.machine import describe
 from xfbench.record import Record, Software
 from xfbench.report import repeat
-from xfbench.results import merging, private
+from xfbench.results import private
 from xfbench.results.listing import figure, printable
 from xfbench.results.store import Complain, Place, Store
 
@@ -85,7 +85,7 @@ def write(
         partial = Path(tempfile.mkdtemp(prefix=".xfbench-", dir=absolute.parent))
         target = Store(partial)
         for place, record in kept:
-            merging.keep(record, place, place.content(), target)
+            atomic.write(target.single_path(record.id[7:]), _json(json.loads(place.content())))
         for one in certificates:
             content = source.certificate_path(one).read_bytes()
             atomic.write(target.certificate_path(one), content)

@@ -88,7 +88,7 @@ def _about(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     said = mapping(benchmark.get("extra_info"))
     launch = text(said.get("record"))
     timer = mapping(benchmark.get("options")).get("timer")
-    if launch is None or not _ID.fullmatch(launch) or timer != Replay.__name__:
+    if launch is None or not _ID.fullmatch(launch) or timer != Replay().__name__:
         return "", ours(mapping(benchmark.get("params")))
     names = ("workload", "framework", "kernel", "device", "precision")
     return f", of the launch in record {launch}", {
