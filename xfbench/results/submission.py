@@ -25,7 +25,7 @@ from xfbench.leaderboard import Certificates
 from xfbench.machine import describe
 from xfbench.record import Record, Software
 from xfbench.report import repeat
-from xfbench.results import private
+from xfbench.results import pack, private
 from xfbench.results.listing import figure, printable
 from xfbench.results.store import Complain, Place, Store
 
@@ -85,7 +85,8 @@ def write(
         partial = Path(tempfile.mkdtemp(prefix=".xfbench-", dir=absolute.parent))
         target = Store(partial)
         for place, record in kept:
-            atomic.write(target.single_path(record.id[7:]), _json(json.loads(place.content())))
+            content = pack.as_file(pack.line(json.loads(place.content())))  # however it was kept
+            atomic.write(target.single_path(record.id[7:]), content)
         for one in certificates:
             content = source.certificate_path(one).read_bytes()
             atomic.write(target.certificate_path(one), content)
