@@ -75,6 +75,9 @@ def impossible(figure: Figure) -> str | None:
         return "the figure has neither a value nor a range"
     if low is not None and high is not None and low > high:
         return f"the figure's range goes from {low:g} down to {high:g}"
+    known = [one for one in (value, low, high, *figure.values) if one is not None]
+    if figure.unit == "s" and min(known) < 0:
+        return f"the figure is a time of {min(known):g} s"
     if value is not None and not _within(value, figure):
         return f"the figure's value, {value:g}, is not within its range"
     if any(not _within(one, figure) for one in figure.values):

@@ -201,6 +201,8 @@ def test_a_leaderboard_that_says_something_else(folder):
         ("--workload lenet", "--workload alexnet", "a record lenet"),
         ("--batch-size 8", "--batch-size 9", "a record 8"),
         ("--steps 3", "--steps 4", "a record 3"),
+        ("--warmup 1", "--warmup 0", "a record 1"),
+        ("--data synthetic", "--data digits", "a record synthetic"),
         ("--steps 3 ", "", "--steps None"),
         ("--steps 3", "--stops 3", "No such option"),
         ("xfbench run", "rm -rf", "not `xfbench run`"),
@@ -295,6 +297,21 @@ def test_on_the_command_line(xfbench, store, tmp_path):
     assert refused.returncode == 2 and "extra: it does not belong" in refused.stderr
     assert xfbench("results", "validate", "given").returncode == 1
     assert xfbench("results", "import", "results").returncode == 2
+
+
+def test_hostile_words_in_records_do_nothing(store, tmp_path, records):
+    words = "[x](javascript:alert(1)) <script>alert(1)</script>\x1b[31m\u202e\n# big\x00`|"
+    machine = HERE.model_copy(update={"cpu_model": words})
+    fields = {"status": "failed", "measurement": None, "machine": machine}
+    bad = varied(records[0][0], reason=words, **fields)
+    store.add(varied(bad, request={"data": words, "launcher": words}, created="2026-01-01"))
+    write(store, tmp_path / "bad")
+    for path in (tmp_path / "bad").glob("*.md"):
+        text = path.read_text()
+        assert "alert(1)" in text and "<script>" not in text and "\n# big" not in text
+        assert "[x]" not in text and not {"\x1b", "\u202e", "\x00"} & set(text)
+    assert "No command repeats it" in (tmp_path / "bad" / "README.md").read_text()
+    assert found(tmp_path / "bad") == set()
 
 
 def test_hostile_documents_are_defects_and_no_crash(folder):

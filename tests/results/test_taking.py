@@ -251,6 +251,7 @@ def test_two_runs_in_one_log_are_two(log, tmp_path):
         ([event("eval_accuracy", float("nan")), *run()], "line 2: its eval_accuracy is no number"),
         ([event("run_stop", ms=1), *run()], "line 2: run_stop without a run_start"),
         ([event("run_start", ms=1), *run()], "line 9: run_start again"),
+        ([*run()[:-1], event("run_stop", ms=1)], "the figure is a time of -0.999 s"),
         ([*run(), event("run_start", ms=10**6)], "line 18: run_start has no run_stop"),
         ([event("tracked_stats", {"throughput": "fast"}), *run()], "its throughput is no number"),
         ([event("run_stop", ms=1), event("epoch_stop"), *run()], "epoch_stop without"),

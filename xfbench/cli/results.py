@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from tarfile import is_tarfile
 from typing import TYPE_CHECKING, Annotated
@@ -267,7 +268,10 @@ def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
         return merging.merge([existing(source)], store, damaged.append)
     if not source.exists():
         raise UsageError(f"{source}: there is no such file or folder")
-    if source.is_file() and (source.name.endswith(archive.SUFFIXES) or is_tarfile(source)):
+    packed = source.name.endswith(archive.SUFFIXES)
+    with suppress(OSError):
+        packed = packed or is_tarfile(source)
+    if packed and source.is_file():
         return archive.take(source, store, damaged.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{source} is a results folder: xfbench results merge {source}")

@@ -21,7 +21,7 @@ from xfbench import __version__, atomic, digest, grouping, leaderboard, tables
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
-from xfbench.leaderboard import Certificates
+from xfbench.leaderboard import Certificates, Row, Table
 from xfbench.machine import describe
 from xfbench.record import Record, Software
 from xfbench.report import repeat
@@ -191,12 +191,30 @@ def repeats(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def board(records: Sequence[Record], certificates: Certificates) -> bytes:
     """The leaderboards, and below them figures from elsewhere."""
-    text = tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")
+    found = [_shown(table) for table in leaderboard.tables(records, certificates)]
+    text = tables.FORMATS["markdown"](found, "throughput")
     lines = [plain(line) for line in text.splitlines()]
     elsewhere = [(one, one.citation) for one in records if one.figure and one.citation]
     lines += ["", "### Not measured with xfbench", ""] if elsewhere else []
     lines += [f"- {plain(f'{figure(one)}: {citation.title}')}" for one, citation in elsewhere]
     return _lines(lines)
+
+
+def _shown(table: Table) -> Table:
+    """The table with nothing in its words that would end a line or a cell."""
+
+    def words(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {words(name): words(one) for name, one in value.items()}
+        return printable(value, 10**6).replace("|", "¦") if isinstance(value, str) else value
+
+    def rows(found: Iterable[Row]) -> tuple[Row, ...]:
+        return tuple(
+            Row(**{name: words(value) for name, value in vars(one).items()}) for one in found
+        )
+
+    head = {name: words(value) for name, value in vars(table).items()}
+    return Table(**{**head, "rows": rows(table.rows), "unranked": rows(table.unranked)})
 
 
 def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes:

@@ -36,6 +36,12 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "ranks": (lambda asked: asked.ranks, 1),
     "nodes": (lambda asked: asked.nodes, 1),
     "scaling": (lambda asked: asked.scaling, None),
+    "strategy": (lambda asked: asked.strategy if asked.ranks > 1 else None, None),
+    "data": (
+        lambda asked: f"{asked.data}-{asked.data_set.format}" if asked.data_set else asked.data,
+        None,
+    ),
+    "warmup": (lambda asked: asked.warmup, None),
     "steps": (lambda asked: asked.steps, None),
     "epochs": (lambda asked: asked.epochs, None),
     "checkpoints": (lambda asked: asked.checkpoints, 0),
