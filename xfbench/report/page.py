@@ -15,15 +15,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from xfbench import paths
+from xfbench import beside, paths
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
-from xfbench.report import content, svg
+from xfbench.report import content, slowdowns, svg
 from xfbench.report.text import legible
 
 
-def html(records: Sequence[Record], certificates: Certificates) -> str:
-    """The page about these records."""
+def html(
+    records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
+) -> str:
+    """The page about these records, with what `literature` has about the same networks."""
     folder = paths.package_folder("xfbench.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
@@ -37,14 +39,18 @@ def html(records: Sequence[Record], certificates: Certificates) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    report = content.report(records, certificates, literature)
     template = environment.get_template("page.html")
     return template.render(
-        report=content.report(records, certificates),
+        report=report,
+        slowdowns=slowdowns.shown(board.table for board in report.boards),
+        most_slowdowns=slowdowns.MOST,
         many=content.MANY_ROWS,
         at_once=content.AT_ONCE,
         policy=_policy(style, script),
         style=style,
         script=script,
+        others_headers=beside.HEADERS,
         draw=svg.draw,
         legend=svg.legend,
         interval_bar=svg.interval_bar,
