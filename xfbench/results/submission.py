@@ -8,7 +8,6 @@ names a host or a user; what would stays at home. `submission_audit.py` checks o
 
 from __future__ import annotations
 
-import html
 import json
 import shutil
 import tempfile
@@ -17,21 +16,21 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import __version__, atomic, digest, grouping, leaderboard, tables
+from xfbench import __version__, atomic, beside, digest, formats, grouping, leaderboard, tables
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
-from xfbench.leaderboard import Certificates, Row, Table
+from xfbench.leaderboard import Certificates
 from xfbench.machine import describe
 from xfbench.record import Record, Software
 from xfbench.report import repeat
 from xfbench.results import pack, private
-from xfbench.results.listing import figure, printable
 from xfbench.results.store import Complain, Place, Store
 
 SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"
 MACHINES, REPEAT, README, BOARD = "machine.json", "repeat.json", "README.md", "leaderboard.md"
+_FORM = formats.FORMATS["markdown"]
 _ABOUT = """# Results of xfbench {version}
 
 {counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), what
@@ -46,8 +45,8 @@ it, or take it to others:
 With xfbench {versions}; each command does the launches of one cell again, on a machine of its kind.
 [{repeat}]({repeat}) has the same for programs.
 """
-_PREPARED = "Its data set is to be prepared first: see `xfbench data prepare`."
-_NAMED = "It ran in an interpreter that was named with `--python {}=PATH`."
+_PREPARED = "Its data set is to be prepared first: see xfbench data prepare."
+_NAMED = "It ran in an interpreter that was named with --python {}=PATH."
 _NO_COMMAND = "No command repeats it: its settings have names that no command could have."
 
 
@@ -191,30 +190,15 @@ def repeats(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def board(records: Sequence[Record], certificates: Certificates) -> bytes:
     """The leaderboards, and below them figures from elsewhere."""
-    found = [_shown(table) for table in leaderboard.tables(records, certificates)]
-    text = tables.FORMATS["markdown"](found, "throughput")
-    lines = [plain(line) for line in text.splitlines()]
-    elsewhere = [(one, one.citation) for one in records if one.figure and one.citation]
-    lines += ["", "### Not measured with xfbench", ""] if elsewhere else []
-    lines += [f"- {plain(f'{figure(one)}: {citation.title}')}" for one, citation in elsewhere]
-    return _lines(lines)
-
-
-def _shown(table: Table) -> Table:
-    """The table with nothing in its words that would end a line or a cell."""
-
-    def words(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {words(name): words(one) for name, one in value.items()}
-        return printable(value, 10**6).replace("|", "¦") if isinstance(value, str) else value
-
-    def rows(found: Iterable[Row]) -> tuple[Row, ...]:
-        return tuple(
-            Row(**{name: words(value) for name, value in vars(one).items()}) for one in found
-        )
-
-    head = {name: words(value) for name, value in vars(table).items()}
-    return Table(**{**head, "rows": rows(table.rows), "unranked": rows(table.unranked)})
+    parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
+    if elsewhere := beside.figures(records):
+        told = [beside.described(one) for one in elsewhere]
+        lines = [(one.workload or "–", *one.fields) for one in told]
+        sources = beside.bibliography(elsewhere)
+        parts += [_FORM.above("Not measured with xfbench, not ranked")]
+        parts += [_FORM.table(("network", *beside.HEADERS), lines), "", _FORM.above("Sources")]
+        parts += [_FORM.table(("source", "is"), sources)]
+    return ("\n".join(parts) + "\n").encode()
 
 
 def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes:
@@ -224,9 +208,9 @@ def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes
         counts += f", and {others} figures from elsewhere"
     versions = sorted({_version(one.software) for one in measured if one.software})
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
-    told = plain(", ".join(versions)) or __version__
+    told = _FORM.below(", ".join(versions)).strip() or __version__
     about = _ABOUT.format(version=__version__, counts=counts, versions=told, **names)
-    return _lines([*about.splitlines(), *(line for one in cells for line in _cell(one))])
+    return (about + "".join(map(_cell, cells))).encode()
 
 
 def _version(software: Software) -> str:
@@ -234,22 +218,12 @@ def _version(software: Software) -> str:
     return f"{software.xfbench_version}{commit}"
 
 
-def _cell(one: dict[str, Any]) -> list[str]:
+def _cell(one: dict[str, Any]) -> str:
     notes = [f"{one['machine']}; {len(one['records'])} records."]
     notes += [_PREPARED] if one["prepared"] else []
     notes += [_NAMED.format(one["framework"])] if one["python"] else []
-    command = f"    {one['command']}" if one["command"] else _NO_COMMAND
-    return ["", f"## {plain(one['title'])}", "", plain(" ".join(notes)), "", command]
-
-
-def plain(text: str) -> str:
-    """A line for Markdown in which nothing is markup, and nothing moves a cursor."""
-    shown = html.escape(printable(text, 10**6), quote=False)
-    return "".join(f"\\{one}" if one in "[]`" else one for one in shown)
-
-
-def _lines(lines: Iterable[str]) -> bytes:
-    return ("\n".join(lines) + "\n").encode()
+    command = f"    {one['command']}" if one["command"] else _FORM.below(_NO_COMMAND).strip()
+    return f"\n{_FORM.above(one['title'])}{_FORM.below(' '.join(notes))}\n\n{command}\n"
 
 
 def _json(value: Any) -> bytes:
