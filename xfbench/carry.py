@@ -256,12 +256,17 @@ class _Carried:
         return jobs.results(documents, request, reply, here)
 
 
+def is_one(folder: Path) -> bool:
+    """Whether the folder is a carried run."""
+    return (folder / _PLAN).is_file()
+
+
 def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
     """Make records, and certificates, of what was run in `folder`; those of the launches done.
 
     Reading it twice gives the same records. Raises UsageError where it is no such folder.
     """
-    if not (folder / _PLAN).is_file():
+    if not is_one(folder):
         raise UsageError(f"{folder} is no carried run: it has no {_PLAN}")
     carried = _Carried(folder, Plan.read(folder / _PLAN))
     store.prepare()

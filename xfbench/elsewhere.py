@@ -66,3 +66,25 @@ class Figure(_Part):
     relative_to: str | None = None
     values: tuple[float, ...] = ()
     about: About | None = None
+
+
+def impossible(figure: Figure) -> str | None:
+    """What of a figure cannot be, in one line; None where all may."""
+    value, low, high = figure.value, figure.low, figure.high
+    if value is None and low is None and high is None:
+        return "the figure has neither a value nor a range"
+    if low is not None and high is not None and low > high:
+        return f"the figure's range goes from {low:g} down to {high:g}"
+    known = [one for one in (value, low, high, *figure.values) if one is not None]
+    if figure.unit == "s" and min(known) < 0:
+        return f"the figure is a time of {min(known):g} s"
+    if value is not None and not _within(value, figure):
+        return f"the figure's value, {value:g}, is not within its range"
+    if any(not _within(one, figure) for one in figure.values):
+        return "not all of the figure's values are within its range"
+    return None
+
+
+def _within(value: float, figure: Figure) -> bool:
+    low, high = figure.low, figure.high
+    return (low is None or low <= value) and (high is None or value <= high)

@@ -3,13 +3,11 @@
 import csv
 import io
 import json
-import sys
-from types import SimpleNamespace
 
 import duckdb
 import pytest
 
-from xfbench.cli import main
+from tests import within
 from xfbench.results.store import Store
 
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
@@ -18,20 +16,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
     """A function that runs the command in an empty folder, within this process: many are run."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("XFBENCH_RESULTS", raising=False)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["xfbench", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return SimpleNamespace(
-            stdout=said.out, stderr=said.err, returncode=int(ended.value.code or 0)
-        )
-
-    return run
+    return within.runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture

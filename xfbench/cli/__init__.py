@@ -34,7 +34,7 @@ from xfbench.errors import XfbenchError
 _INTERRUPTED = 130
 _OUR_DEFECT = 3
 # typer carries its own copy of click; this is the base of what it raises on a wrong line.
-_ParseError: type[Exception] = next(
+ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
@@ -94,7 +94,7 @@ def main() -> None:
         if debug:
             raise
         status = _say(str(error), error.exit_status)
-    except _ParseError as error:
+    except ParseError as error:
         message: str = getattr(error, "format_message")()  # noqa: B009
         status = _say(" ".join(message.split()) or "wrong command line: see xfbench --help", 2)
     except (KeyboardInterrupt, typer.Abort):

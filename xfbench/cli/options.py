@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -120,4 +120,17 @@ def pythons(pairs: list[str] | None) -> dict[str, Path]:
         if not interpreter.is_file():
             raise UsageError(f"--python {pair}: there is no such file")
         found[name] = interpreter
+    return found
+
+
+def of_run(given: Sequence[str]) -> Mapping[str, Any]:
+    """What `xfbench run` makes of these words, and would do. Raises UsageError for a wrong one."""
+    from xfbench import cli
+
+    command = typer.main.get_command(cli.app)
+    try:
+        context = getattr(command, "commands")["run"].make_context("run", list(given))  # noqa: B009
+    except cli.ParseError as error:
+        raise UsageError(" ".join(str(error).split())) from error
+    found: Mapping[str, Any] = context.params
     return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from tarfile import is_tarfile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -157,7 +159,8 @@ def pack(
 @app.command()
 def validate(
     path: Annotated[
-        Path, typer.Argument(help="A results folder, a record, a pack or an exported archive.")
+        Path,
+        typer.Argument(help="A results folder, a submission, a record, a pack or an archive."),
     ],
     as_json: Json = False,
 ) -> None:
@@ -166,11 +169,13 @@ def validate(
     \b
     xfbench results validate results
     xfbench results validate theirs.tar --json
+    xfbench results validate submission
     """
+    from xfbench.cli.options import of_run
     from xfbench.results import audit
     from xfbench.results.listing import printable
 
-    checked, defects = audit.validate(path)
+    checked, defects = audit.validate(path, of_run)
     if as_json:
         found = [defect.document() for defect in defects]
         print(json.dumps({"checked": checked, "defects": found}))
@@ -208,31 +213,60 @@ def export(
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
 
 
+@app.command()
+def submit(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    where: Where = None,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """Write a folder for a leaderboard that many share: records, machines, how to repeat them.
+
+    \b
+    xfbench results submit submission --where workload=lenet
+    xfbench results validate submission
+    """
+    from xfbench.results import index, selection, submission
+
+    conditions = selection.parse(where or ())
+    store = _there(results)
+    left: list[str] = []
+    with index.opened(store, say) as known:
+        count = submission.write(folder, known.select(conditions), store, left.append)
+        left += known.damaged
+    _conclude({"submitted": count}, f"{count} records written to {folder}", left, as_json)
+
+
 @app.command("import")
 def import_(
     source: Annotated[
         Path,
-        typer.Argument(help="An exported archive, or a folder that `run --carry` has written."),
+        typer.Argument(
+            help="An exported archive, a submission, a folder that `run --carry` has written, or "
+            "files of pytest-benchmark, ReFrame or MLPerf."
+        ),
     ],
     results: Results = None,
     as_json: Json = False,
 ) -> None:
-    """Take in an exported archive, or a carried run that has come back, with its certificates.
+    """Take in results from elsewhere: with certificates from xfbench, as figures from other tools.
 
     \b
     xfbench results import theirs.tar.gz
+    xfbench results import .benchmarks
+    xfbench results import ~/.reframe/reports/run-report-0.json
+    xfbench results import submission
     xfbench run --framework torch --workload lenet --launches 5 --carry ./there
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
     from xfbench import carry, paths, progress
-    from xfbench.results import archive
     from xfbench.results.store import Store
 
     store = Store(paths.results(results))
-    if source.is_file():
+    if not carry.is_one(source):
         damaged: list[str] = []
-        new, known = archive.take(source, store, damaged.append)
+        new, known = _take(source, store, damaged)
         words = f"{new} records imported into {store.folder}; {known} were there"
         _conclude({"imported": new, "known": known}, words, damaged, as_json)
         return
@@ -243,6 +277,28 @@ def import_(
         progress.conclude(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
+
+
+def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
+    """By what it is: how many records are new, and were there."""
+    from xfbench.errors import UsageError
+    from xfbench.results import archive, merging, submission, submission_audit, taking
+    from xfbench.results.store import existing
+
+    if submission.is_one(source):
+        for file, _, detail in submission_audit.against_manifest(source):
+            raise UsageError(f"{file}: {detail}: nothing of the submission is taken")
+        return merging.merge([existing(source)], store, damaged.append)
+    if not source.exists():
+        raise UsageError(f"{source}: there is no such file or folder")
+    packed = source.name.endswith(archive.SUFFIXES)
+    with suppress(OSError):
+        packed = packed or is_tarfile(source)
+    if packed and source.is_file():
+        return archive.take(source, store, damaged.append)
+    if any((source / name).is_dir() for name in ("records", "packs")):
+        raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
+    return taking.take(source, store, damaged.append, say)
 
 
 def _conclude(document: dict[str, object], words: str, damaged: list[str], as_json: bool) -> None:

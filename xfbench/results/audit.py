@@ -15,18 +15,33 @@ from typing import Literal
 from pydantic import ValidationError
 
 from xfbench import digest
+from xfbench.elsewhere import impossible
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
-from xfbench.results import archive, pack, store
+from xfbench.results import archive, pack, store, submission, submission_audit
+from xfbench.results.submission_audit import Parse
 from xfbench.roofline import share_of_peak
 from xfbench.sealed import EditedError
 from xfbench.validity import beyond_peak, overlong
 
 _ID = re.compile("[0-9a-f]{64}")
-Kind = Literal["schema", "digest", "name", "certificate", "peak", "time", "duplicate", "whole"]
+Kind = Literal[
+    "schema",
+    "digest",
+    "name",
+    "certificate",
+    "peak",
+    "time",
+    "figure",
+    "duplicate",
+    "whole",
+    "machine",
+    "repeat",
+    "private",
+]
 
 
 @dataclass(frozen=True)
@@ -36,8 +51,10 @@ class Defect:
     "schema": no record, or none that can be read; "digest": edited, its content is not what its
     id says; "name": it is called otherwise than its id; "certificate": missing, edited, or not for
     this record; "peak": faster than the machine can be; "time": its steps take longer than the
-    time that passed; "duplicate": one launch twice; "whole": a pack or an archive lacks something,
-    or has something that does not belong.
+    time that passed; "figure": from elsewhere, and it cannot be, or does not say from where;
+    "duplicate": one launch twice; "whole": a pack, an archive or a submission lacks something, or
+    has something that does not belong. Of a submission also "machine": it describes others than its
+    records; "repeat": no command for a cell, or another; "private": a host or a user is named.
     """
 
     file: str
@@ -63,15 +80,17 @@ class _Part:
         return certificate.SCHEMA.encode() in self.content[:4096] and not self.packed
 
 
-def validate(path: Path) -> tuple[int, list[Defect]]:
+def validate(path: Path, parse: Parse | None = None) -> tuple[int, list[Defect]]:
     """How many records and certificates there were, and what is wrong with them.
 
-    `path` is a results folder, a record, a certificate, a pack or an archive. Raises UsageError for
-    what is none of these.
+    `path` is a results folder, a submission, a record, a certificate, a pack or an archive; `parse`
+    tries a submission's commands. Raises UsageError for what is none of these.
     """
     defects: list[Defect] = []
     certificates: Certificates | None = None
     if path.is_dir():
+        if submission.is_one(path):
+            defects += [Defect(*found) for found in submission_audit.defects(path, parse)]
         certificates = certificate.of_folder(store.existing(path).folder)
         parts = _of_folder(path, defects)
     elif not path.is_file():
@@ -183,6 +202,8 @@ def _certificate(part: _Part) -> Certificate | str:
 
 def _of_figures(file: str, record: Record) -> Iterator[Defect]:
     """Figures that cannot be, of a launch that passes for a good one."""
+    if why := _elsewhere(record):
+        yield Defect(file, "figure", why)
     measured, request = record.measurement, record.request
     if record.status != "ok" or measured is None or request is None:
         return
@@ -190,6 +211,20 @@ def _of_figures(file: str, record: Record) -> Iterator[Defect]:
         yield Defect(file, "time", why)
     if why := beyond_peak(share_of_peak(record)):
         yield Defect(file, "peak", why)
+
+
+def _elsewhere(record: Record) -> str | None:
+    """What is wrong with a figure that was not measured here, or with a record that is to have one.
+
+    A launch that somebody else measured with xfbench is a measured one.
+    """
+    if record.source == "measured":
+        return "it was measured, and has a figure from elsewhere" if record.figure else None
+    if record.figure is None or record.citation is None:
+        return f"it is {record.source}, and has no figure, or does not say from where"
+    if record.certificate:
+        return f"it is {record.source}, and says that it was proven equal here"
+    return impossible(record.figure)
 
 
 def _again(part: _Part, record: Record, seen: dict[str, tuple[str, bool]]) -> str | None:

@@ -30,7 +30,7 @@ def printable(text: str, longest: int = _LONGEST) -> str:
 
 
 def table(records: Sequence[Record]) -> str:
-    """A line for each."""
+    """A line for each; what was not measured here says which figure it is, and from where."""
     headers = [
         *("record", "created", "status", "source", "workload", "framework", "kernel"),
         *("ranks", "threads", "batch", "launch", "images/s"),
@@ -45,12 +45,32 @@ def table(records: Sequence[Record]) -> str:
                 *(request.workload, request.framework, request.kernel, request.ranks),
                 *(request.threads, request.global_batch_size, request.launch),
             ]
+        elif record.figure and record.figure.about:
+            about = record.figure.about
+            told = [about.workload, about.framework, about.kernel, about.ranks, about.threads]
+            asked = ["–" if one is None else one for one in (*told, about.global_batch_size, None)]
         line = [
             *(record.id[7:19], record.created[:19], record.status, record.source, *asked),
             "–" if speed is None else f"{speed:.4g}",
         ]
+        if any(one.figure for one in records):
+            line += [figure(record) or "–", record.citation.key if record.citation else "–"]
         lines.append([printable(str(one), 40) for one in line])
+    if any(one.figure for one in records):
+        headers += ["figure", "from"]
     return tabulate(lines, headers, "simple", disable_numparse=True)
+
+
+def figure(record: Record) -> str | None:
+    """What was printed elsewhere, in words: "time per call (median) 0.0123 s"."""
+    found = record.figure
+    if found is None:
+        return None
+    value = "" if found.value is None else f"{found.value:.4g}"
+    ends = ["?" if one is None else f"{one:.4g}" for one in (found.low, found.high)]
+    if not value and ends != ["?", "?"]:
+        value = "–".join(ends)
+    return f"{found.quantity} {value} {found.unit}".strip()
 
 
 def images_per_second(record: Record) -> float | None:

@@ -1,0 +1,324 @@
+"""A folder for a shared leaderboard: what is in it, and what is found wrong with one."""
+
+import json
+import platform
+
+import pytest
+
+from tests.likenesses import SOFTWARE, certified, varied
+from xfbench import digest
+from xfbench.cli.options import of_run
+from xfbench.elsewhere import About, Figure
+from xfbench.errors import UsageError
+from xfbench.machine import describe
+from xfbench.record import Citation, Record
+from xfbench.results import audit, private, submission
+from xfbench.results.store import Store, existing
+
+HERE = describe().model_copy(update={"hostname_hash": private.host_hash("node7")})
+OTHER = HERE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
+
+
+@pytest.fixture
+def records(record):
+    """Launches of three cells on two machines, one that failed, and a figure from elsewhere."""
+    fields = {"software": SOFTWARE, "machine": HERE}
+    made = [
+        record(steps=(0.1 + launch / 100 + batch / 1000,), launch=launch, fields=fields, **sizes)
+        for launch in (1, 2)
+        for batch in (4, 8)
+        for sizes in ({"global_batch_size": batch, "batch_size_per_rank": batch},)
+    ]
+    there = {**fields, "machine": OTHER}
+    made += [record(steps=(0.3 + launch / 100,), launch=launch, fields=there) for launch in (1, 2)]
+    found, certificates = certified(made)
+    gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
+    failed = varied(made[0], request={"kernel": "numpy", "threads": 2}, **gone)
+    elsewhere = Record.make(
+        created="2016-01-01T00:00:00.000Z",
+        source="published",
+        citation=Citation(key="a", title="A paper", where="table 1"),
+        figure=Figure(quantity="speed-up", unit="times", value=2.0, about=About(workload="lenet")),
+        status="ok",
+        request=None,
+        workload=None,
+    )
+    return [*found, failed, elsewhere], certificates
+
+
+@pytest.fixture
+def store(tmp_path, records):
+    """A results folder of them."""
+    found, certificates = records
+    made = Store(tmp_path / "results")
+    made.prepare()
+    for one in found:
+        made.add(one)
+    for one in certificates.values():
+        one.write(made.certificate_path(one.id))
+    return made
+
+
+@pytest.fixture
+def folder(store, tmp_path):
+    """A submission of all of it."""
+    wrong = []
+    assert write(store, tmp_path / "given", wrong.append) == 8 and not wrong
+    return tmp_path / "given"
+
+
+def write(store, target, complain=print):
+    found = sorted(store.contents(), key=lambda one: (one[0].created, one[0].id))
+    return submission.write(target, [(place, one) for one, place, _ in found], store, complain)
+
+
+def found(folder):
+    """Each defect's file, below the folder, and its kind."""
+    defects = audit.validate(folder, of_run)[1]
+    return {(one.file.removeprefix(f"{folder}/"), one.defect) for one in defects}
+
+
+def resealed(folder):
+    """The manifest made anew, as whoever edits a submission would."""
+    (folder / "submission.json").unlink()
+    (folder / "submission.json").write_text(json.dumps(submission.manifest(folder)))
+
+
+def test_it_has_all_and_nothing_is_wrong_with_it(folder, records):
+    assert audit.validate(folder, of_run) == (8 + len(records[1]), [])
+    names = {path.name for path in folder.iterdir()}
+    described = {"README.md", "leaderboard.md", "machine.json", "repeat.json", "submission.json"}
+    assert names == {"records", "certificates", *described}
+    manifest = json.loads((folder / "submission.json").read_text())
+    assert manifest["schema"] == "xfbench.submission/1"
+    for name, said in manifest["files"].items():
+        content = (folder / name).read_bytes()
+        assert said == {"bytes": len(content), "digest": digest.of_bytes(content)}
+
+
+def test_machines_are_those_of_the_records(folder):
+    machines = json.loads((folder / "machine.json").read_text())["machines"]
+    assert sorted((one["cpu_model"], one["records"]) for one in machines) == sorted(
+        [(HERE.cpu_model, 5), ("Other", 2)]
+    )
+
+
+def test_every_cell_has_a_command_that_says_what_its_records_were_asked(folder, records):
+    cells = json.loads((folder / "repeat.json").read_text())["cells"]
+    assert len(cells) == 4
+    by_id = {one.id: one for one in records[0]}
+    readme = (folder / "README.md").read_text()
+    for cell in cells:
+        given = of_run(cell["command"].split()[2:])
+        for one in cell["records"]:
+            asked = by_id[one].request
+            assert given["batch_size"] == str(asked.global_batch_size)
+            assert given["threads"] == str(asked.threads)
+        assert f"\n    {cell['command']}\n" in readme
+    assert "A paper" in (folder / "leaderboard.md").read_text()
+
+
+def test_equal_records_make_equal_folders(store, folder, tmp_path):
+    write(store, tmp_path / "again")
+    assert submission.manifest(folder) == submission.manifest(tmp_path / "again")
+    store.pack()
+    write(store, tmp_path / "packed")
+    assert submission.manifest(folder) == submission.manifest(tmp_path / "packed")
+
+
+def test_it_is_a_results_folder_for_whoever_reads_one(folder, records):
+    assert {one.id for one in existing(folder).records()} == {one.id for one in records[0]}
+
+
+def test_what_is_added_missing_or_changed_is_named(folder):
+    (folder / "notes.txt").write_text("more")
+    assert found(folder) == {("notes.txt", "whole")}
+    (folder / "notes.txt").unlink()
+    (folder / "link").symlink_to("README.md")
+    assert found(folder) == {("link", "whole")}
+    (folder / "link").unlink()
+    (folder / "README.md").write_text((folder / "README.md").read_text() + "more")
+    assert found(folder) == {("README.md", "whole")}
+    (folder / "README.md").unlink()
+    assert ("README.md", "whole") in found(folder)
+    (folder / "submission.json").write_text("{}")
+    assert ("submission.json", "whole") in found(folder)
+
+
+def test_what_has_no_place_is_named_though_the_manifest_has_it(folder):
+    (folder / "payload.sh").write_text("true")
+    resealed(folder)
+    assert found(folder) == {("payload.sh", "whole")}
+
+
+def test_an_edited_record_is_named_by_digest_and_manifest(folder):
+    path = next((folder / "records").rglob("*.json"))
+    path.write_text(path.read_text().replace('"ok"', '"failed"').replace('"crashed"', '"ok"'))
+    name = path.relative_to(folder).as_posix()
+    assert {(name, "digest"), (name, "whole")} <= found(folder)
+
+
+def test_a_record_that_was_taken_out_is_missed_in_all_that_describes_it(folder, records):
+    one = next(one for one in records[0] if one.certificate)
+    Store(folder).single_path(one.id[7:]).unlink()
+    resealed(folder)
+    kinds = {("machine.json", "machine"), ("leaderboard.md", "whole"), ("repeat.json", "repeat")}
+    assert found(folder) == kinds
+
+
+def test_a_certificate_that_is_missing_or_that_nobody_names(folder, records):
+    [path, *_] = (folder / "certificates").iterdir()
+    content = path.read_bytes()
+    path.unlink()
+    resealed(folder)
+    assert "certificate" in {kind for _, kind in found(folder)}
+    path.write_bytes(content)
+    for one in records[0]:
+        if one.certificate == f"sha256:{path.stem}":
+            Store(folder).single_path(one.id[7:]).unlink()
+    resealed(folder)
+    assert (f"certificates/{path.name}", "whole") in found(folder)
+
+
+def test_a_machine_that_is_described_otherwise(folder):
+    path = folder / "machine.json"
+    path.write_text(path.read_text().replace('"Other"', '"Better"'))
+    resealed(folder)
+    assert found(folder) == {("machine.json", "machine")}
+
+
+def test_a_leaderboard_that_says_something_else(folder):
+    path = folder / "leaderboard.md"
+    path.write_text(path.read_text().replace("reference", "preference"))
+    resealed(folder)
+    assert found(folder) == {("leaderboard.md", "whole")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("--threads 1", "--threads 2", "a record 1"),
+        ("--workload lenet", "--workload alexnet", "a record lenet"),
+        ("--batch-size 8", "--batch-size 9", "a record 8"),
+        ("--steps 3", "--steps 4", "a record 3"),
+        ("--warmup 1", "--warmup 0", "a record 1"),
+        ("--data synthetic", "--data digits", "a record synthetic"),
+        ("--steps 3 ", "", "--steps None"),
+        ("--steps 3", "--stops 3", "No such option"),
+        ("xfbench run", "rm -rf", "not `xfbench run`"),
+        ("--kernel numpy", "--kernel numpy --precision float64", "a record float32"),
+    ],
+)
+def test_a_command_that_does_not_repeat_its_cell(folder, old, new, words):
+    for name in ("repeat.json", "README.md"):
+        path = folder / name
+        path.write_text(path.read_text().replace(old, new))
+    resealed(folder)
+    defects = audit.validate(folder, of_run)[1]
+    assert {(one.file, one.defect) for one in defects} == {(str(folder / "repeat.json"), "repeat")}
+    assert all(words in one.detail for one in defects), defects
+
+
+def edited(folder, change):
+    path = folder / "repeat.json"
+    document = json.loads(path.read_text())
+    change(document["cells"])
+    path.write_text(json.dumps(document))
+    resealed(folder)
+    return found(folder)
+
+
+def test_a_cell_without_a_command_or_that_is_not_there(folder):
+    repeated = {("repeat.json", "repeat")}
+    assert edited(folder, lambda cells: cells[0].update(command=None)) == repeated
+    assert edited(folder, lambda cells: cells.pop(0)) == repeated
+    assert edited(folder, lambda cells: cells[0].pop("records")) == repeated
+    assert edited(folder, lambda cells: cells.insert(0, 7)) == repeated
+    assert edited(folder, lambda cells: cells.append(cells[-1])) == repeated
+
+
+def test_a_command_that_the_readme_does_not_have(folder):
+    path = folder / "README.md"
+    path.write_text(path.read_text().replace("xfbench run", "xfbench  run"))
+    resealed(folder)
+    assert found(folder) == {("README.md", "repeat")}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rank 0 on node7 was killed", "the host node7"),
+        ("node7.example.org died", "the host node7"),
+        ("see /home/jane/results", "home folder of jane"),
+        ("ask jane@example.org", "the address jane@example.org"),
+    ],
+)
+def test_a_record_that_names_somebody_stays_at_home_and_is_a_defect(
+    folder, store, tmp_path, records, text, words
+):
+    bad = varied(records[0][0], status="failed", reason=text, created="2026-01-01T00:00:00.000Z")
+    store.add(bad)
+    wrong = []
+    assert write(store, tmp_path / "another", wrong.append) == 8
+    assert [line for line in wrong if bad.id[7:19] in line and words in line] == wrong != []
+    assert found(tmp_path / "another") == set()
+    Store(folder).add(bad)
+    name = Store(folder).single_path(bad.id[7:]).relative_to(folder).as_posix()
+    assert (name, "private") in found(folder)
+
+
+def test_words_that_name_nobody_are_let_be():
+    hosts = {private.host_hash("node7"), private.host_hash(platform.node())}
+    for text in ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/"):
+        assert private.named(text, hosts) is None
+
+
+def test_a_folder_that_is_taken_or_no_records(store, folder, tmp_path):
+    for target in (folder, store.folder, tmp_path / "results" / "README"):
+        with pytest.raises(UsageError, match="not empty"):
+            write(store, target)
+    with pytest.raises(UsageError, match="no records"):
+        submission.write(tmp_path / "new", [], store, print)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".xfbench", "new"))]
+
+
+def test_on_the_command_line(xfbench, store, tmp_path):
+    assert xfbench("results", "submit", "given").stdout.startswith("8 records written")
+    assert xfbench("results", "validate", "given").returncode == 0
+    some = xfbench("results", "submit", "some", "--where", "request.global_batch_size=8", "--json")
+    assert json.loads(some.stdout)["submitted"] == 2
+    taken = xfbench("results", "import", "given", "--results", "a")
+    assert taken.stdout.startswith("8 records imported")
+    assert xfbench("results", "merge", "given", "--results", "b").stdout.startswith("8 records")
+    boards = [xfbench("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
+    assert boards[0] and boards[0] == boards[1] == boards[2]
+    (tmp_path / "given" / "extra").write_text("x")
+    refused = xfbench("results", "import", "given", "--results", "c")
+    assert refused.returncode == 2 and "extra: it does not belong" in refused.stderr
+    assert xfbench("results", "validate", "given").returncode == 1
+    assert xfbench("results", "import", "results").returncode == 2
+
+
+def test_hostile_words_in_records_do_nothing(store, tmp_path, records):
+    words = "[x](javascript:alert(1)) <script>alert(1)</script>\x1b[31m\u202e\n# big\x00`|"
+    machine = HERE.model_copy(update={"cpu_model": words})
+    fields = {"status": "failed", "measurement": None, "machine": machine}
+    bad = varied(records[0][0], reason=words, **fields)
+    store.add(varied(bad, request={"data": words, "launcher": words}, created="2026-01-01"))
+    write(store, tmp_path / "bad")
+    for path in (tmp_path / "bad").glob("*.md"):
+        text = path.read_text()
+        assert "alert(1)" in text and "<script>" not in text and "\n# big" not in text
+        assert "[x]" not in text and not {"\x1b", "\u202e", "\x00"} & set(text)
+    assert "No command repeats it" in (tmp_path / "bad" / "README.md").read_text()
+    assert found(tmp_path / "bad") == set()
+
+
+def test_hostile_documents_are_defects_and_no_crash(folder):
+    hostile = ["", "[]", "null", "[" * 100_000, '{"cells": 7, "machines": 7, "files": 7}', "\x00"]
+    for name in ("submission.json", "repeat.json", "machine.json"):
+        kept = (folder / name).read_bytes()
+        for text in [*hostile, '{"cells": [{"records": [[]], "command": {}}]}']:
+            (folder / name).write_text(text)
+            assert name in {file for file, _ in found(folder)}
+        (folder / name).write_bytes(kept)

@@ -1,0 +1,522 @@
+"""Other tools' files are imported: each figure a record that says where it is from."""
+
+import csv
+import getpass
+import io
+import json
+import platform
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.record import Record, json_schema
+from xfbench.results import audit, taking
+from xfbench.results.store import Store
+
+HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
+
+
+def took(source, folder):
+    """The records, what was wrong and what had no figure."""
+    wrong, notes = [], []
+    taking.take(source, Store(folder), wrong.append, notes.append)
+    return list(Store(folder).records()), wrong, notes
+
+
+def event(key, value=None, ms=0, kind="POINT_IN_TIME", **metadata):
+    """A line as MLPerf's logging library writes it."""
+    document = {
+        "namespace": "",
+        "time_ms": 1_700_000_000_000 + ms,
+        "event_type": kind,
+        "key": key,
+        "value": value,
+        "metadata": {"file": "/workspace/train.py", "lineno": 7, **metadata},
+    }
+    return f":::MLLOG {json.dumps(document)}"
+
+
+def run(status="success", benchmark="resnet"):
+    return [
+        event("submission_benchmark", benchmark),
+        event("submission_division", "closed"),
+        event("submission_org", "Example"),
+        event("submission_platform", "8xAccelerator"),
+        event("submission_poc_email", "jane@example.org"),
+        event("global_batch_size", 3264),
+        event("run_start", ms=1000, kind="INTERVAL_START"),
+        event("epoch_start", ms=1000, kind="INTERVAL_START", epoch_num=0),
+        event("tracked_stats", {"throughput": 2500.5}, ms=1500, step=1),
+        event("epoch_stop", ms=5000, kind="INTERVAL_END", epoch_num=0),
+        event("eval_accuracy", 0.4, ms=6000, epoch_num=1),
+        event("epoch_start", ms=6000, kind="INTERVAL_START", epoch_num=1),
+        event("tracked_stats", {"throughput": 2400.5}, ms=7000, step=2),
+        event("epoch_stop", ms=9000, kind="INTERVAL_END", epoch_num=1),
+        event("eval_accuracy", 0.76, ms=9500, epoch_num=2),
+        event("run_stop", ms=10250, kind="INTERVAL_END", status=status),
+    ]
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A function that writes a log of these lines."""
+
+    def write(*lines, name="result_0.txt"):
+        path = tmp_path / name
+        path.write_text("\n".join(["+ python train.py", *lines, "done"]))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def document(tmp_path):
+    """A function that writes a file's JSON with changes made to it."""
+
+    def write(source, change, name="changed.json"):
+        found = json.loads(source.read_text())
+        change(found)
+        path = tmp_path / name
+        path.write_text(json.dumps(found))
+        return path
+
+    return write
+
+
+def test_every_benchmark_is_a_figure_with_its_rounds(benchmarks, tmp_path):
+    source = json.loads((benchmarks / "full.json").read_text())
+    records, wrong, _ = took(benchmarks / "full.json", tmp_path / "results")
+    assert not wrong and len(records) == len(source["benchmarks"]) == 4
+    by_place = {record.citation.where: record for record in records}
+    first = source["benchmarks"][0]
+    record = by_place["full.json: benchmarks[0] test_sums.py::test_sum[10], stats.median"]
+    assert record.source == "imported" and record.status == "ok"
+    assert (record.citation.key, record.citation.title) == (
+        "pytest-benchmark",
+        f"pytest-benchmark {source['version']}",
+    )
+    figure, stats = record.figure, first["stats"]
+    assert (figure.value, figure.low, figure.high) == (stats["median"], stats["min"], stats["max"])
+    assert (figure.unit, figure.values) == ("s", tuple(stats["data"]))
+    assert record.created[:19] == source["datetime"][:19]
+    for name in ("request", "certificate", "workload", "measurement", "machine", "software"):
+        assert getattr(record, name) is None
+
+
+def test_rounds_that_are_not_in_the_file_are_not_in_the_record(benchmarks, tmp_path):
+    [saved] = (benchmarks / ".benchmarks").rglob("*.json")
+    records, wrong, _ = took(saved, tmp_path / "results")
+    assert not wrong and len(records) == 4
+    assert {record.figure.values for record in records} == {()}
+
+
+def test_a_benchmark_is_of_a_network_only_where_a_parameter_says_exactly_that(benchmarks, tmp_path):
+    records, _, _ = took(benchmarks / "full.json", tmp_path / "results")
+    about = {one.citation.where.partition("::")[2]: one.figure.about for one in records}
+    named = about["test_named[lenet-torch-2], stats.median"]
+    assert (named.workload, named.framework) == ("lenet", "torch")
+    other = about["test_otherwise_named[lenet5-pytorch], stats.median"]
+    assert (other.workload, other.framework, other.threads) == (None, None, None)
+
+
+def test_our_own_benchmarks_are_no_second_launch(xfbench, tmp_path):
+    options = ["--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"]
+    chosen = ["--xfbench-workload=lenet", "--xfbench-steps=2", "--xfbench-results=results"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--pyargs", "xfbench", *options, *chosen],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    [launch] = Store(tmp_path / "results").records()
+    before = xfbench("leaderboard", "--json").stdout
+    assert xfbench("results", "import", "out.json").returncode == 0
+    [record] = [one for one in Store(tmp_path / "results").records() if one.source == "imported"]
+    assert launch.id in record.citation.where
+    assert record.figure.values == launch.measurement.step_seconds
+    about, request = record.figure.about, launch.request
+    for name in ("workload", "framework", "kernel", "device", "precision", "global_batch_size"):
+        assert getattr(about, name) == getattr(request, name)
+    assert about.framework_version == launch.observed.framework_version
+    assert about.threads == launch.observed.threads
+    assert xfbench("leaderboard", "--json").stdout == before
+    assert json.loads(xfbench("results", "validate", "results", "--json").stdout)["defects"] == []
+
+
+def test_every_performance_variable_of_a_report_is_a_figure(reframe, tmp_path):
+    records, wrong, notes = took(reframe, tmp_path / "results")
+    report = json.loads(reframe.read_text())
+    session, cases = report["session_info"], report["runs"][0]["testcases"]
+    ended = {case["job_completion_time"][:19] for case in cases}
+    found = {(one.figure.quantity, one.figure.value, one.figure.unit) for one in records}
+    assert found == {
+        ("speed", 100.0, "images/s"),
+        ("speed", 200.0, "images/s"),
+        ("loss", 0.25, "1"),
+    }
+    assert len(records) == 4
+    for record in records:
+        assert record.citation.key == "ReFrame" and session["version"] in record.citation.title
+        assert record.citation.where.startswith("report.json: runs[0].testcases[")
+        about = record.figure.about
+        assert (about.workload, about.framework, about.ranks) == ("lenet", None, 1)
+        assert about.machine == "generic:default"
+        assert record.created[:19] in ended
+    [failed] = wrong
+    assert "Failing" in failed and "phase sanity" in failed
+    [silent] = notes
+    assert "Silent" in silent and "no performance variable" in silent
+
+
+def older(report):
+    """As ReFrame 4.0 to 4.6 wrote the same: variables in lists, parameters apart."""
+    report["session_info"] |= {"data_version": "3.1", "version": "4.6.4"}
+    report["session_info"]["time_end"] = "2026-11-22T09:27:59+0000"
+    del report["session_info"]["time_end_unix"]
+    for case in report["runs"][0]["testcases"]:
+        found = case.pop("perfvalues") or {}
+        names = ("value", "reference", "thres_lower", "thres_upper", "unit")
+        case["perfvars"] = [
+            {"name": key.split(":")[2], **dict(zip(names, values, strict=False))}
+            for key, values in found.items()
+        ] or None
+        case["check_params"] = {f"{case['name']}.workload": case.pop("workload", None)}
+        case["check_vars"] = {"num_tasks": case.pop("num_tasks")}
+        case["nodelist"] = [case.pop("job_nodelist")]
+        for name in ("job_completion_time", "job_completion_time_unix", "partition"):
+            del case[name]
+        case["system"] = "generic:default"
+
+
+def test_a_report_of_an_older_reframe_has_the_same_figures(reframe, document, tmp_path):
+    records, _, _ = took(reframe, tmp_path / "new")
+    before, _, _ = took(document(reframe, older), tmp_path / "old")
+    assert [one.created for one in before] == ["2026-11-22T09:27:59.000Z"] * 4
+    assert sorted(repr(one.figure) for one in before) == sorted(repr(one.figure) for one in records)
+    assert {one.citation.title for one in before} == {"ReFrame 4.6.4, report 3.1"}
+
+
+def test_a_log_of_mlperf_has_the_time_to_train_evaluations_and_throughput(log, tmp_path):
+    records, wrong, notes = took(log(*run()), tmp_path / "results")
+    assert not wrong and not notes
+    found = {(one.figure.quantity, one.figure.value, one.figure.unit) for one in records}
+    assert found == {
+        ("time to train", 9.25, "s"),
+        ("eval accuracy", 0.4, ""),
+        ("eval accuracy", 0.76, ""),
+        ("throughput (median)", 2450.5, ""),
+        ("time per epoch (median)", 3.5, "s"),
+    }
+    [speed] = [one for one in records if one.figure.quantity == "throughput (median)"]
+    assert (speed.figure.low, speed.figure.high) == (2400.5, 2500.5)
+    assert speed.figure.values == (2500.5, 2400.5)
+    [trained] = [one for one in records if one.figure.quantity == "time to train"]
+    assert trained.citation.title == "MLPerf Training log, resnet, closed, submitted by Example"
+    assert trained.citation.where == "result_0.txt: lines 8 to 17, run_start to run_stop"
+    assert trained.created == "2023-11-14T22:13:30.250Z"
+    about = trained.figure.about
+    assert (about.global_batch_size, about.machine) == (3264, "8xAccelerator")
+    assert about.workload is None  # its resnet is not the one that is ours
+
+
+def test_lines_that_every_rank_printed_count_once_whatever_stands_before_them(log, tmp_path):
+    lines = [f"{rank}: {line}" for line in run() for rank in (0, 1)]
+    records, wrong, _ = took(log(*lines), tmp_path / "results")
+    assert not wrong and len(records) == 5
+
+
+def test_two_runs_in_one_log_are_two(log, tmp_path):
+    second = [
+        line.replace("17000000", "17000001") for line in run(benchmark="lenet", status="aborted")
+    ]
+    records, wrong, _ = took(log(*run(), *second), tmp_path / "results")
+    assert not wrong and len(records) == 10
+    good, bad = (
+        next(one for one in records if one.status == status and "run_stop" in one.citation.where)
+        for status in ("ok", "failed")
+    )
+    assert "resnet" in good.citation.title and good.figure.about.workload is None
+    assert "lenet" in bad.citation.title and bad.figure.about.workload == "lenet"
+    assert "aborted" in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([":::MLLOG {not json", *run()], "line 2: what follows :::MLLOG is not JSON"),
+        ([':::MLLOG {"key": "seed"}', *run()], "line 2: it has no key or no time"),
+        ([event("eval_accuracy", float("nan")), *run()], "line 2: its eval_accuracy is no number"),
+        ([event("run_stop", ms=1), *run()], "line 2: run_stop without a run_start"),
+        ([event("run_start", ms=1), *run()], "line 9: run_start again"),
+        ([*run()[:-1], event("run_stop", ms=1)], "the figure is a time of -0.999 s"),
+        ([*run(), event("run_start", ms=10**6)], "line 18: run_start has no run_stop"),
+        ([event("tracked_stats", {"throughput": "fast"}), *run()], "its throughput is no number"),
+        ([event("run_stop", ms=1), event("epoch_stop"), *run()], "epoch_stop without"),
+        ([f":::MLLOG {'[' * 100_000}", *run()], "line 2: what follows"),
+        ([f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *run()], "line 2: it has no key"),
+    ],
+)
+def test_a_line_that_cannot_be_taken_is_told_and_the_others_are_taken(log, tmp_path, lines, words):
+    records, wrong, _ = took(log(*lines), tmp_path / "results")
+    assert any(words in line for line in wrong), wrong
+    assert {"eval accuracy", "throughput (median)"} <= {one.figure.quantity for one in records}
+
+
+def at(found, path, value):
+    *above, last = path
+    for part in above:
+        found = found[part]
+    found[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("stats", "median"), None, "no median that is a number"),
+        (("stats", "median"), "fast", "no median that is a number"),
+        (("stats", "median"), float("inf"), "no median that is a number"),
+        (("stats", "median"), 10**400, "no median that is a number"),
+        (("stats", "data", 0), None, "data that are no numbers"),
+        (("stats", "min"), 1e9, "range goes from"),
+        (("stats", "max"), 0.0, "range goes from"),
+        (("stats", "data", 0), 1e9, "within its range"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_taken_is_told(
+    benchmarks, document, tmp_path, path, value, words
+):
+    changed = document(
+        benchmarks / "full.json", lambda found: at(found["benchmarks"][1], path, value)
+    )
+    records, [line], _ = took(changed, tmp_path / "results")
+    assert words in line and "changed.json: benchmarks[1]" in line
+    assert len(records) == 3
+
+
+def test_a_variable_that_is_no_number_is_told(reframe, document, tmp_path):
+    def change(found):
+        for case in found["runs"][0]["testcases"]:
+            if "speed" in str(case["perfvalues"]):
+                case["perfvalues"]["generic:default:speed"][0] = float("nan")
+
+    records, wrong, _ = took(document(reframe, change), tmp_path / "results")
+    assert len([line for line in wrong if "speed: its value is no number" in line]) == 2
+    assert {one.figure.quantity for one in records} == {"loss"}
+
+
+def test_importing_twice_changes_nothing(xfbench, benchmarks, reframe, log, tmp_path):
+    sources = [benchmarks / "full.json", reframe, log(*run())]
+    counts = [4, 4, 5]
+    for source, count in zip(sources, counts, strict=True):
+        first = json.loads(xfbench("results", "import", source, "--json").stdout)
+        assert (first["imported"], first["known"]) == (count, 0)
+        again = json.loads(xfbench("results", "import", source, "--json").stdout)
+        assert (again["imported"], again["known"]) == (0, count)
+    assert len(list(Store(tmp_path / "results").records())) == sum(counts)
+
+
+def test_a_folder_is_looked_through_and_what_is_none_is_named(xfbench, benchmarks, tmp_path):
+    folder = tmp_path / "kept"
+    shutil.copytree(benchmarks, folder)
+    (folder / "broken.json").write_text('{"machine_info": {}, "benchmarks": []}')
+    done = xfbench("results", "import", "kept")
+    assert done.stdout.startswith("8 records imported") and done.returncode == 1
+    assert "broken.json: no whole file of pytest-benchmark" in done.stderr
+    assert "test_sums.py: this is no exported archive and no file of" in done.stderr
+
+
+def test_imported_figures_are_listed_shown_and_checked_and_in_no_leaderboard(
+    xfbench, benchmarks, log, tmp_path
+):
+    xfbench("results", "import", benchmarks / "full.json")
+    xfbench("results", "import", log(*run()))
+    shown = xfbench("results", "list").stdout
+    assert "time to train 9.25 s" in shown and "MLPerf Training" in shown and "3264" in shown
+    assert "time per call (median)" in shown
+    [one] = [
+        one for one in Store(tmp_path / "results").records() if one.figure.quantity[:7] == "time to"
+    ]
+    whole = xfbench("results", "show", one.id[7:19]).stdout
+    assert "figure.value  9.25" in whole and "submitted by Example" in whole
+    assert xfbench("results", "validate", "results").returncode == 0
+    assert json.loads(xfbench("leaderboard", "--json").stdout) == {"tables": []}
+    assert xfbench("compare", "framework=torch", "framework=caffe").returncode == 2
+    assert xfbench("report", "--output", "page.html").returncode == 0
+    xfbench("results", "export", "all.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
+    assert "9.25" in {row["figure.value"] for row in rows} and len(rows) == 9
+    for name in ("all.parquet", "all.tar"):
+        assert "9 records" in xfbench("results", "export", name).stdout
+    assert xfbench("results", "import", "all.tar", "--results", "b").stdout.startswith("9 records")
+
+
+def everywhere(value, hostile, keep=()):
+    """The same with each text replaced, but those without which it is no such file."""
+    if isinstance(value, dict):
+        kept = {k: v if k in keep else everywhere(v, hostile, keep) for k, v in value.items()}
+        return {**kept, hostile: hostile}
+    if isinstance(value, list):
+        return [everywhere(one, hostile, keep) for one in value]
+    return hostile if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("tool", ["benchmarks", "reframe", "mllog"])
+def test_hostile_words_in_any_field_do_nothing(xfbench, benchmarks, reframe, log, tmp_path, tool):
+    name = "=1+1 <script>\x1b[31m\u202e.json"
+    if tool == "mllog":
+        lines = []
+        for line in run():
+            found = json.loads(line[9:])
+            hostile = everywhere(found, HOSTILE[:2000], ("key", "event_type"))
+            lines.append(":::MLLOG " + json.dumps(hostile))
+        source = log(*lines, HOSTILE, name=name)
+    else:
+        given = benchmarks / "full.json" if tool == "benchmarks" else reframe
+        keep = ("datetime", "time_end", "fail_phase", "perfvalues")
+        found = everywhere(json.loads(given.read_text()), HOSTILE, keep)
+        if tool == "reframe":
+            for case in found["runs"][0]["testcases"]:
+                for key in list(case.get("perfvalues") or ()):
+                    case["perfvalues"][f"a:b:{HOSTILE}{key}"] = case["perfvalues"].pop(key)
+                    case["perfvalues"][f"a:b:{HOSTILE}{key}"][4] = HOSTILE
+        source = tmp_path / name
+        source.write_text(json.dumps(found))
+    said = xfbench("results", "import", source)
+    bad = {"\x1b", "\u202e", "\x00"}
+    assert not bad & set(said.stderr + said.stdout)
+    records = list(Store(tmp_path / "results").records())
+    assert records
+    for record in records:
+        content = json.dumps(record.document(), ensure_ascii=False)
+        assert len(content) < 10_000 and not bad & set(content)
+    listing = ("results list", f"results show {records[0].id}", "results validate results")
+    for command in (*listing, "leaderboard", "leaderboard --format html"):
+        done = xfbench(*command.split())
+        assert done.returncode == 0 and not bad & set(done.stdout + done.stderr)
+    assert xfbench("report", "--output", "page.html").returncode == 0
+    assert "alert(1)" not in (tmp_path / "page.html").read_text()
+    xfbench("results", "export", "all.csv")
+    cells = [
+        cell for row in csv.reader(io.StringIO((tmp_path / "all.csv").read_text())) for cell in row
+    ]
+    assert not [cell for cell in cells if cell.startswith("=")]
+    assert not bad & set("".join(cells))
+    assert xfbench("results", "submit", "given").returncode == 0
+    text = "".join(path.read_text() for path in (tmp_path / "given").glob("*.md"))
+    assert "<script>" not in text and not bad & set(text)
+    assert xfbench("results", "validate", "given").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b"[" * 100_000,
+        b"\x00" * 1000,
+        b'{"session_info": 1, "runs": 2}',
+        b'{"session_info": {}, "runs": []}',
+        b'{"session_info": {"time_end": "yesterday"}, "runs": []}',
+        b'{"session_info": {"time_end_unix": 1e300}, "runs": [{"testcases": [1, null]}]}',
+        b'{"machine_info": null, "benchmarks": null}',
+        b'{"machine_info": {}, "benchmarks": [], "datetime": "2026-01-01"}',
+        b'{"machine_info": {}, "benchmarks": 7, "datetime": "2026-01-01"}',
+        b":::MLLOG",
+        b"no log at all",
+    ],
+)
+def test_a_bad_file_is_one_line_and_nothing_is_kept(xfbench, tmp_path, content):
+    (tmp_path / "bad.json").write_bytes(content)
+    done = xfbench("results", "import", "bad.json")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("xfbench: bad.json")
+    assert not (tmp_path / "results").exists()
+
+
+def test_who_measured_and_where_is_not_in_a_record(benchmarks, reframe, document, tmp_path):
+    def of_benchmarks(found):
+        found["machine_info"]["node"] = "node7.cluster.example.org"
+        found["machine_info"]["cpu"]["brand_raw"] = "Processor of node7.cluster.example.org"
+        found["benchmarks"][0]["fullname"] = "/home/jane/b.py::test[/home/jane/data-NODE7]"
+
+    def of_report(found):
+        found["session_info"] |= {"hostname": "login1", "user": "jane"}
+        for case in found["runs"][0]["testcases"]:
+            case |= {"job_nodelist": "nid00042", "system": "login1", "partition": "nid00042"}
+            case["display_name"] = "Speed of jane on nid00042 at jane@example.org"
+
+    sources = [
+        document(benchmarks / "full.json", of_benchmarks),
+        document(reframe, of_report, name="report-login1.json"),
+    ]
+    for source in sources:
+        records, wrong, _ = took(source, tmp_path / "results")
+        text = json.dumps([one.document() for one in records]) + "".join(wrong).replace(
+            str(tmp_path), ""
+        ).replace(source.name, "")
+        for name in ("jane", "node7", "login1", "nid00042", "example.org"):
+            assert name not in text.lower()
+    for one in (benchmarks / "full.json", reframe):
+        records, _, _ = took(one, tmp_path / "plain")
+        text = json.dumps([record.document() for record in records])
+        assert f'"{platform.node()}"' not in text and f'"{getpass.getuser()}"' not in text
+
+
+def sealed(store, record, **figure):
+    """Keep the record with another figure, whose id is right."""
+    fields = {name: getattr(record, name) for name in Record.model_fields}
+    fields["figure"] = record.figure.model_copy(update=figure)
+    made = Record.make(**{k: v for k, v in fields.items() if k not in ("id", "schema_")})
+    store.add(made)
+    return store.single_path(made.id[7:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"low": 9.0, "high": 1.0, "values": ()}, "from 9 down to 1"),
+        ({"value": None, "low": None, "high": None}, "neither a value nor a range"),
+        ({"low": 1e3, "high": None}, "not within its range"),
+        ({"value": None, "low": 1e3, "high": None, "values": (1.0,)}, "not all"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_a_defect(benchmarks, tmp_path, changes, words):
+    [record, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
+    path = sealed(Store(tmp_path / "results"), record, **changes)
+    _, [defect] = audit.validate(tmp_path / "results")
+    assert (defect.file, defect.defect) == (str(path), "figure")
+    assert words in defect.detail
+
+
+def test_a_figure_that_is_no_number_or_is_nowhere_from_is_a_defect(benchmarks, record, tmp_path):
+    [one, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
+    store = Store(tmp_path / "results")
+    path = store.single_path(one.id[7:])
+    path.write_text(path.read_text().replace('"relative_to": null', '"relative_to": NaN'))
+    path.write_text(path.read_text().replace(f'"value": {one.figure.value}', '"value": NaN'))
+    assert [found.defect for found in audit.validate(path)[1]] == ["schema"]
+    for fields in (
+        {"source": "imported", "citation": None},
+        {"source": "measured"},
+        {"certificate": "sha256:" + "0" * 64},
+        {"figure": None},
+    ):
+        kept = {name: getattr(one, name) for name in Record.model_fields if name not in fields}
+        made = Record.make(
+            **{k: v for k, v in {**kept, **fields}.items() if k not in ("id", "schema_")}
+        )
+        store.add(made)
+        kinds = [found.defect for found in audit.validate(store.single_path(made.id[7:]))[1]]
+        assert "figure" in kinds
+
+
+def test_records_of_figures_are_as_the_schema_says(benchmarks, reframe, log, tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    validator = jsonschema.Draft202012Validator(json_schema())
+    for source in (benchmarks / "full.json", reframe, log(*run())):
+        for one in took(source, tmp_path / "results")[0]:
+            validator.validate(one.document())
