@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parent.parent
 WORKFLOW = yaml.safe_load((ROOT / "docs/github-actions/regression.yml").read_text())
 SMALL = {"FRAMEWORKS": "reference", "WORKLOADS": "lenet", "BATCH_SIZE": "2"}
-SMALL |= {"STEPS": "2", "LAUNCHES": "4"}
+SMALL |= {"STEPS": "2", "LAUNCHES": "3"}
 OFFLINE = {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
 SHELLS = {None: ["bash", "-e"], "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"]}
 STEP = "    def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:\n"
