@@ -135,6 +135,7 @@ def shortened(command):
     return command
 
 
+ONCE: set[str] = set()  # runs that did what they are there for: the same again takes time alone
 COMMANDS = {page: list(commands(page)) for page in PAGES}
 
 
@@ -204,12 +205,15 @@ def reader(tmp_path, record, torch):
 def test_every_command_of_a_page_does_what_it_is_there_for(page, reader):
     failed = []
     for command in COMMANDS[page]:
-        if command in ELSEWHERE:
+        line = shortened(command)
+        if command in ELSEWHERE or line in ONCE:
             continue
-        done = reader(shortened(command))
+        done = reader(line)
         if done.returncode not in STATUS.get(command, {0}):
             said = f"{done.returncode}: {done.stdout[-2000:]}{done.stderr}"
-            failed.append(f"{command}\n  {shortened(command)}\n  {said}")
+            failed.append(f"{command}\n  {line}\n  {said}")
+        elif line.startswith("xfbench run "):
+            ONCE.add(line)
     assert not failed, "\n".join(failed)
 
 
