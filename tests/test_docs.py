@@ -83,7 +83,9 @@ STATUS = {  # where more than 0 may come of it, which the page says
     "xfbench compare after before --fail-on slower:5%": {0, 1},
 }
 ELSEWHERE = {
-    "xfbench predict --to-ranks 64,1024": "needs runs on nodes: tests/cluster/test_prediction.py",
+    "xfbench predict --where affinity=none --to-ranks 64,1024": (
+        "needs runs on nodes: tests/cluster/test_prediction.py"
+    ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
     "reframe -C docs/reframe/settings.py -c docs/reframe/xfbench_test.py -r --performance-report": (
         "eight cells: tests/test_reframe.py"
@@ -160,7 +162,7 @@ def reader(tmp_path, record, torch):
             store.add(record((seconds,) * 12, launch, **made))
     (home / "mnist").mkdir(parents=True)
     random = np.random.RandomState(0)
-    for prefix, count in (("train", 64), ("t10k", 16)):
+    for prefix, count in (("train", 256), ("t10k", 64)):
         images, labels = random.randint(0, 256, (count, 28, 28)), random.randint(0, 10, count)
         (home / "mnist" / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
         (home / "mnist" / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
