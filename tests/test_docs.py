@@ -103,6 +103,14 @@ ELSEWHERE = {
         "with the page's module: tests/workloads/test_own.py",
     ),
 }
+LONG = (  # many processes, or slow ones
+    "xfbench run --framework tensorflow --workload convnet --kernel onednn,eigen,xla --launches 5",
+    "xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord "
+    "--input ours,native",
+    "pytest --benchmark-only --xfbench-framework torch,mxnet",
+    "xfbench run --framework mxnet --strategy dist_async --strategy-options servers=2 --ranks 4 "
+    "--scaling weak",
+)
 
 
 def blocks(text):
@@ -203,10 +211,10 @@ def reader(tmp_path, record, torch):
     return run
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]])
-def test_every_command_of_a_page_does_what_it_is_there_for(page, reader):
+def failures(wanted, reader):
+    """Run the commands, in order; what is to be said of those that fail."""
     failed = []
-    for command in COMMANDS[page]:
+    for command in wanted:
         line = shortened(command)
         if command in ELSEWHERE or line in ONCE:
             continue
@@ -216,7 +224,19 @@ def test_every_command_of_a_page_does_what_it_is_there_for(page, reader):
             failed.append(f"{command}\n  {line}\n  {said}")
         elif line.startswith("xfbench run "):
             ONCE.add(line)
-    assert not failed, "\n".join(failed)
+    return "\n".join(failed)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]])
+def test_every_command_of_a_page_does_what_it_is_there_for(page, reader):
+    quick = [command for command in COMMANDS[page] if command not in LONG]
+    assert not failures(quick, reader)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", LONG)
+def test_the_commands_that_take_long_do_so_too(command, reader):
+    assert not failures([command], reader)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -249,7 +269,7 @@ def test_every_example_in_python_runs(reader):
 
 def test_what_is_said_of_single_commands_is_of_some_that_are_there():
     written = {command for page in PAGES for command in COMMANDS[page]}
-    assert {*INSTEAD, *STATUS, *ELSEWHERE} <= written
+    assert {*INSTEAD, *STATUS, *ELSEWHERE, *LONG} <= written
     for reason in ELSEWHERE.values():
         assert (ROOT / reason.split(": ")[-1]).is_file()
 
