@@ -230,13 +230,15 @@ def failures(wanted, reader):
 @pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]])
 def test_every_command_of_a_page_does_what_it_is_there_for(page, reader):
     quick = [command for command in COMMANDS[page] if command not in LONG]
-    assert not failures(quick, reader)
+    told = failures(quick, reader)
+    assert not told, told
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", LONG)
 def test_the_commands_that_take_long_do_so_too(command, reader):
-    assert not failures([command], reader)
+    told = failures([command], reader)
+    assert not told, told
 
 
 @pytest.mark.parametrize("page", PAGES)
