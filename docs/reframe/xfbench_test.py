@@ -28,8 +28,8 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
     """One cell. Every variable can be set from outside: `-S XfbenchTest.launches=10`."""
 
     descr = "images per second of training, over fresh processes"
-    valid_systems = ("*",)
-    valid_prog_environs = ("*",)
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
     executable = "xfbench"
     framework = parameter(FRAMEWORKS)
     workload = parameter(WORKLOADS)
