@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help bench test test-all overhead intervals prediction million verify-all lint types environments clean input
+.PHONY: help bench test test-all overhead intervals prediction million verify-all lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,11 @@ types: $(VENV)/developed ## mypy --strict, on the installed package and from out
 	rm -rf build && mkdir -p build/outside
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --target build/outside .
 	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
+
+schema: $(VENV)/installed ## Write docs/schema.md and xfbench/record.schema.json anew.
+	mkdir -p build
+	$(BIN)/python -m xfbench.schema > build/schema.md && mv build/schema.md docs/schema.md
+	$(BIN)/python -m xfbench.record > build/schema.json && mv build/schema.json xfbench/record.schema.json
 
 environments: $(VENV)/installed ## Make every framework's environment now.
 	$(BIN)/xfbench env create caffe mxnet tensorflow torch

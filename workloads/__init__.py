@@ -1,8 +1,8 @@
 """The networks that are trained, as data: what a workload is, and which there are.
 
-A workload is one module in this folder that names its `WORKLOADS`. Nothing here
-imports a framework; the worker carries this package into every interpreter, so it is
-standard library and NumPy, Python 3.8 and later.
+A workload is one module in this folder, or in one that `XFBENCH_WORKLOADS` names, that names its
+`WORKLOADS`. Nothing here imports a framework; the worker carries this package into every
+interpreter, so it is standard library and NumPy, Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ if __name__ == "workloads":
     raise ImportError("this package is called xfbench.workloads: import that name instead")
 
 import importlib
+import importlib.util
+import os
 import pkgutil
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from xfbench.workloads.layers import Network, layer_from_json
@@ -98,11 +102,46 @@ def workload_from_json(document: dict[str, Any]) -> Workload:
     )
 
 
+class WorkloadError(Exception):
+    """A module in a folder of the user's is no workload; the message says which and why."""
+
+
 def workloads() -> dict[str, Workload]:
-    """Every workload by name, in the order of the modules and of their `WORKLOADS`."""
+    """Every workload by name: ours, then those of each folder in `XFBENCH_WORKLOADS`.
+
+    In the order of modules and of their `WORKLOADS`. Raises WorkloadError where a module of the
+    user's cannot be read, or has a name that is taken: a name stands for one network.
+    """
     found: dict[str, Workload] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         for workload in getattr(module, "WORKLOADS", ()):
             found[workload.name] = workload
+    for root in filter(None, os.environ.get("XFBENCH_WORKLOADS", "").split(":")):
+        if not Path(root).is_dir():
+            raise WorkloadError(f"XFBENCH_WORKLOADS: {root}: there is no such folder")
+        for file in sorted(Path(root).glob("*.py")):
+            for workload in _of_file(file, file.stat().st_mtime_ns):
+                if workload.name in found:
+                    raise WorkloadError(f"{file}: there is a workload {workload.name} already")
+                found[workload.name] = workload
+    return found
+
+
+@lru_cache(maxsize=None)
+def _of_file(file: Path, _: int) -> tuple[Workload, ...]:
+    """The workloads of a module of the user's, read anew when its time of change is another."""
+    spec = importlib.util.spec_from_file_location(f"{__name__}.{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise WorkloadError(f"{file}: cannot be read")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        found = tuple(getattr(module, "WORKLOADS", ()))
+        for workload in found:
+            if not isinstance(workload, Workload):
+                raise TypeError("WORKLOADS has something else than a Workload in it")
+            workload.network.shapes  # noqa: B018  layers that do not fit together show here
+    except Exception as error:
+        raise WorkloadError(f"{file}: {type(error).__name__}: {error}") from error
     return found

@@ -50,13 +50,19 @@ Verdict = Literal["faster", "slower", "not_distinguishable"]
 
 @dataclass(frozen=True)
 class Side:
-    """What a command line names: a results folder and the values that fields must have."""
+    """What a command line names: a results folder and the values that fields must have.
+
+    `conditions` hold for its records besides; nothing is named by them.
+    """
 
     folder: Path
     wanted: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[selection.Condition, ...] = ()
 
     @classmethod
-    def parse(cls, text: str | None, folder: Path) -> Side:
+    def parse(
+        cls, text: str | None, folder: Path, conditions: tuple[selection.Condition, ...] = ()
+    ) -> Side:
         """From "framework=torch,threads=2" or a folder's path; `folder` where none is named.
 
         All that is in `folder` for None. Raises UsageError on an unknown field, or where there
@@ -72,7 +78,7 @@ class Side:
                     raise errors.unknown("field", name.strip(), FIELDS)
                 wanted[name.strip()] = value.strip()
         found = Path(wanted.get("results", folder))
-        return cls(existing(found).folder, wanted)
+        return cls(existing(found).folder, wanted, conditions)
 
     def takes(self, record: Record) -> bool:
         """Whether the record is one of this side."""
@@ -84,7 +90,7 @@ class Side:
 
     def records(self, complain: Complain) -> Iterator[Record]:
         """This side's records, oldest first; `complain` hears of each file that is none."""
-        conditions = [
+        conditions = [*self.conditions] + [
             selection.equal(f"request.{name}", value)
             for name, value in self.wanted.items()
             if name in _CHOSEN_BY

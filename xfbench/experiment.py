@@ -34,6 +34,9 @@ def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str | int) else given
 
 
+Positive = Annotated[int, Field(ge=1)]
+
+
 class Matrix(BaseModel):
     """Lists of settings; every combination is a cell. None: the default of the workload or host."""
 
@@ -44,13 +47,13 @@ class Matrix(BaseModel):
     device: Sequence[str] = ("cpu",)
     precision: Sequence[str] = ("float32",)
     kernel: Sequence[str] = ("default",)
-    threads: Sequence[int] | None = None
-    batch_size: Sequence[int] | None = None
+    threads: Sequence[Positive] | None = None
+    batch_size: Sequence[Positive] | None = None
     ranks: Sequence[int] = (1,)
     strategy: Sequence[str] = ("default",)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
     scaling: Literal["strong", "weak"] | None = None
-    nodes: Sequence[int] = (1,)
+    nodes: Sequence[Positive] = (1,)
     launcher: str | None = None
     site: str | None = None
     queue: str | None = None
@@ -59,13 +62,13 @@ class Matrix(BaseModel):
     page_cache: Sequence[str] | None = None
     input: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
     input_threads: int | None = None
-    steps: int | None = None
-    epochs: int | None = None
+    steps: Positive | None = None
+    epochs: Positive | None = None
     warmup: int = 3
-    window: int | None = None
+    window: Positive | None = None
     checkpoints: int = 0
     launches: int | None = None
-    until_precision: float = Field(default=0.02, gt=0)
+    until_precision: float = Field(default=0.02, gt=0, lt=1)
     seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
 
 

@@ -51,6 +51,11 @@ class Submitted:
 Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 
+def wanted(plan: Plan) -> bool:
+    """Whether the plan is for jobs that are submitted from here."""
+    return any(one.launcher == "slurm" for one in plan.requests) and not inside()
+
+
 def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
     """A job per number of nodes. Raises UsageError where the site has no such queue."""
     return [(part, _job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
@@ -108,7 +113,7 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
     folder = store.folder / "jobs" / plan.name()
-    kept = ("XFBENCH_HOME", "XFBENCH_ADAPTERS")
+    kept = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
     return slurm.Job(
         name=plan.name(),
         argv=(

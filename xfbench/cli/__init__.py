@@ -105,6 +105,10 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
+        from xfbench.workloads import WorkloadError
+
+        if isinstance(error, WorkloadError):
+            sys.exit(_say(str(error), 2))
         with tempfile.NamedTemporaryFile(
             "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:

@@ -105,7 +105,7 @@ def share(item: str) -> float:
 
 def pythons(pairs: list[str] | None) -> dict[str, Path]:
     """From `torch=/usr/bin/python3` and the like. Raises UsageError, also on a missing file."""
-    from xfbench import adapter, errors
+    from xfbench import asked
 
     found = {}
     for pair in pairs or ():
@@ -114,12 +114,7 @@ def pythons(pairs: list[str] | None) -> dict[str, Path]:
             raise UsageError(
                 f"--python {pair}: the form is NAME=PATH, as in torch=/usr/bin/python3"
             )
-        if name not in adapter.names():
-            raise errors.unknown("framework", name, adapter.names())
-        interpreter = Path(path).expanduser().absolute()
-        if not interpreter.is_file():
-            raise UsageError(f"--python {pair}: there is no such file")
-        found[name] = interpreter
+        found[name] = asked.interpreter(name, path)
     return found
 
 

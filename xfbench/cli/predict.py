@@ -39,8 +39,8 @@ def predict(
     \b
     xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\
         --launcher slurm
-    xfbench predict --to-ranks 64,1024
-    xfbench predict --to-ranks 64,1024 --link 100Gbit,1us
+    xfbench predict --where affinity=none --to-ranks 64,1024
+    xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
     xfbench predict --from ./results --where framework=torch,strategy=ddp --json
     """
     from xfbench import comparison, errors, paths, prediction, series, tables

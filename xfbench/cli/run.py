@@ -12,7 +12,6 @@ import typer
 
 from xfbench.cli.options import (
     FRAMEWORKS,
-    WORKLOADS,
     DryRun,
     Json,
     Pythons,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from xfbench.plan import Plan
     from xfbench.queued import Jobs
     from xfbench.record import Record
-    from xfbench.request import Cell, Protocol
     from xfbench.results.store import Store
 
 
@@ -218,7 +216,7 @@ def run(
     xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
     xfbench run --framework tensorflow --data photos-tfrecord --input ours,native
     """
-    from xfbench import errors, experiment, paths, queued, runner
+    from xfbench import asked, errors, paths, queued, runner
     from xfbench.plan import Plan, measure
     from xfbench.results.store import Store
 
@@ -227,73 +225,51 @@ def run(
         with queued.counting(job.parent):
             _conclude(measure(Plan.read(job), store), store, as_json)
         return
-    interpreters = pythons(python)
-    lists = {
-        "framework": words(framework, str, "--framework"),
-        "workload": words(workload, str, "--workload"),
-        "device": words(device, str, "--device"),
-        "precision": words(precision, str, "--precision"),
-        "kernel": words(kernel, str, "--kernel"),
-        "threads": words(threads, positive, "--threads"),
-        "batch_size": words(batch_size, positive, "--batch-size"),
-        "ranks": words(ranks, positive, "--ranks"),
-        "strategy": words(strategy, str, "--strategy"),
-        "nodes": words(nodes, positive, "--nodes"),
-        "data": words(data, str, "--data"),
-        "page_cache": words(page_cache, str, "--page-cache"),
-        "input": words(reading, str, "--input"),
-    }
-    single: dict[str, object] = {
-        "input_threads": input_threads,
-        "steps": steps,
-        "epochs": epochs,
-        "warmup": warmup,
-        "window": window,
-        "scaling": scaling,
-        "strategy_options": choices(strategy_options),
-        "launcher": launcher,
-        "site": site,
-        "queue": queue or None,
-        "affinity": affinity,
-        "checkpoints": checkpoints,
-        "launches": launches,
-    }
-    if launches and until_precision:
-        raise errors.UsageError("--launches and --until-precision: only one of them")
     widths = words(until_precision, share, "--until-precision")
-    if widths:
-        single["until_precision"] = widths[0]
-    seeds = words(seed, natural, "--seed") or [0]
-    given = {name: value for name, value in {**lists, **single}.items() if value is not None}
-    if set(given) - {"launches", "until_precision"}:
-        defaults = {"framework": FRAMEWORKS.split(","), "workload": WORKLOADS.split(",")}
-        matrices = [experiment.matrix(**{**defaults, **given, "seed": seeds})]
-    else:
-        matrices = [
-            one.model_copy(update={**({"launches": None} if given else {}), **given, "seed": seeds})
-            for one in experiment.load("quick").matrix
-        ]
-    store = Store(paths.results(results))
-    if carry:  # each framework runs in an interpreter that is named over there
-        names = {name for one in matrices for name in one.framework}
-        interpreters = dict.fromkeys(names, Path("python3"))
-    cells = experiment.cells(matrices, interpreters)
-    plan = Plan(
-        requests=tuple(runner.plan(cells, seeds[0])),
-        protocols=tuple(cells),
-        pythons=interpreters,
+    plan = asked.plan(
+        {
+            "framework": words(framework, str, "--framework"),
+            "workload": words(workload, str, "--workload"),
+            "device": words(device, str, "--device"),
+            "precision": words(precision, str, "--precision"),
+            "kernel": words(kernel, str, "--kernel"),
+            "threads": words(threads, positive, "--threads"),
+            "batch_size": words(batch_size, positive, "--batch-size"),
+            "ranks": words(ranks, positive, "--ranks"),
+            "strategy": words(strategy, str, "--strategy"),
+            "nodes": words(nodes, positive, "--nodes"),
+            "data": words(data, str, "--data"),
+            "page_cache": words(page_cache, str, "--page-cache"),
+            "input": words(reading, str, "--input"),
+            "input_threads": input_threads,
+            "steps": steps,
+            "epochs": epochs,
+            "warmup": warmup,
+            "window": window,
+            "scaling": scaling,
+            "strategy_options": choices(strategy_options),
+            "launcher": launcher,
+            "site": site,
+            "queue": queue or None,
+            "affinity": affinity,
+            "checkpoints": checkpoints,
+            "launches": launches,
+            "until_precision": widths[0] if widths else None,
+            "seed": words(seed, natural, "--seed"),
+        },
+        pythons=pythons(python),
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
-        data_folders=experiment.folders(matrices),
-        checkpoint_dir=_checkpoint_dir(checkpoint_dir, checkpoints, cells, carry),
+        checkpoint_dir=checkpoint_dir,
+        carried=carry is not None,
     )
+    store = Store(paths.results(results))
     if carry:
         _carry(plan, carry, dry_run, as_json)
         return
     done = runner.done(plan.requests, store) if resume else []
-    submitted = any(one.launcher == "slurm" for one in plan.requests) and not queued.inside()
-    if submitted:
+    if queued.wanted(plan):
         jobs = queued.prepare(plan, store, minutes, queue, account)
         _submit(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
@@ -302,25 +278,6 @@ def run(
         _show(plan.without(done), as_json)
     else:
         _conclude(measure(plan, store, done), store, as_json)
-
-
-def _checkpoint_dir(
-    folder: Path | None,
-    count: int | None,
-    cells: Sequence[tuple[Cell, Protocol]],
-    carry: Path | None,
-) -> Path | None:
-    """Where checkpoints lie: it need not be here for what runs elsewhere. Raises UsageError."""
-    from xfbench.errors import UsageError
-
-    if folder is None:
-        return None
-    if not count:
-        raise UsageError(f"--checkpoint-dir {folder}: say how many with --checkpoints")
-    elsewhere = carry or any(cell.launcher == "slurm" for cell, _ in cells)
-    if not elsewhere and not folder.is_dir():
-        raise UsageError(f"--checkpoint-dir {folder}: there is no such folder")
-    return folder.absolute()
 
 
 def _submit(

@@ -26,6 +26,7 @@ from xfbench.results.store import Place, Store
 Found = Iterable[tuple[Place, Record]]
 _BATCH = 4096
 _DERIVED = "images_per_second"
+HEADER = ("id", *indexing.COLUMNS, _DERIVED)
 
 
 def writer(target: Path) -> Callable[[Path, Found, Store], int]:
@@ -59,17 +60,22 @@ def as_csv(target: Path, found: Found, _: Store) -> int:
         nonlocal count
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["id", *indexing.COLUMNS, _DERIVED])
+        lines.writerow(HEADER)
         for _, record in found:
-            document = record.document()
-            values = [_at(document, path.split(".")) for path in indexing.COLUMNS]
-            lines.writerow(map(_disarmed, [record.id, *values, images_per_second(record)]))
+            lines.writerow(map(_disarmed, line(record)))
             count += 1
         text.flush()
         text.detach()
 
     atomic.write(target, into)
     return count
+
+
+def line(record: Record) -> list[Any]:
+    """A record's values, in the order of `HEADER`; None where it has none."""
+    document = record.document()
+    values = [_at(document, path.split(".")) for path in indexing.COLUMNS]
+    return [record.id, *values, images_per_second(record)]
 
 
 def _at(value: Any, path: list[str]) -> Any:

@@ -1,0 +1,158 @@
+"""xfbench from Python: real cells, and results read as the command line reads them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import xfbench
+from xfbench.request import Protocol
+
+SMALL = {"batch_size": 4, "warmup": 0}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder with three launches each of the reference on one thread and on two."""
+    folder = tmp_path_factory.mktemp("notebook") / "results"
+    records = xfbench.run(
+        "reference", "lenet", threads=[1, 2], steps=2, launches=3, results=folder, **SMALL
+    )
+    assert [record.status for record in records] == ["ok"] * 6
+    return folder
+
+
+def python(script, **options):
+    return subprocess.run(
+        [sys.executable, *options.pop("before", ()), "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def test_importing_it_imports_nothing_else_of_it():
+    script = "import sys, xfbench; print([m for m in sys.modules if m.startswith('xfbench')])"
+    shown = python(script)
+    assert shown.stdout == "['xfbench']\n"
+    shown = python("import xfbench; print([hasattr(xfbench, n) for n in xfbench.__all__])")
+    assert set(json.loads(shown.stdout.lower())) == {True}
+    assert not hasattr(xfbench, "lood")
+    assert set(xfbench.__all__) <= set(dir(xfbench))
+
+
+def test_what_was_run_is_what_is_loaded(results):
+    loaded = xfbench.load(results).records()
+    assert [record.created for record in loaded] == sorted(r.created for r in loaded)
+    assert {r.request.threads for r in loaded} == {1, 2} and len(loaded) == 6
+    assert {r.protocol for r in loaded} == {Protocol.fixed(3)}
+    assert all(record.certificate for record in loaded)
+
+
+def test_conditions_choose(results):
+    assert len(xfbench.load(results, where="threads=2,launch>=2").records()) == 2
+    assert len(xfbench.load(str(results), ["threads=2", "status!=ok"]).records()) == 0
+
+
+def test_a_dataframe_has_a_row_per_record_and_a_column_per_field(results):
+    frame = xfbench.load(results).to_dataframe()
+    assert len(frame) == 6
+    assert frame["images_per_second"].gt(0).all()
+    assert frame["request.threads"].value_counts().to_dict() == {1: 3, 2: 3}
+    [first, *_] = xfbench.load(results).records()
+    assert frame["id"][0] == first.id
+    assert frame["measurement.build_seconds"][0] == first.measurement.build_seconds
+
+
+def test_without_pandas_the_error_says_how_to_get_it(results):
+    shown = python(
+        "import sys; sys.modules['pandas'] = None\nimport xfbench\n"
+        f"try: xfbench.load({str(results)!r}).to_dataframe()\n"
+        "except xfbench.UnavailableError as error: print(error)"
+    )
+    assert shown.stdout == "to_dataframe needs pandas: python -m pip install pandas\n"
+
+
+def test_leaderboards_are_those_of_the_command_line(results):
+    [table] = xfbench.load(results).leaderboards()
+    shown = subprocess.run(
+        [sys.executable, "-m", "xfbench", "leaderboard", "--json", "--results", results],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(json.dumps(table.document())) == json.loads(shown.stdout)["tables"][0]
+    [one] = xfbench.load(results, where="threads=1").leaderboards()
+    assert [row.threads for row in (*one.rows, *one.unranked)] == [1]
+
+
+def test_a_comparison_is_that_of_the_command_line_and_its_conditions_hold(results):
+    [found] = xfbench.load(results).compare("threads=1", "threads=2")
+    assert found.figures.ratio.launches == 3 and found.verdict is not None
+    early = xfbench.load(results, where="launch<=2").compare("threads=1", "threads=2")
+    assert early[0].figures.ratio.launches == 2
+    with pytest.raises(xfbench.UsageError, match="no good launch of threads=2"):
+        xfbench.load(results, where="threads=1").compare("threads=1", "threads=2")
+
+
+def test_what_was_done_is_resumed_and_is_among_the_records(results):
+    before = xfbench.load(results, where="threads=1").records()
+    again = xfbench.run(
+        "reference",
+        "lenet",
+        threads=1,
+        steps=2,
+        launches=3,
+        results=results,
+        resume=True,
+        **SMALL,
+    )
+    assert {record.id for record in again} == {record.id for record in before}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"framework": "torhc"}, "did you mean torch"),
+        ({"workload": ["lenet", "lnet"]}, "did you mean lenet"),
+        ({"threads": 0}, "threads.0: Input should be greater than or equal to 1"),
+        ({"batch_size": [0]}, "batch_size.0"),
+        ({"steps": 0}, "steps"),
+        ({"steps": 2, "epochs": 2, "workload": "lenet"}, "exactly one"),
+        ({"launches": 0}, "at least one"),
+        ({"launches": 3, "until_precision": 0.01}, "only one of them"),
+        ({"until_precision": 2.0}, "until_precision"),
+        ({"python": {"torch": "/nonexistent"}}, "there is no such file"),
+        ({"python": {"torhc": sys.executable}}, "did you mean torch"),
+        ({"checkpoint_dir": "/nonexistent", "checkpoints": 1}, "no such folder"),
+        ({"ranks": 2}, "--scaling"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_is_started(settings, words, tmp_path):
+    with pytest.raises(xfbench.UsageError, match=words):
+        xfbench.run(**settings, results=tmp_path / "results")
+    assert not list(tmp_path.iterdir())
+
+
+def test_with_no_setting_it_is_the_experiment_quick(capsys):
+    from xfbench import asked, experiment
+
+    made = asked.plan({}, pythons={})
+    expected = experiment.cells(experiment.load("quick").matrix)
+    assert list(made.protocols) == expected
+    often = asked.plan({"launches": 5}, pythons={})
+    assert {protocol for _, protocol in often.protocols} == {Protocol.fixed(5)}
+    precise = asked.plan({"until_precision": 0.01}, pythons={})
+    assert {protocol.precision for _, protocol in precise.protocols} == {0.01}
+
+
+def test_where_there_are_no_results_it_is_said(tmp_path):
+    with pytest.raises(xfbench.UsageError, match="xfbench run"):
+        xfbench.load(tmp_path / "nowhere")
+    with pytest.raises(xfbench.UsageError, match="unknown field"):
+        (tmp_path / "records").mkdir()
+        xfbench.load(tmp_path, where="framwork=torch")

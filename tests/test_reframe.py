@@ -1,0 +1,80 @@
+"""The ReFrame test of docs/reframe under real ReFrame: what passes, and what does not."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "reframe"
+BROKEN = """
+    def build(network, solver, options, group):
+        raise RuntimeError("no such network here")
+"""
+
+
+@pytest.fixture
+def outcomes(own_adapter, tmp_path):
+    """By framework, of one session: each test's result in ReFrame's own report."""
+    own_adapter("broken", BROKEN)
+    copied = shutil.copytree(ROOT / "adapters" / "reference", tmp_path / "adapters" / "copied")
+    for file in copied.iterdir():
+        if file.is_file():
+            file.write_text(
+                file.read_text()
+                .replace("xfbench.adapters.reference", "xfbench.adapters.copied")
+                .replace('name = "reference"', 'name = "copied"')
+            )
+    system, slow, fast = "workstation:default", 1e-3, 1e9
+    known = {system: {"reference lenet": slow, "copied lenet": fast}}
+    references = tmp_path / "references.json"
+    references.write_text(json.dumps(known))
+    settings = {
+        "steps": 2,
+        "launches": 2,
+        "threads": 1,
+        "more": "--batch-size 4 --warmup 0",
+        "references": references,
+    }
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).parent / "reframe", "-r", "--prefix", tmp_path / "reframe"),
+            *("-C", FOLDER / "settings.py", "-c", FOLDER / "xfbench_test.py"),
+            *(f"--setvar=XfbenchTest.{name}={value}" for name, value in settings.items()),
+            f"--report-file={tmp_path / 'report.json'}",
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "FRAMEWORKS": "reference,copied,broken",
+            "WORKLOADS": "lenet",
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (tmp_path / "report.json").is_file(), done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    [session] = report["runs"]
+    found = {case["framework"]: case for case in session["testcases"]}
+    return done, found
+
+
+def test_a_cell_passes_a_slower_one_and_a_broken_one_do_not(outcomes):
+    done, found = outcomes
+    assert done.returncode == 1
+    assert len(found) == 3, done.stdout
+    passed = found["reference"]
+    assert passed["result"] == "pass", done.stdout
+    assert passed["perfvalues"]["workstation:default:images_per_second"][0] > 0
+    slower = found["copied"]
+    assert (slower["result"], slower["fail_phase"]) == ("fail", "performance"), done.stdout
+    broken = found["broken"]
+    assert (broken["result"], broken["fail_phase"]) == ("fail", "sanity"), done.stdout
+    assert "no such network here" in broken["fail_reason"]

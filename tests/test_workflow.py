@@ -1,0 +1,121 @@
+"""The workflow of docs/github-actions: its steps are run as GitHub's runner runs them.
+
+The change that makes training slower is one to an adapter in the checkout, of 200 ms a step. The
+actions that fetch and store are left out; the workspace keeps the baseline between the runs.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+WORKFLOW = yaml.safe_load((ROOT / "docs/github-actions/regression.yml").read_text())
+SMALL = {"FRAMEWORKS": "reference", "WORKLOADS": "lenet", "BATCH_SIZE": "2"}
+SMALL |= {"STEPS": "2", "LAUNCHES": "3"}
+OFFLINE = {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
+SHELLS = {None: ["bash", "-e"], "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"]}
+STEP = "    def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:\n"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """A checkout whose reference sleeps 200 ms in each step, and an interpreter of its own."""
+    folder = tmp_path_factory.mktemp("workflow")
+    checkout = folder / "checkout"
+    for name in ("xfbench", "adapters", "workloads", "launchers"):
+        shutil.copytree(ROOT / name, checkout / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, checkout)
+    sleep(checkout, 0.2)
+    python = folder / "environment" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True, timeout=100)
+    # The setuptools that a Python before 3.12 puts there is older than the one we ask for.
+    old = [python, "-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]
+    subprocess.run(old, check=True, timeout=100, capture_output=True)
+    [there] = python.parent.parent.glob("lib/python*/site-packages")
+    dependencies = folder / "dependencies"
+    dependencies.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "xfbench" not in path.name and path.suffix != ".pth":
+            (dependencies / path.name).symlink_to(path)
+    (there / "dependencies.pth").write_text(f"{dependencies}\n")
+    return checkout, python.parent
+
+
+def sleep(checkout, seconds):
+    train = checkout / "adapters/reference/train.py"
+    lines = (ROOT / "adapters/reference/train.py").read_text()
+    assert STEP in lines
+    train.write_text(lines.replace(STEP, f"{STEP}        __import__('time').sleep({seconds})\n"))
+
+
+def run(workspace, event):
+    """Each step's name and exit status, in order; what follows a failure is as GitHub does it."""
+    checkout, programs = workspace
+    shutil.rmtree(checkout / "results/change", ignore_errors=True)  # as a new checkout does
+    [job] = WORKFLOW["jobs"].values()
+    shell = SHELLS[WORKFLOW.get("defaults", {}).get("run", {}).get("shell")]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
+    environment |= {**job["env"], **SMALL, **OFFLINE, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment |= {"GITHUB_EVENT_NAME": event}
+    conditions = {None: True, "always()": True}
+    conditions |= {f"github.event_name == '{name}'": name == event for name in WORKFLOW[True]}
+    done, said, failed = {}, {}, False
+    for step in job["steps"]:
+        wanted = conditions[step.get("if")] and (not failed or step.get("if") == "always()")
+        if "run" not in step or not wanted:
+            continue
+        (checkout / "step.sh").write_text(step["run"])
+        ended = subprocess.run(
+            [*shell, "step.sh"],
+            cwd=checkout,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        done[step["name"]] = 0 if step.get("continue-on-error") else ended.returncode
+        said[step["name"]] = ended.stdout + ended.stderr
+        failed |= done[step["name"]] != 0
+    return done, said
+
+
+def test_the_same_passes_and_a_slower_adapter_does_not(workspace):
+    first, said = run(workspace, "push")
+    assert not any(first.values()), said
+    assert {"Install", "Measure", "Report", "Make it the baseline"} <= set(first)
+    assert "Compare" not in first
+
+    same, said = run(workspace, "pull_request")
+    assert not any(same.values()), said
+    assert "results/baseline" in said["Compare"]
+    assert "Make it the baseline" not in same
+
+    sleep(workspace[0], 0.4)
+    slower, said = run(workspace, "pull_request")
+    assert {name for name, status in slower.items() if status} == {"Compare"}, said
+    assert slower["Compare"] == 1
+    assert "slower" in said["Compare"]
+    assert slower["Report"] == 0
+    assert (workspace[0] / "report.html").is_file()
+
+
+def test_with_no_baseline_yet_there_is_nothing_to_fail(workspace):
+    [job] = WORKFLOW["jobs"].values()
+    [compare] = [step for step in job["steps"] if step.get("name") == "Compare"]
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", compare["run"]],
+        cwd=workspace[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "nothing to compare with yet" in done.stdout

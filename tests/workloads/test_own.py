@@ -1,0 +1,94 @@
+"""Networks of the user's own: docs/adding-a-workload.md followed word for word, and slips."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xfbench.workloads import WorkloadError, workloads
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/adding-a-workload.md").read_text()
+MODULE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+COMMANDS = re.findall(r"^    (\S.*)$", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL), re.M)
+SMALL = " --batch-size 4 --steps 2 --launches 1 --warmup 0"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The module of the page, where it says."""
+    [place] = re.findall(r"this is `(\S+)`", PAGE)
+    (tmp_path / place).parent.mkdir()
+    (tmp_path / place).write_text(MODULE)
+    return tmp_path
+
+
+def test_the_page_can_be_followed(folder):
+    assert COMMANDS[0] == "export XFBENCH_WORKLOADS=$PWD/networks"
+    small = {"--steps 20 --launches 5": SMALL}
+    lines = [*COMMANDS, "xfbench workload show smallnet --json > shown.json"]
+    script = "\n".join(lines)
+    for written, instead in small.items():
+        assert written in script
+        script = script.replace(written, instead)
+    done = subprocess.run(
+        ["bash", "-ex", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "different" not in done.stdout
+    ranked = done.stdout.split("smallnet ·")[-1]
+    assert "not ranked" not in ranked and "yes" in ranked
+    shown = json.loads((folder / "shown.json").read_text())
+    assert shown["parameters"] == 8 * 25 + 8 + 8 * 12 * 12 * 32 + 32 + 32 * 10 + 10
+
+
+def test_it_stands_beside_ours(folder, monkeypatch):
+    ours = list(workloads())
+    monkeypatch.setenv("XFBENCH_WORKLOADS", str(folder / "networks"))
+    assert list(workloads()) == [*ours, "smallnet"]
+    assert workloads()["smallnet"] == workloads()["smallnet"]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "words"),
+    [
+        ('"smallnet"', '"lenet"', "there is a workload lenet already"),
+        ("Pooling,", "Poling,", "smallnet.py: ImportError: cannot import name 'Poling'"),
+        ('("pool1",)', '("pol1",)', "smallnet.py: KeyError: 'pol1'"),
+        (
+            "WORKLOADS = (",
+            "WORKLOADS = (1,",
+            "smallnet.py: TypeError: WORKLOADS has something else",
+        ),
+        ('"""', "", "smallnet.py: SyntaxError"),
+    ],
+)
+def test_a_slip_is_told_with_its_file(folder, monkeypatch, written, instead, words):
+    (folder / "networks/smallnet.py").write_text(MODULE.replace(written, instead))
+    monkeypatch.setenv("XFBENCH_WORKLOADS", str(folder / "networks"))
+    with pytest.raises(WorkloadError, match=re.escape(words)):
+        workloads()
+
+
+def test_a_slip_is_one_line_on_the_terminal_and_no_defect_of_ours(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "xfbench", "workload", "list"],
+        env={**os.environ, "XFBENCH_WORKLOADS": str(tmp_path / "nowhere")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"xfbench: XFBENCH_WORKLOADS: {tmp_path}/nowhere: there is no such folder\n"
+    )

@@ -1,0 +1,88 @@
+"""What somebody asks to be measured, made into a plan: the command line and Python ask alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, errors, experiment, runner
+from xfbench.plan import Plan
+from xfbench.request import Cell, Protocol
+
+_DEFAULT = "quick"
+# These say how often, not what.
+_HOW_OFTEN = {"launches", "until_precision", "seed"}
+
+
+def plan(
+    settings: Mapping[str, Any],
+    *,
+    pythons: Mapping[str, Path],
+    verify: bool = True,
+    strict: bool = False,
+    time_limit: float = runner.DEFAULT_TIME_LIMIT,
+    checkpoint_dir: Path | None = None,
+    carried: bool = False,
+) -> Plan:
+    """The plan for `settings`: fields of `experiment.Matrix` by name, None where not given.
+
+    With none but `launches`, `until_precision` and `seed` it is the experiment `quick`, as often
+    as these say; else its frameworks and networks stand in for those that are not given. If
+    `carried`, it is for another machine, with interpreters that are named there. Raises
+    UsageError.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    if {"launches", "until_precision"} <= set(given):
+        raise errors.UsageError("--launches and --until-precision: only one of them")
+    matrices = _matrices({"seed": (0,), **given})
+    interpreters = dict(pythons)
+    if carried:
+        names = {name for one in matrices for name in one.framework}
+        interpreters = dict.fromkeys(names, Path("python3"))
+    cells = experiment.cells(matrices, interpreters)
+    if checkpoint_dir is not None:
+        _check(checkpoint_dir, given.get("checkpoints"), cells, carried)
+    return Plan(
+        requests=tuple(runner.plan(cells, matrices[0].seed[0])),
+        protocols=tuple(cells),
+        pythons=interpreters,
+        verify=verify,
+        strict=strict,
+        time_limit=time_limit,
+        data_folders=experiment.folders(matrices),
+        checkpoint_dir=checkpoint_dir and checkpoint_dir.absolute(),
+    )
+
+
+def interpreter(framework: str, path: str | Path) -> Path:
+    """The interpreter that somebody names for a framework. Raises UsageError if there is none."""
+    if framework not in adapter.names():
+        raise errors.unknown("framework", framework, adapter.names())
+    found = Path(path).expanduser().absolute()
+    if not found.is_file():
+        raise errors.UsageError(f"--python {framework}={path}: there is no such file")
+    return found
+
+
+def _matrices(given: Mapping[str, Any]) -> list[experiment.Matrix]:
+    quick = experiment.load(_DEFAULT).matrix
+    if set(given) - _HOW_OFTEN:
+        defaults: dict[str, Any] = {
+            "framework": list(dict.fromkeys(name for one in quick for name in one.framework)),
+            "workload": list(dict.fromkeys(name for one in quick for name in one.workload)),
+        }
+        return [experiment.matrix(**{**defaults, **given})]
+    fixed = {} if set(given) == {"seed"} else {"launches": None}
+    return [experiment.matrix(**{**one.model_dump(), **fixed, **given}) for one in quick]
+
+
+def _check(
+    folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
+) -> None:
+    """That checkpoints may lie there: it need not be here for what runs elsewhere."""
+    if not count:
+        raise errors.UsageError(f"--checkpoint-dir {folder}: say how many with --checkpoints")
+    elsewhere = carried or any(cell.launcher == "slurm" for cell, _ in cells)
+    if not elsewhere and not folder.is_dir():
+        raise errors.UsageError(f"--checkpoint-dir {folder}: there is no such folder")

@@ -1,0 +1,212 @@
+"""xfbench from Python: what `import xfbench` gives. Reads results, and runs cells.
+
+It asks and reads as the command line does, by the same functions; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from xfbench import asked, comparison, grouping, leaderboard, paths, plan, queued, runner
+from xfbench.comparison import Compared, Side
+from xfbench.equality import certificate
+from xfbench.errors import UnavailableError
+from xfbench.leaderboard import Table
+from xfbench.record import Record
+from xfbench.results import exporting, index, selection
+from xfbench.results.selection import Condition
+from xfbench.results.store import Store, existing
+from xfbench.strategy import Value
+
+if TYPE_CHECKING:
+    import pandas
+
+T = TypeVar("T")
+Names: TypeAlias = str | Sequence[str] | None
+Numbers: TypeAlias = int | Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """The records of a results folder that meet all conditions; `load` makes one.
+
+    Nothing is kept: each method reads what is in the folder by then. Of files that are no
+    record there is a warning each.
+    """
+
+    folder: Path
+    conditions: tuple[Condition, ...] = ()
+
+    def records(self) -> list[Record]:
+        """The records, oldest first: one per launch, with the fields of docs/schema.md."""
+        with index.opened(Store(self.folder), _warn) as known:
+            found = [record for _, record in known.select(self.conditions)]
+        for line in known.damaged:
+            _warn(line)
+        return found
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """A row per record, a column for each field that holds one value, by its path.
+
+        As in `xfbench results export FILE.csv`: "request.framework", "measurement.build_seconds";
+        seconds and bytes; `images_per_second` is the launch's throughput, missing where it has
+        none. Raises UnavailableError where pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise UnavailableError(
+                "to_dataframe needs pandas: python -m pip install pandas"
+            ) from error
+        rows = [exporting.line(record) for record in self.records()]
+        return pandas.DataFrame(rows, columns=list(exporting.HEADER))
+
+    def leaderboards(self, accuracy: float = leaderboard.TARGET_ACCURACY) -> list[Table]:
+        """The ranked tables: each with `rows` and `unranked`, images per second in intervals.
+
+        `accuracy` between 0 and 1 is what the time to accuracy is to.
+        """
+        certificates = certificate.of_folder(self.folder)
+        with index.opened(Store(self.folder), _warn) as known:
+            parts = known.parts(grouping.PARTED, self.conditions)
+            found = leaderboard.tables_of(
+                ((record for _, record in part) for part in parts), certificates, accuracy
+            )
+        for line in known.damaged:
+            _warn(line)
+        return found
+
+    def compare(self, a: str, b: str) -> list[Compared]:
+        """Each cell of A against each like it of B: `figures.ratio` is A's throughput over B's.
+
+        A side is "framework=torch,threads=2" or a results folder, as in `xfbench compare`. The
+        conditions of these results hold for records of both. `verdict` is "faster", "slower" or
+        "not_distinguishable", at 95 % for all together, or None with a `reason`. Raises UsageError
+        on an unknown field, or where a side has no good launch.
+        """
+        sides = [Side.parse(text, self.folder, self.conditions) for text in (a, b)]
+        return comparison.compare(*sides)
+
+
+def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:
+    """The results folder `results`, by default XFBENCH_RESULTS, else ./results.
+
+    `where` is as in `xfbench results list --where`: "framework=torch,threads>=2", any field of
+    docs/schema.md. Raises UsageError where there are no results, or on an unknown field.
+
+    >>> xfbench.load("results", where="framework=torch").records()
+    """
+    texts = [where] if isinstance(where, str) else where
+    folder = paths.results(Path(results) if results else None)
+    return Results(existing(folder).folder, tuple(selection.parse(texts)))
+
+
+def run(
+    framework: Names = None,
+    workload: Names = None,
+    *,
+    device: Names = None,
+    precision: Names = None,
+    kernel: Names = None,
+    threads: Numbers = None,
+    batch_size: Numbers = None,
+    ranks: Numbers = None,
+    nodes: Numbers = None,
+    strategy: Names = None,
+    strategy_options: Mapping[str, Value] | None = None,
+    scaling: str | None = None,
+    data: Names = None,
+    page_cache: Names = None,
+    input: Names = None,
+    input_threads: int | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    warmup: int | None = None,
+    window: int | None = None,
+    affinity: str | None = None,
+    checkpoints: int | None = None,
+    checkpoint_dir: str | Path | None = None,
+    launches: int | None = None,
+    until_precision: float | None = None,
+    seed: Numbers = None,
+    launcher: str | None = None,
+    site: str | None = None,
+    queue: str | None = None,
+    account: str | None = None,
+    minutes: int = 60,
+    python: Mapping[str, str | Path] | None = None,
+    results: str | Path | None = None,
+    time_limit: float = runner.DEFAULT_TIME_LIMIT,
+    resume: bool = False,
+    verify: bool = True,
+    strict: bool = False,
+) -> list[Record]:
+    """Measure as `xfbench run` does, with its options and defaults; the records.
+
+    Lists make a matrix, every launch is a fresh process, and a cell gets 5 to 20 of them unless
+    `launches` says how many. `until_precision` is a share of one (0.02), `time_limit` in
+    seconds; `python` names interpreters by framework. With `resume` launches done before are
+    not done again, and are among the records. What is being done is told on standard error.
+
+    A launch that fails is a record whose `status` is not "ok" and whose `reason` says why, and
+    no exception. Raises UsageError on a wrong setting, before anything is started.
+
+    >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
+    """
+    made = asked.plan(
+        {
+            "framework": _listed(framework),
+            "workload": _listed(workload),
+            "device": _listed(device),
+            "precision": _listed(precision),
+            "kernel": _listed(kernel),
+            "threads": _listed(threads),
+            "batch_size": _listed(batch_size),
+            "ranks": _listed(ranks),
+            "nodes": _listed(nodes),
+            "strategy": _listed(strategy),
+            "strategy_options": strategy_options,
+            "scaling": scaling,
+            "data": _listed(data),
+            "page_cache": _listed(page_cache),
+            "input": _listed(input),
+            "input_threads": input_threads,
+            "steps": steps,
+            "epochs": epochs,
+            "warmup": warmup,
+            "window": window,
+            "affinity": affinity,
+            "checkpoints": checkpoints,
+            "launches": launches,
+            "until_precision": until_precision,
+            "seed": _listed(seed),
+            "launcher": launcher,
+            "site": site,
+            "queue": queue,
+        },
+        pythons={name: asked.interpreter(name, path) for name, path in (python or {}).items()},
+        verify=verify,
+        strict=strict,
+        time_limit=time_limit,
+        checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
+    )
+    store = Store(paths.results(Path(results) if results else None))
+    done = runner.done(made.requests, store) if resume else []
+    if queued.wanted(made):
+        jobs = queued.prepare(made, store, minutes, queue or "", account or "")
+        return [*done, *queued.measure(jobs, store, done, wait=True)]
+    return [*done, *plan.measure(made, store, done)]
+
+
+def _listed(given: T | Sequence[T] | None) -> list[T] | None:
+    if given is None:
+        return None
+    return [given] if isinstance(given, str | int) else [*given]  # type: ignore[misc]
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
