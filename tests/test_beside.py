@@ -111,14 +111,6 @@ def test_nothing_that_an_imported_figure_says_takes_effect(form, made):
         assert not any(field.startswith(("=", "+", "@")) for field in fields)
 
 
-def test_no_heading_ends_its_comment_or_its_line(record):
-    boards = leaderboards([record(data=f"{HOSTILE}")], {})
-    assert "<script>" not in tables.html(boards)
-    for form, begin in (("latex", "% "), ("markdown", "### ")):
-        [line] = [one for one in tables.FORMATS[form](boards).splitlines() if "script" in one]
-        assert line.startswith(begin) and "<b>" in line
-
-
 @pytest.mark.parametrize(
     ("printed", "shown"),
     [

@@ -13,20 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tabulate import tabulate
-
-from xfbench import tables
+from xfbench import formats, tables
 from xfbench.elsewhere import About, Figure
 from xfbench.leaderboard import Table
 from xfbench.provenance import not_measured
 from xfbench.record import Record
 from xfbench.results import selection
 from xfbench.results.index import Index
-from xfbench.results.listing import printable
 
 HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
-_LONGEST = 400  # characters of a field
-_WIDEST = 90  # of a column on a terminal
 
 
 @dataclass(frozen=True)
@@ -177,42 +172,29 @@ def shown(
         return _json(made, chosen)
     if form == "csv":
         return _csv(made, chosen)
-    style, heading = tables.STYLES[form]
+    form_of = formats.FORMATS[form]
     parts = []
     for name in names:
         own = [table for table in made if table.workload == name]
         parts.append(tables.FORMATS[form](own, columns))
         lines = [described(record).fields for record in of_network(found, name)]
         if lines:
-            parts += [
-                tables.headed(
-                    heading, f"{printable(name)} elsewhere: not measured here, not ranked"
-                )
-            ]
-            parts += [_table(lines, HEADERS, style), ""]
-    if chosen:
-        parts += [
-            tables.headed(heading, "sources"),
-            _table(bibliography(chosen), ("source", "is"), style),
-        ]
+            parts.append(form_of.above(f"{name} elsewhere: not measured here, not ranked"))
+            parts += [form_of.table(HEADERS, lines), ""]
+    parts += [form_of.below(f"{key}: {title}") for key, title in bibliography(chosen)]
     return "\n".join(parts)
 
 
 def listed(records: Iterable[Record]) -> str:
     """All figures among the records in a table for a terminal, with their networks and sources."""
+    form = formats.FORMATS["text"]
     found = [described(record) for record in figures(records)]
     lines = [
         (one.record[7:19], *one.fields[:2], one.workload or "–", *one.fields[2:]) for one in found
     ]
-    headers = ("record", *HEADERS[:2], "network", *HEADERS[2:])
-    sources = _table(bibliography(records), ("source", "is"), "simple")
-    return f"{_table(lines, headers, 'simple')}\n\n{sources}"
-
-
-def _table(lines: Iterable[Sequence[str]], headers: Sequence[str], style: str) -> str:
-    safe = [[printable(field, _LONGEST) for field in line] for line in lines]
-    widest = _WIDEST if style == "simple" and safe else None
-    return tabulate(safe, headers, style, disable_numparse=True, maxcolwidths=widest)
+    table = form.table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
+    sources = [form.below(f"{key}: {title}") for key, title in bibliography(records)]
+    return "\n".join([table, "", *sources])
 
 
 def _json(made: Sequence[Table], chosen: Sequence[Record]) -> str:
@@ -260,7 +242,4 @@ def _flat(record: Record) -> dict[str, Any]:
         **{f"figure_{name}": one for name, one in told.items()},
         **{f"citation_{name}": one for name, one in (cited.model_dump() if cited else {}).items()},
     }
-    return {
-        name: tables.disarmed(printable(one, 4096) if isinstance(one, str) else one)
-        for name, one in line.items()
-    }
+    return {name: formats.disarmed(one) for name, one in line.items()}

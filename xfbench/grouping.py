@@ -26,13 +26,13 @@ def machine_class(machine: Machine | None) -> str:
 
 
 def of_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
-    """The records by the table they stand in, and by their row in it.
+    """The records by the table they stand in, and by their row in it, oldest first.
 
     Those from elsewhere have rows of their own, and nothing in them that counts.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
-    for record in map(as_told, records):
+    for record in map(as_told, sorted(records, key=lambda one: (one.created, one.id))):
         request = record.request
         if request is None:
             continue

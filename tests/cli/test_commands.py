@@ -45,6 +45,10 @@ def test_help_of_a_command_has_an_example(xfbench, command):
         ("run --workload lenet --epochs 2 --steps 2", "exactly one"),
         ("leaderboard --format pdf", "unknown format"),
         ("leaderboard --results nowhere", "xfbench run"),
+        ("leaderboard --columns speed", "slowdown"),
+        ("leaderboard --by xyzzy", "framework_version"),
+        ("leaderboard --by treads", "did you mean threads"),
+        ("leaderboard --by workload", "--columns slowdown"),
         ("workload show lenett", "did you mean lenet"),
         ("workload export lenet --format onnx", "unknown format"),
         ("env create torhc", "did you mean torch"),
@@ -90,6 +94,14 @@ def test_a_run_ends_with_a_table_and_records_and_the_leaderboard_shows_them_agai
     assert row["images_per_second"]["launches"] == 2
     [certificate] = (tmp_path / "results" / "certificates").iterdir()
     assert row["certificate"] == f"sha256:{certificate.stem}"
+    by = json.loads(xfbench(*"leaderboard --by machine,framework --json".split()).stdout)
+    [row] = by["tables"][0]["rows"]
+    assert row["configurations"] == 1 and row["group"]["framework"] == "reference"
+    slow = json.loads(xfbench(*"leaderboard --columns slowdown --json".split()).stdout)
+    [row] = slow["slowdowns"][0]["rows"]
+    assert row["networks"][0]["slowdown"]["value"] == 1
+    shown = xfbench(*"leaderboard --columns slowdown --by threads --format latex".split())
+    assert "\\toprule" in shown.stdout
 
 
 def test_what_was_not_verified_is_not_ranked(xfbench, tmp_path):

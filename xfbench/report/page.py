@@ -18,7 +18,7 @@ from markupsafe import Markup
 from xfbench import beside, paths
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
-from xfbench.report import content, svg
+from xfbench.report import content, slowdowns, svg
 from xfbench.report.text import legible
 
 
@@ -39,9 +39,12 @@ def html(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    report = content.report(records, certificates, literature)
     template = environment.get_template("page.html")
     return template.render(
-        report=content.report(records, certificates, literature),
+        report=report,
+        slowdowns=slowdowns.shown(board.table for board in report.boards),
+        most_slowdowns=slowdowns.MOST,
         many=content.MANY_ROWS,
         at_once=content.AT_ONCE,
         policy=_policy(style, script),
