@@ -137,3 +137,6 @@ def test_what_a_figure_is_of_is_said_in_words():
     )
     assert beside.words(about) == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
     assert beside.words(About(study="storage", workload="lenet")) == ""
+    imported = from_file(machine="a cluster")
+    assert beside.described(imported).about == "a cluster · line 3"
+    assert beside.bibliography([imported]) == [("theirs", "results of another tool")]

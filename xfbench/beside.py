@@ -79,6 +79,8 @@ def described(record: Record) -> Beside:
     if figure is None:
         raise ValueError(f"record {record.id} has no figure")
     about = figure.about or About()
+    # Of a file's figures the place in it is often all that tells one from another.
+    place = cited.where if cited and record.source == "imported" else ""
     return Beside(
         record=record.id,
         source=record.source,
@@ -88,7 +90,7 @@ def described(record: Record) -> Beside:
         quantity=figure.quantity,
         figure=value(figure),
         relative_to=figure.relative_to or "–",
-        about=words(about) or "–",
+        about=" · ".join(filter(None, (words(about), place))) or "–",
     )
 
 
@@ -145,13 +147,16 @@ def words(about: About) -> str:
 
 
 def bibliography(records: Iterable[Record]) -> list[tuple[str, str]]:
-    """Each source that these figures cite, and what it is, with where in it they are."""
+    """Each source that these figures cite, and what it is; of publications where in it they are."""
     found: dict[tuple[str, str], list[str]] = {}
     for record in figures(records):
         if cited := record.citation:
             places = found.setdefault((cited.key, cited.title), [])
-            places += [cited.where] if cited.where and cited.where not in places else []
-    return [(key, f"{title} ({'; '.join(at)})") for (key, title), at in found.items()]
+            told = record.source == "published" and cited.where not in places
+            places += [cited.where] if told else []
+    return [
+        (key, f"{title} ({'; '.join(at)})" if at else title) for (key, title), at in found.items()
+    ]
 
 
 def shown(

@@ -43,6 +43,7 @@ def report(
         atomic.write(output.absolute(), text)
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
-    print(f"{output}: {len(records)} launches, {len(text) / 1e6:.1f} MB")
+    launches = sum(one.source == "measured" for one in records)
+    print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:
         webbrowser.open(output.absolute().as_uri())
