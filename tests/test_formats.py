@@ -35,6 +35,9 @@ HOSTILE = [
     "@SUM(1)",
     "\x1b[31mred\x1b]0;title\x07\x9b2J",
     "\u202egnp.exe\u2066\u200f",
+    "- item",
+    "1. item",
+    "    code",
     "nul\x00nul\r\x0b\x0c\x85\u2028\u2029",
     "Z" + "\u0351" * 500,
     "{{ 7 * 7 }}{% for x in y %}",
@@ -72,14 +75,14 @@ def hostile(record):
     found, certificates = certified(good)
     workload = [
         one.model_copy(update={"request": one.request.model_copy(update={"workload": text})})
-        for one, text in zip(bad, HOSTILE, strict=False)
+        for one, text in zip(bad[::2], HOSTILE, strict=True)
     ]
     return all_tables([*found, *bad, *workload], certificates)
 
 
 def written(hostile, name):
     """All that is ever printed in a format, table by table."""
-    for columns in COLUMNS:
+    for columns in ("throughput", "storage"):  # the others have the same texts, and numbers
         for table in [*hostile, *best.of_each(hostile, ["framework", "machine", "strategy"])]:
             yield tables.FORMATS[name]([table], columns)
     for by in (["framework"], ["machine", "strategy_options"]):

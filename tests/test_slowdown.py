@@ -99,8 +99,20 @@ def test_what_is_missing_says_why(boards):
     assert why["mxnet", "alexnet"] == "unsupported: no such layer"
     assert "no equality certificate" in why["jax", "lenet"]
     shown = slowdown_tables.FORMATS["text"]([found])
-    for text in ("not measured", "unsupported", "not ranked", "mxnet, alexnet: unsupported: no"):
+    for text in ("not measured", "unsupported", "not ranked", "mxnet in alexnet: unsupported: no"):
         assert text in shown
+
+
+def test_what_several_lack_for_one_reason_is_said_once(launches):
+    made = [one for name in ("torch", "caffe") for one in launches(10, framework=name)]
+    made += [
+        one
+        for name in ("torch", "caffe")
+        for one in launches(9, framework=name, workload="convnet")
+    ]
+    [found] = slowdown.slowdowns(all_tables(made, {}))
+    [note] = slowdown_tables.notes(found)
+    assert note.startswith("caffe, torch in convnet, lenet: no equality certificate")
 
 
 def test_the_mean_is_over_networks_that_all_have_which_have_any(boards):

@@ -23,6 +23,7 @@ _LONGEST = 1000  # characters of a field
 _MARKS = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # else they become links
+_LISTED = re.compile(r"^(\d*)([-+.)])")  # what would begin a list
 _LATEX = {one: f"\\{one}" for one in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
 _STARTS = ("=", "+", "-", "@")
@@ -67,12 +68,16 @@ def _in_markdown(text: str) -> str:
     return _MARKS.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), text)
 
 
+def _as_text(found: re.Match[str]) -> str:
+    return f"{found[1]}\\{found[2]}"
+
+
 FORMATS = {
     "text": Format("simple", str, str),
     "markdown": Format(
         "github",
         lambda text: f"### {_in_markdown(text)}\n",
-        lambda text: f"\n{_in_markdown(text)}",
+        lambda text: f"\n{_LISTED.sub(_as_text, _in_markdown(text.strip()))}",
         _in_markdown,
     ),
     "latex": Format(

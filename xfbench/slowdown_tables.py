@@ -67,13 +67,16 @@ def notes(table: Slowdown) -> Iterator[str]:
     rows = [one.row for line in table.lines for one in line.entries if one.slowdown]
     if any(row and (row.configurations or 1) > 1 for row in rows):
         yield CHOSEN
+    missing: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for line in table.lines:
-        missing = defaultdict(list)
+        where = defaultdict(list)
         for network, entry in zip(table.networks, line.entries, strict=True):
             if entry.reason and entry.reason != NOT_MEASURED:
-                missing[entry.reason].append(network.name)
-        for reason, names in missing.items():
-            yield f"{line.name}, {', '.join(names)}: {reason}"
+                where[entry.reason].append(network.name)
+        for reason, names in where.items():
+            missing[(reason, *names)].append(line.name)
+    for (reason, *names), lines in missing.items():
+        yield f"{', '.join(lines)} in {', '.join(names)}: {reason}"
 
 
 def _group(line: Line) -> list[str]:

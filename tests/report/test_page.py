@@ -363,7 +363,7 @@ def test_two_thousand_cells_are_five_megabytes_at_most_and_sort(opened, measured
     assert len(shown.content().encode()) < 5e6
     assert shown.locator("form output").inner_text() == "2,000 of 2,000 rows"
     shown.locator("table.board > thead button", has_text="threads").click()
-    assert column(shown, "threads")[:5] == ["1", "1", "1", "1", "2"]
+    assert [one.split()[0] for one in column(shown, "threads")[:5]] == ["1", "1", "1", "1", "2"]
     rows = shown.locator("table.board > tbody:visible")
     assert rows.count() == content.AT_ONCE
     assert rows.first.locator("td[data-c=threads]").inner_text() == "1"

@@ -37,7 +37,7 @@ def test_it_says_who_is_slower_where_by_how_much_at_which_setting_and_why_not(op
     caffe = rows["caffe"].locator("td").all_inner_texts()
     assert caffe[0].startswith("1.00") and caffe[1].startswith("4.")
     assert rows["tensorflow"].locator("td").all_inner_texts()[:2] == ["not measured", "crashed"]
-    assert shown.get_by_text("tensorflow, lenet: crashed: rank 0 was killed").is_visible()
+    assert shown.get_by_text("tensorflow in lenet: crashed: rank 0 was killed").is_visible()
     assert shown.get_by_text("over convnet, lenet").is_visible()
 
 
