@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.likenesses import SOFTWARE, certified, varied
-from xfbench import comparison, published, series, statistics
+from xfbench import best, comparison, published, series, statistics
 from xfbench.comparison import Side
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
@@ -146,6 +146,16 @@ def test_what_is_not_measured_here_is_never_ranked(measured, source):
         assert row.reason == f"{source}: Z17, not measured by xfbench"
         assert row.rank is None and row.images_per_second is None and row.source == source
         assert row.share_of_peak is None and row.certificate is None
+
+
+@pytest.mark.parametrize("by", ["framework", "threads", "machine"])
+def test_what_is_not_measured_here_is_nobodys_best(measured, by):
+    records, certificates = measured
+    fakes = [forged(records[0], "published")]
+    fakes += [varied(fakes[0], request={"framework": "torch", "workload": "convnet"})]
+    alone, found = (tables(some, certificates) for some in (records, [*records, *fakes]))
+    assert best.of_each(found, (by,)) == best.of_each(alone, (by,))
+    assert best.of_each(found, (by,))[0].rows[0].configurations == 1
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])

@@ -22,7 +22,6 @@ from xfbench.results import selection
 from xfbench.results.index import Index
 
 HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
-_WIDEST = 90  # of a column on a terminal
 
 
 @dataclass(frozen=True)
@@ -178,31 +177,29 @@ def shown(
         return _json(made, chosen)
     if form == "csv":
         return _csv(made, chosen)
-    into = formats.FORMATS[form]
+    form_of = formats.FORMATS[form]
     parts = []
     for name in names:
         own = [table for table in made if table.workload == name]
         parts.append(tables.FORMATS[form](own, columns))
         lines = [described(record).fields for record in of_network(found, name)]
         if lines:
-            parts.append(into.above(f"{name} elsewhere: not measured here, not ranked"))
-            parts += [into.table(HEADERS, lines, _WIDEST), ""]
-    if chosen:
-        parts.append(into.above("sources"))
-        parts.append(into.table(("source", "is"), bibliography(chosen), _WIDEST))
+            parts.append(form_of.above(f"{name} elsewhere: not measured here, not ranked"))
+            parts += [form_of.table(HEADERS, lines), ""]
+    parts += [form_of.below(f"{key}: {title}") for key, title in bibliography(chosen)]
     return "\n".join(parts)
 
 
 def listed(records: Iterable[Record]) -> str:
     """All figures among the records in a table for a terminal, with their networks and sources."""
+    form = formats.FORMATS["text"]
     found = [described(record) for record in figures(records)]
     lines = [
         (one.record[7:19], *one.fields[:2], one.workload or "–", *one.fields[2:]) for one in found
     ]
-    headers = ("record", *HEADERS[:2], "network", *HEADERS[2:])
-    into = formats.FORMATS["text"]
-    sources = into.table(("source", "is"), bibliography(records), _WIDEST)
-    return f"{into.table(headers, lines, _WIDEST)}\n\n{sources}"
+    table = form.table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
+    sources = [form.below(f"{key}: {title}") for key, title in bibliography(records)]
+    return "\n".join([table, "", *sources])
 
 
 def _json(made: Sequence[Table], chosen: Sequence[Record]) -> str:

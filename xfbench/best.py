@@ -59,7 +59,8 @@ def of_each(tables: Iterable[Table], by: Sequence[str], *, places: bool = True) 
 
     The best is the fastest that is ranked, else the fastest. A field of the heading that rows
     are by is no longer in it, and tables that were apart by it alone are one. Without `places`
-    no row has a rank, which takes comparing everything with everything.
+    no row has a rank, which takes comparing everything with everything. What was not measured
+    by xfbench is no one's best.
     """
     if not by:
         return list(tables)
@@ -72,8 +73,8 @@ def of_each(tables: Iterable[Table], by: Sequence[str], *, places: bool = True) 
         key = _key(head)
         heads[key] = head
         for row in (*table.rows, *table.unranked):
-            values = tuple(_value(name, table, row) for name in by)
-            joined[key][values].append(row)
+            if row.source == "measured":
+                joined[key][tuple(_value(name, table, row) for name in by)].append(row)
     return [_table(heads[key], groups, places) for key, groups in sorted(joined.items())]
 
 

@@ -72,9 +72,10 @@ def leaderboard(
         raise errors.unknown("format", format, tables.FORMATS)
     if columns not in (*tables.COLUMNS, _SLOWDOWN):
         raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN))
-    if columns == _SLOWDOWN and published:
+    if published and columns == _SLOWDOWN:
         raise errors.UsageError(
-            "--published stands below tables of one network: leave out slowdown"
+            "--published goes with the tables of networks: see `xfbench results list --published "
+            "--where figure.about.study=slowdown`"
         )
     fields = best.parse(by)
     [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
@@ -102,15 +103,15 @@ def leaderboard(
         elsewhere = beside.stored(found) if published else []
     for line in found.damaged:
         say(line)
-    form = "json" if as_json else format
+    chosen = "json" if as_json else format
     if columns == _SLOWDOWN:
-        print(slowdown_tables.FORMATS[form](slowdown.slowdowns(made, fields)))
+        print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
         return
     made = best.of_each(made, fields)
     if not published:
-        print(tables.FORMATS[form](made, columns))
+        print(tables.FORMATS[chosen](made, columns))
         return
     networks = wanted or {of for one in elsewhere if (of := beside.workload(one))}
     if wanted:
         elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
-    print(beside.shown(form, made, columns, [*literature.records(), *elsewhere], networks))
+    print(beside.shown(chosen, made, columns, [*literature.records(), *elsewhere], networks))
