@@ -42,14 +42,11 @@ class Format:
     note: Callable[[str], str]
     escaped: Callable[[str], str] = str
 
-    def table(
-        self, headers: Sequence[str], lines: Sequence[Sequence[str]], widest: int | None = None
-    ) -> str:
-        """The table of texts as they are; on a terminal no column is wider than `widest`."""
+    def table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+        """The table of texts as they are."""
         shown = [[self._fit(field) for field in line] for line in lines]
         names = [self._fit(name) for name in headers]
-        widest = widest if self.style == "simple" and shown else None
-        return tabulate(shown, names, self.style, disable_numparse=True, maxcolwidths=widest)
+        return tabulate(shown, names, self.style, disable_numparse=True)
 
     def above(self, text: str) -> str:
         """The heading of a table."""
