@@ -50,7 +50,8 @@ class Row:
     others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
     data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
     `input` says whose reader read it, and `pixels_off` by how many levels of 255 its pixels are
-    other than ours, at most; `input_share` the part of a step that is waiting for input.
+    other than ours, at most; `input_share` the part of a step that is waiting for input, and
+    `input_cpu_share` that of its CPU time which prepares it, beside training.
     `checkpoints` were asked for in each. `spread` is how far launches lie apart, relative.
     `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
     `records` are the ids of all its launches. `request` is that of one of them, and `speeds` have
@@ -77,6 +78,7 @@ class Row:
     input: str | None
     pixels_off: int | None
     input_share: float | None
+    input_cpu_share: float | None
     images_per_second: Interval | None
     spread: Interval | None
     share_of_peak: float | None
@@ -253,6 +255,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         input=request.input,
         pixels_off=_pixels_off(records),
         input_share=_mean(map(_input_share, records)),
+        input_cpu_share=_mean(map(_input_cpu_share, records)),
         images_per_second=speed,
         spread=spread_interval(counted),
         share_of_peak=_mean(peaks),
@@ -300,6 +303,13 @@ def _input_share(record: Record) -> float | None:
         return None
     passed = sum(measured.step_seconds) * measured.window
     return measured.phases["input_seconds"] / passed if passed else None
+
+
+def _input_cpu_share(record: Record) -> float | None:
+    """The part of its CPU time that threads and processes took which give input."""
+    phases = record.measurement.phases if record.measurement else {}
+    used = phases.get("cpu_seconds")
+    return phases["input_cpu_seconds"] / used if record.status == "ok" and used else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
