@@ -24,6 +24,16 @@ from xfbench.report.text import legible
 
 def html(records: Sequence[Record], certificates: Certificates) -> str:
     """The page about these records."""
+    return rendered(
+        "page.html",
+        report=content.report(records, certificates),
+        many=content.MANY_ROWS,
+        at_once=content.AT_ONCE,
+    )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """One of our templates, filled in, with the style sheet, the script and the policy."""
     folder = paths.package_folder("xfbench.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
@@ -37,17 +47,14 @@ def html(records: Sequence[Record], certificates: Certificates) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    template = environment.get_template("page.html")
-    return template.render(
-        report=content.report(records, certificates),
-        many=content.MANY_ROWS,
-        at_once=content.AT_ONCE,
+    return environment.get_template(template).render(
         policy=_policy(style, script),
         style=style,
         script=script,
         draw=svg.draw,
         legend=svg.legend,
         interval_bar=svg.interval_bar,
+        **values,
     )
 
 
