@@ -150,9 +150,10 @@ def run(
     """
     from xfbench import errors, experiment, paths, plan, queued, runner
     from xfbench.results.store import Store
-    from xfbench.studies import running
+    from xfbench.studies import answer, running
 
     one = experiment.load(name)
+    answer.check(one)
     counts = words(launches, positive, "--launches")
     if counts and len(counts) > 1:
         raise errors.UsageError(f"--launches {launches}: one number is needed")
@@ -211,7 +212,9 @@ def report(
     one = experiment.load(name)
     if output is not None and output.suffix not in (".html", ".md"):
         raise errors.UsageError(f"--output {output}: FILE.html or FILE.md is needed")
-    found = _answer(one, _size(size), [paths.results(results), *(others or ())])
+    own = paths.results(results)
+    sources = [own] if own.is_dir() or not others else []
+    found = _answer(one, _size(size), [*sources, *(others or ())])
     if output is None:
         _print(found, as_json)
         return

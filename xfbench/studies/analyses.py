@@ -77,15 +77,14 @@ def best_of(of: Analysis, cells: Sequence[Measured], certificates: Certificates)
     for group in of_cells.alike(cells, of.over):
         speeds = {id(one): launches(what, one.records) for one in group}
         known = [one for one in group if speeds[id(one)]]
-        first = known[0] if known else None
-        reasons = {id(one): of_cells.comparable(one, first, certificates) for one in known if first}
-        fair = [one for one in known if not reasons[id(one)]]
+        reasons = of_cells.unproven(known, certificates)
+        fair = [one for one in known if id(one) not in reasons]
         ranked = [_better(speeds[id(one)], what) for one in fair]
         places = dict(zip(map(id, fair), statistics.ranks(ranked), strict=True))
         may = [one for one in fair if places[id(one)][0] == 1]
         if len({str(one.value(of.over)) for one in fair}) > 1:
             outcomes.append((fair, may))
-            tried.update({str(one.value(of.over)) for one in fair})
+            tried.update(dict.fromkeys((str(one.value(of.over)) for one in fair), 1))
         for one in group:
             place = places.get(id(one))
             note = "" if place is None or len(fair) < 2 else _place(*place)
@@ -101,8 +100,12 @@ def best_of(of: Analysis, cells: Sequence[Measured], certificates: Certificates)
 def _which(of: Analysis, outcomes: Any, tried: Sequence[str]) -> str:
     if not outcomes:
         return f"There are no two values of {of.over} to compare." if tried else _NOTHING
+    tried_words = f"{of.over.replace('_', ' ')} {joined(tried)}"
     certain = Counter(str(may[0].value(of.over)) for _, may in outcomes if len(may) == 1)
     open_ = sum(len(may) != 1 for _, may in outcomes)
+    if len(outcomes) == 1 and certain:
+        [best] = certain
+        return f"Of {tried_words}, {of_cells.worded(of.over, _number(best))} is best."
     parts = [
         f"{of_cells.worded(of.over, _number(value))} is best in {count} of {len(outcomes)} cases"
         for value, count in certain.most_common()
@@ -111,7 +114,7 @@ def _which(of: Analysis, outcomes: Any, tried: Sequence[str]) -> str:
         parts.append(
             f"in {open_} of {len(outcomes)} several cannot be told from the best by these launches"
         )
-    return f"Of {of.over.replace('_', ' ')} {joined(tried)}: {'; '.join(parts)}."
+    return f"Of {tried_words}: {'; '.join(parts)}."
 
 
 def _best(claim: Claim, of: Analysis, outcomes: Any) -> Judged:
@@ -154,6 +157,9 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
     found: list[Value] = []
     for group in of_cells.alike(cells, of.over):
         known = [one for one in group if launches(what, one.records)]
+        if of.against == "best":
+            without = of_cells.unproven(known, certificates)
+            known = [one for one in known if id(one) not in without] or known
         for one in group:
             base = _baseline(of, one, known, what)
             if base is one:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import conditions, errors
+from xfbench import adapter, conditions, errors
 from xfbench.elsewhere import Citation, Figure
 from xfbench.experiment import Experiment
 from xfbench.grouping import machine_class
@@ -114,6 +114,7 @@ def answer(
     study: Experiment, size: Size, records: Sequence[Record], certificates: Certificates
 ) -> Answer:
     """What the records say about it. Raises UsageError for an analysis that nobody knows."""
+    check(study)
     own = cells.of_study(study, size, records)
     found = cells.measured(own)
     findings = []
@@ -150,6 +151,32 @@ def _is_crowded(record: Record) -> bool:
 def _is_disturbed(record: Record) -> bool:
     seen, machine = record.conditions, record.machine
     return bool(seen and machine and conditions.disturbances(seen, machine.cores))
+
+
+def check(study: Experiment) -> None:
+    """Raises UsageError for what an analysis names and there is not: before anything is run."""
+    options = {
+        option
+        for matrix in study.matrix
+        for name in matrix.framework
+        if name in adapter.names()
+        for way in adapter.load(name).strategies
+        for option in adapter.load(name).strategy(way).options
+    }
+    settings = {*cells.NAMED, *options}
+    for one in study.analysis:
+        by_name(one.name)
+        analyses.quantity(one)
+        asked = [one.over] if one.over or one.name in ("best_of", "ratio") else []
+        for name in (*asked, *one.where):
+            if name not in settings:
+                raise errors.unknown("setting", name, settings)
+        for claim in one.claim:
+            for name in claim.where:
+                if name not in {*settings, "speedup"}:
+                    raise errors.unknown("setting", name, settings)
+            if (claim.best is not None) != (one.name == "best_of"):
+                raise errors.UsageError(f"a claim of {one.name}: best is for best_of alone")
 
 
 def by_name(name: str) -> analyses.Answer:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import adapter, comparison
+from xfbench import adapter, comparison, leaderboard
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment, Matrix
 from xfbench.grouping import machine_class, of_cells
 from xfbench.leaderboard import Certificates
@@ -211,6 +211,23 @@ def worded(field: str, value: Any) -> str:
 def comparable(a: Measured, b: Measured, certificates: Certificates) -> str | None:
     """Why two cells are not known to train the same network; None where they are."""
     return comparison.incomparable(a.steady(), b.steady(), certificates)
+
+
+def unproven(group: Sequence[Measured], certificates: Certificates) -> dict[int, str]:
+    """By `id` of a cell, why it stands against none of the group; those that may are not there.
+
+    Where all are the same translation of the network, nothing needs a proof.
+    """
+    good = [one for one in group if one.steady()]
+    if not good or not any(comparable(one, good[0], {}) for one in good):
+        return {}
+    reasons = {
+        id(one): next(
+            filter(None, (leaderboard.unproven(r, certificates) for r in one.steady())), None
+        )
+        for one in good
+    }
+    return {one: reason for one, reason in reasons.items() if reason}
 
 
 def _sortable(value: Any) -> tuple[bool, float, str]:

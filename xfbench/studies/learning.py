@@ -84,8 +84,10 @@ def learning_speedup(
             parallel = statistics.compare(*speeds).ratio if all(speeds) else None
             times = [_times(trained[id(each)], level) for each in (base, one)]
             learning = statistics.compare(*times).ratio if all(times) else None
+            if not learning and not reason:
+                reason = "no run of it, or of one rank, has a loss that is a number"
             if reason:
-                parallel = learning = None
+                parallel = learning = None  # one without the other would say too much
             found.append(_row(one, label, PARALLEL, parallel, reason))
             found.append(_row(one, label, LEARNING, learning, reason))
             if parallel and learning:
