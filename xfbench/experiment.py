@@ -365,6 +365,7 @@ def _told(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _model(error: ValidationError) -> type[BaseModel]:
     """Which table of a file the first complaint is about."""
+    tables: dict[str, type[BaseModel]]
     tables = {"matrix": Matrix, "prepared": Prepared, "analysis": Analysis, "published": Quoted}
     place = error.errors()[0]["loc"]
     if "claim" in place:

@@ -73,6 +73,23 @@ def test_less_is_better_of_seconds_and_memory(study, launched, found):
     assert "1 thread is best" in found(made, records).sentence
 
 
+@pytest.mark.parametrize(("against", "expected"), [("least", {2: 2.0}), ("best", {2: 2.0})])
+def test_a_ratio_of_what_is_better_small(study, launched, found, against, expected):
+    made = study({"name": "ratio", "over": "threads", "against": against, "of": "peak_memory"})
+    records = [
+        one.model_copy(
+            update={
+                "measurement": one.measurement.model_copy(
+                    update={"peak_rss_bytes": 10**8 * one.request.threads}
+                )
+            }
+        )
+        for one in by_threads(launched)
+    ]
+    values = found(made, records).values
+    assert {v.x: v.interval.value for v in values} == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("against", "expected"),
     [("least", {2: 2.0}), ("previous", {2: 2.0}), (2, {1: 0.5}), ("best", {1: 2.0})],
@@ -263,6 +280,14 @@ def test_a_cell_that_nothing_came_of_is_said_with_its_reason(study, launched, re
     )
     said = answer.answer(made, "laptop", [*launched(*FAST), refused], {})
     assert [reason for _, reason in said.missing] == ["unsupported: it has no such thing"]
+
+
+def test_a_launch_that_failed_beside_others_that_did_not_is_told(study, launched):
+    made = study({"name": "values"})
+    [failed] = launched(0.1, fields={"status": "crashed", "reason": "signal 9"})
+    said = answer.answer(made, "laptop", [*launched(*FAST), failed], {})
+    assert said.missing == () and said.launches == 3
+    assert "A launch does not count: lenet · reference: crashed: signal 9." in said.limits
 
 
 def test_limits_say_how_few_launches_there_were_and_what_disturbed_them(study, launched):

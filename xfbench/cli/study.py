@@ -71,7 +71,7 @@ def show(name: Name, as_json: Json = False) -> None:
     xfbench study show thread-sweep
     """
     from xfbench import experiment
-    from xfbench.studies import answer, telling
+    from xfbench.studies import answer, drawing
 
     one = experiment.load(name)
     if as_json:
@@ -90,7 +90,7 @@ def show(name: Name, as_json: Json = False) -> None:
             print(f"{claim.source}: {claim.text}")
     for citation, figure in answer.quoted(one):
         print(
-            f"{citation.key}: {figure.quantity}: {telling.said(figure)} ({telling.about(figure)})"
+            f"{citation.key}: {figure.quantity}: {drawing.said(figure)} ({drawing.about(figure)})"
         )
 
 

@@ -166,12 +166,12 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
                 continue
             own = launches(what, one.records)
             if base is None or not own:
-                reason = "nothing counts of it" if not own else "what it is relative to is not here"
-                found.append(_value(of, one, cells, None, reason))
+                lacks = "nothing counts of it" if not own else "what it is relative to is not here"
+                found.append(_value(of, one, cells, None, lacks))
                 continue
             reason = of_cells.comparable(one, base, certificates)
-            pair = (launches(what, base.records), own)
-            if not (what.less_is_better or of.against == "best"):
+            pair = (own, launches(what, base.records))
+            if of.against == "best" and not what.less_is_better:  # how many times worse it is
                 pair = (pair[1], pair[0])
             times = None if reason else statistics.compare(*pair).ratio
             note = f"against {of_cells.worded(of.over, base.value(of.over))}"
@@ -184,7 +184,7 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
         certain = sum(i.low is not None and i.low > 1 for _, i in known_values)
         below = sum(i.high is not None and i.high < 1 for _, i in known_values)
         mean = statistics.geometric_interval([i.value for _, i in known_values]).value
-        word = "as slow" if of.against == "best" else f"the {what.title}"
+        word = "worse" if of.against == "best" else f"the {what.title}"
         sentence = (
             f"{low[1].value:.3g} times ({_called(low[0])}) to {high[1].value:.3g} times "
             f"({_called(high[0])}) {word}, {mean:.3g} in the geometric mean: of "

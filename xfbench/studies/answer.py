@@ -36,7 +36,8 @@ class Answer:
     """What a study came to: `missing` are cells without a result, each with the reason.
 
     `machines` and `span` say where and when; `launches` how many were ok, of which `disturbed`
-    ran beside other work. `sentences` are what sources say of it, in our words.
+    ran beside other work and `crowded` had more threads than processors; `spoiled` says why others
+    of the same cells were not. `sentences` are what sources say of it, in our words.
     """
 
     study: Experiment
@@ -49,6 +50,7 @@ class Answer:
     launches: int
     disturbed: int
     crowded: int = 0
+    spoiled: tuple[str, ...] = ()
     sentences: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -69,6 +71,7 @@ class Answer:
             said.append(f"Some figures rest on {plural(least, 'launch')} alone: a smoke test.")
         elif 0 < least < CLAIM_LAUNCHES:
             said.append(f"Some figures rest on {least} launches: indicative.")
+        said += [f"A launch does not count: {reason}." for reason in self.spoiled]
         if self.crowded:
             said.append(
                 f"{plural(self.crowded, 'launch')} had more threads than there are processors."
@@ -135,6 +138,13 @@ def answer(
         launches=len(good),
         disturbed=sum(map(_is_disturbed, good)),
         crowded=sum(map(_is_crowded, good)),
+        spoiled=tuple(
+            f"{cells.name(one, found)}: {record.status}: {record.reason}"
+            for one in found
+            if one.steady()
+            for record in one.records
+            if record.status != "ok"
+        ),
         sentences=tuple(
             (told.citation.key, told.sentence) for told in _asked("findings", study.name)
         ),

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from xfbench.elsewhere import Citation, Figure
 
 Scalar = str | int | float
-SIZES = ("smoke", "laptop", "paper")
 Size = Literal["smoke", "laptop", "paper"]
+SIZES: tuple[Size, ...] = ("smoke", "laptop", "paper")
 
 
 class _Table(BaseModel):

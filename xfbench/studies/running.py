@@ -108,9 +108,10 @@ def crowded(cell: Cell) -> str | None:
 
 
 def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
-    """How long the launches will take, by earlier ones: of the same cell, else of a like one.
+    """How long launches will take, by earlier ones: of the same cell, else of a like one.
 
-    A like one differs in threads, kernel, ranks, batch, data or seed alone.
+    A like one differs in threads, kernel, ranks, batch, data or seed alone. What cannot be done
+    takes no time.
     """
     exact: dict[Cell, list[float]] = defaultdict(list)
     alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
@@ -120,15 +121,13 @@ def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate
             exact[record.request.cell()].append(told.seconds)
             alike[_amount(record.request)].append(told.seconds)
     seconds, known = 0.0, 0
-    for request in requests:
-        if runner.refusal(request):
-            known += 1
-            continue
+    wanted = [request for request in requests if not runner.refusal(request)]
+    for request in wanted:
         found = exact.get(request.cell()) or alike.get(_amount(request))
         if found:
             seconds += statistics.median(found)
             known += 1
-    return Estimate(seconds, known, len(requests) - known)
+    return Estimate(seconds, known, len(wanted) - known)
 
 
 def _amount(request: Request) -> tuple[object, ...]:

@@ -99,10 +99,10 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def pictures(answer: Answer) -> list[str]:
     """Its figures as SVG files that stand alone, in the order of the document."""
-    found = []
+    found: list[str] = []
     for finding in answer.findings:
         for figure in drawn(finding, answer.published):
-            text = svg.draw(figure, f"f{len(found)}")
+            text = str(svg.draw(figure, f"f{len(found)}"))  # markup would escape what is put in
             text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
             found.append(text.replace("<title", f"{_STYLE}<title", 1))
     return found
