@@ -128,6 +128,8 @@ def _best(claim: Claim, of: Analysis, outcomes: Any) -> Judged:
         own = [one for one in about if str(one.value(of.over)) == wanted]
         if not own:
             untried += 1
+        elif min(len(one.steady()) for one in about) < statistics.INDICATIVE_LAUNCHES:
+            told.append("unknown")
         elif own[0] in may:
             told.append("yes" if len(may) == 1 else "unknown")
         else:
@@ -135,9 +137,9 @@ def _best(claim: Claim, of: Analysis, outcomes: Any) -> Judged:
     why = ", ".join(
         f"{told.count(word)} of {len(told)} {said}"
         for word, said in (
-            ("yes", "so for certain"),
-            ("no", "otherwise for certain"),
-            ("unknown", "not to be told apart"),
+            ("yes", "so"),
+            ("no", "otherwise"),
+            ("unknown", "not to be told by so few launches"),
         )
         if word in told
     )

@@ -82,7 +82,10 @@ def judge(
 
 
 def verdict(told: Sequence[Told]) -> Verdict:
-    """It holds where all figures say so, and does not where one says no."""
+    """It holds where all figures say so, and does not where one says no.
+
+    One of fewer launches than are indicative says neither.
+    """
     if "no" in told:
         return "does not hold"
     return "holds" if told and set(told) == {"yes"} else "cannot be told"
@@ -103,9 +106,9 @@ def _bounded(claim: Claim, values: Sequence[Value], words: Callable[[Interval], 
     counted = [
         f"{told.count(word)} of {len(told)} {said}"
         for word, said in (
-            ("yes", "so for certain"),
-            ("no", "otherwise for certain"),
-            ("unknown", "either way"),
+            ("yes", "so"),
+            ("no", "otherwise"),
+            ("unknown", "not to be told by so few launches"),
         )
         if word in told
     ]
@@ -118,7 +121,7 @@ def _bounded(claim: Claim, values: Sequence[Value], words: Callable[[Interval], 
 
 
 def _inside(interval: Interval, claim: Claim) -> Told:
-    if interval.low is None or interval.high is None:
+    if interval.low is None or interval.high is None or interval.label == "smoke":
         return "unknown"
     low = float("-inf") if claim.low is None else claim.low
     high = float("inf") if claim.high is None else claim.high
