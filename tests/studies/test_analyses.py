@@ -122,7 +122,7 @@ def test_each_framework_may_have_a_value_of_its_own_to_be_compared_with(study, l
         ({"low": 1.9}, "holds"),
         ({"high": 1.9}, "does not hold"),
         ({"low": 2.1}, "does not hold"),
-        ({"low": 2.0, "high": 3.0}, "cannot be told"),
+        ({"low": 1.99, "high": 3.0}, "cannot be told"),
         ({"low": 1.9, "where": {"threads": 4}}, "cannot be told"),
         ({"low": 1.9, "where": {"threads": 2}}, "holds"),
     ],
@@ -268,6 +268,7 @@ def test_what_does_not_belong_to_the_study_is_not_looked_at(study, launched, fou
         *launched(*SLOW, seed=1),
         *launched(*SLOW, workload="convnet"),
         *launched(*SLOW, checkpoints=1),
+        *launched(*SLOW, fields={"source": "imported"}),
     ]
     said = answer.answer(made, "laptop", [*own, *others], {})
     assert said.launches == 3

@@ -193,6 +193,8 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
             f"{plural(len(known_values), 'comparison')} {certain} certainly above 1, "
             f"{below} certainly below."
         )
+        if len(known_values) == 1:
+            sentence = f"{figure(low[1], 'times')} {word} ({_called(low[0])})."
     return _finding(of, sentence, "times", found)
 
 
@@ -264,7 +266,8 @@ def _value(
     note: str = "",
 ) -> Value:
     over = of.over or ("ranks" if of.name == "efficiency" else "")
-    without = (over, *(["strategy"] if over == "nodes" else [])) if over else ()
+    of_strategy = over == "nodes" or over not in of_cells.NAMED
+    without = (over, *(["strategy"] if of_strategy else [])) if over else ()
     at = one.value(over) if over else None
     if interval is None and reason is None:
         last = one.records[-1]

@@ -203,9 +203,7 @@ def worded(field: str, value: Any) -> str:
         return f"batch {value}"
     if field == "page_cache":
         return f"{value} cache"
-    if field == "strategy_options":
-        return words(value)
-    return str(value)
+    return str(value) if field in NAMED else f"{field} {value}"
 
 
 def comparable(a: Measured, b: Measured, certificates: Certificates) -> str | None:

@@ -73,9 +73,9 @@ def _exchanged(record: Record) -> float | None:
     return told.bytes_per_epoch / 1e9 if told and told.bytes_per_epoch else None
 
 
-def _exposed(record: Record) -> float | None:
+def _computing(record: Record) -> float | None:
     told = communication.shares([record])
-    return told.exposed if told else None
+    return told.compute if told else None
 
 
 QUANTITIES = {
@@ -88,5 +88,5 @@ QUANTITIES = {
     "test_accuracy": Quantity("test accuracy", "of images", _accuracy),
     "peak_memory": Quantity("peak memory", "MB", _memory, less_is_better=True),
     "exchanged_gigabytes": Quantity("exchange of an epoch", "GB", _exchanged, less_is_better=True),
-    "exchange_share": Quantity("exchange", "%", _exposed, less_is_better=True),
+    "computing_share": Quantity("computing", "%", _computing),
 }
