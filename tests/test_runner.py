@@ -510,3 +510,29 @@ def test_a_solver_that_asks_for_lars_is_refused_where_it_is_not_translated(
         reply = job.work(document, request, described, environment.ensure(described), folder, 60.0)
         statuses[framework] = reply["status"]
     assert statuses == {"odd": "unsupported", "reference": "ok"}
+
+
+def test_what_is_done_is_found_among_other_cells_oldest_first(record, cell, tmp_path):
+    store = Store(tmp_path / "results")
+    asked = [
+        cell(threads=threads, framework=name).request(launch)
+        for name in ("reference", "torch")
+        for threads in (1, 2)
+        for launch in (1, 2)
+    ]
+    assert runner.done(asked, store) == [] and not store.folder.exists()
+    store.prepare()
+    assert runner.done(asked, store) == []
+    kept = []
+    for day, one in enumerate(reversed(asked), 1):
+        when = {"created": f"2026-01-0{day}T00:00:00.000Z"}
+        chosen = {"threads": one.threads, "framework": one.framework, "launch": one.launch}
+        kept.append(record(**chosen, fields=when))
+        store.add(kept[-1])
+        store.add(record(**chosen, workload="convnet", fields=when))
+        store.add(record(**{**chosen, "launch": 3}, fields=when))
+        store.add(record(**chosen, fields={**when, "source": "imported"}))
+        store.add(record(**chosen, seed=one.launch, fields=when))
+    assert runner.done(asked, store) == kept
+    store.pack()
+    assert runner.done(asked[:1], store) == kept[-1:]

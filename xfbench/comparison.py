@@ -232,7 +232,7 @@ def _groups(side: Side) -> list[_Group]:
 
     found: dict[tuple[str, ...], _Group] = defaultdict(_Group)
     for record in side.records(complain):
-        if record.status == "ok" and record.cell:
+        if record.source == "measured" and record.status == "ok" and record.cell:
             found[record.cell, machine_class(record.machine)].records.append(record)
     if not found:
         named = ",".join(f"{k}={v}" for k, v in side.wanted.items() if k != "results")

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from xfbench.provenance import as_told
 from xfbench.record import Machine, Record
 from xfbench.request import Request
 
@@ -25,10 +26,13 @@ def machine_class(machine: Machine | None) -> str:
 
 
 def of_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
-    """The records by the table they stand in, and by their row in it."""
+    """The records by the table they stand in, and by their row in it, oldest first.
+
+    Those from elsewhere have rows of their own, and nothing in them that counts.
+    """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
-    for record in records:
+    for record in map(as_told, sorted(records, key=lambda one: (one.created, one.id))):
         request = record.request
         if request is None:
             continue
@@ -41,6 +45,9 @@ def of_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[
             request.kept_batch_size,
             machine_class(record.machine),
         )
+        if record.source != "measured":
+            groups[head][f"{record.source} {record.id}"].append(record)
+            continue
         # One row for a cell with all its seeds, under the name of the first of them.
         own = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics as stdlib_statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from xfbench.checkpoints import Checkpointing, checkpointing
@@ -18,7 +18,9 @@ from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.grouping import of_cells
+from xfbench.provenance import not_measured
 from xfbench.record import Record, is_asynchronous
+from xfbench.request import Request
 from xfbench.roofline import share_of_peak
 from xfbench.scaling import Efficiency, efficiency
 from xfbench.statistics import (
@@ -51,7 +53,9 @@ class Row:
     other than ours, at most; `input_share` the part of a step that is waiting for input.
     `checkpoints` were asked for in each. `spread` is how far launches lie apart, relative.
     `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
-    `records` are the ids of all its launches.
+    `records` are the ids of all its launches. `request` is that of one of them, and `speeds` have
+    the throughput of each that counts, by its block. The best of several `configurations`
+    (see `best.py`) is one `group`, by its values.
     """
 
     rank: tuple[int, int] | None
@@ -92,6 +96,11 @@ class Row:
     records: tuple[str, ...]
     source: str
     reason: str | None
+    request: Request
+    speeds: Launches
+    group: dict[str, Value | None] = field(default_factory=dict)
+    configurations: int | None = None
+    configurations_ranked: int | None = None
 
     @property
     def stored(self) -> tuple[str | None, ...]:
@@ -101,7 +110,11 @@ class Row:
     def document(self) -> dict[str, Any]:
         """The row as `--json` prints it."""
         speed = self.images_per_second
-        document = asdict(self)
+        document = asdict(replace(self, speeds={}))
+        del document["request"], document["speeds"]
+        if not self.group:
+            for name in ("group", "configurations", "configurations_ranked"):
+                del document[name]
         document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
         if self.accuracy:
             document["accuracy"]["seeds"] = document["accuracy"].pop("launches")
@@ -114,7 +127,8 @@ class Row:
 class Table:
     """One comparison: what is the same in all rows, the ranked rows, and those that are not.
 
-    `batch_size` is that of an update, under weak scaling that of each rank.
+    `batch_size` is that of an update, under weak scaling that of each rank. Where rows are the
+    best of groups `by` some fields (see `best.py`), those of these that are named here are empty.
     """
 
     workload: str
@@ -126,19 +140,23 @@ class Table:
     machine: str
     rows: tuple[Row, ...]
     unranked: tuple[Row, ...]
+    by: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         same = [self.workload, self.data, self.precision, self.device]
-        scaling = [f"{self.scaling} scaling"] if self.scaling else []
+        scaling = f"{self.scaling} scaling" if self.scaling else ""
         each = " per rank" if self.scaling == "weak" else ""
-        return " · ".join([*same, *scaling, f"batch {self.batch_size}{each}", self.machine])
+        batch = f"batch {self.batch_size}{each}" if self.batch_size else ""
+        best = f"best by {', '.join(self.by)}" if self.by else ""
+        return " · ".join(filter(None, [*same, scaling, batch, self.machine, best]))
 
     def document(self) -> dict[str, Any]:
         """The table as `--json` prints it."""
-        head = {k: v for k, v in vars(self).items() if k not in ("rows", "unranked")}
+        head = {k: v or None for k, v in vars(self).items() if k not in ("rows", "unranked", "by")}
         return {
             **head,
+            **({"by": list(self.by)} if self.by else {}),
             "rows": [row.document() for row in self.rows],
             "unranked": [row.document() for row in self.unranked],
         }
@@ -164,24 +182,18 @@ def tables_of(
 
     Those of a row have to be in one part, as they are by the fields `grouping.PARTED`.
     """
-    found: dict[tuple[Any, ...], list[tuple[Row, Launches]]] = defaultdict(list)
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for part in parts:
         for head, cells in of_cells(part).items():
-            found[head] += [
-                (_row(cell, records, certificates, target), launches(records))
-                for cell, records in cells.items()
-            ]
-    return [_table(head, standing) for head, standing in sorted(found.items())]
+            found[head] += [_row(cell, own, certificates, target) for cell, own in cells.items()]
+    return [_table(head, rows) for head, rows in sorted(found.items())]
 
 
-def _table(head: tuple[Any, ...], standing: list[tuple[Row, Launches]]) -> Table:
-    speeds = {row.cell: counted for row, counted in standing}
-    rows = _without_superseded([row for row, _ in standing])
-    rows = _with_efficiency(_against_best(rows), speeds, head[4])
-    rows.sort(key=_order)
-    ranked = [row for row in rows if row.reason is None]
-    places = ranks([speeds[row.cell] for row in ranked])
+def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
     workload, data, device, precision, scaling, batch, machine = head
+    rows = in_order(_with_efficiency(_without_superseded(found), scaling))
+    ranked = [row for row in rows if row.reason is None]
+    places = ranks([row.speeds for row in ranked])
     return Table(
         workload,
         data,
@@ -195,15 +207,22 @@ def _table(head: tuple[Any, ...], standing: list[tuple[Row, Launches]]) -> Table
     )
 
 
+def in_order(rows: list[Row]) -> list[Row]:
+    """The fastest first, each relative to the best that is ranked."""
+    return sorted(_against_best(rows), key=_order)
+
+
 def _row(cell: str, records: list[Record], certificates: Certificates, target: float) -> Row:
-    counted = [*launches(records).values()]
+    speeds = launches(records)
+    counted = [*speeds.values()]
     speed = geometric_interval(counted) if counted else None
     last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
     request = last.request
     assert request is not None
     accuracies = _accuracies(records)
-    bad = [record for record in records if record.status != "ok"]
-    unstable = [record for record in records if record.status == "ok" and not is_steady(record)]
+    ours = [record for record in records if not_measured(record) is None]
+    bad = [record for record in ours if record.status != "ok"]
+    unstable = [record for record in ours if record.status == "ok" and not is_steady(record)]
     peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
     if bad:
@@ -253,6 +272,8 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         records=tuple(record.id for record in records),
         source=last.source,
         reason=reason,
+        request=request,
+        speeds=speeds,
     )
 
 
@@ -288,6 +309,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def unproven(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
+    if elsewhere := not_measured(record):
+        return elsewhere
     if is_asynchronous(record):
         return ASYNCHRONOUS
     if record.certificate is None:
@@ -310,9 +333,7 @@ def _asked(row: Row) -> tuple[Any, ...]:
     return row.framework, row.kernel, row.threads, *together, *row.stored, row.checkpoints
 
 
-def _with_efficiency(
-    rows: list[Row], speeds: Mapping[str | None, Launches], law: Literal["", "strong", "weak"]
-) -> list[Row]:
+def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
     """Under a law, each against the same on the least ranks: framework, kernel, threads.
 
     Of several ranks the same strategy too, with the same options.
@@ -327,8 +348,7 @@ def _with_efficiency(
         alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
         alike = [one for one in alike if one.ranks == 1 or _together(one) == _together(row)]
         fewest = min(alike, key=lambda one: one.ranks)
-        baseline = speeds[fewest.cell]
-        return efficiency(law, row.ranks, speeds[row.cell], fewest.ranks, baseline)
+        return efficiency(law, row.ranks, row.speeds, fewest.ranks, fewest.speeds)
 
     return [replace(row, efficiency=of(row)) for row in rows]
 

@@ -31,13 +31,17 @@ from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.record import Reads, Record, Storage
 from xfbench.request import Cell, Protocol, Request
-from xfbench.results.store import Store
+from xfbench.results import index
+from xfbench.results.selection import equal
+from xfbench.results.store import Store, silent
 from xfbench.worker.input import misfit
 from xfbench.workloads import workloads
 
 DEFAULT_TIME_LIMIT = 1800.0
 
 Certified = tuple[Any, ...]
+# By which the index chooses what may be done already.
+_CHOSEN_BY = ("framework", "workload", "kernel", "threads", "ranks")
 
 
 @dataclass
@@ -145,15 +149,26 @@ def _is_enough(speeds: Sequence[float], protocol: Protocol) -> bool:
 
 
 def done(requests: Iterable[Request], store: Store) -> list[Record]:
-    """The records of these requests that have an outcome; what failed is to be tried again."""
+    """The records of these requests that have an outcome; what failed is to be tried again.
+
+    Oldest first. Only what may be one of them is read.
+    """
     asked = set(requests)
-    return [
-        record
-        for record in store.records()
-        if record.source == "measured"
-        and record.status in ("ok", "invalid")
-        and record.request in asked
-    ]
+    if not store.folder.is_dir():
+        return []
+    kinds = {tuple(str(getattr(one, name)) for name in _CHOSEN_BY) for one in asked}
+    with index.opened(store, silent) as known:
+        found = [
+            record
+            for kind in sorted(kinds)
+            for _, record in known.select(
+                [equal(f"request.{n}", value) for n, value in zip(_CHOSEN_BY, kind, strict=True)]
+            )
+            if record.source == "measured"
+            and record.status in ("ok", "invalid")
+            and record.request in asked
+        ]
+    return sorted(found, key=lambda record: (record.created, record.id))
 
 
 def certified_fields(request: Request) -> Certified:

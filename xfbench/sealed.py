@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, Self
 
+import orjson
 from pydantic import BaseModel, ConfigDict
 
 from xfbench import digest
@@ -22,6 +23,21 @@ class EditedError(ValueError):
 
 def identity(content: bytes) -> str:
     """The id of the document that `content` is. Raises EditedError, or ValueError for none."""
+    return _known(content) or _identity(content)
+
+
+def _known(content: bytes) -> str | None:
+    """The id where it certainly fits, found five times as fast as with care."""
+    try:
+        document = orjson.loads(content)
+        named = document.pop("id")
+        text = digest.quickly(document)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return str(named) if text is not None and digest.of_bytes(text) == named else None
+
+
+def _identity(content: bytes) -> str:
     try:
         document = json.loads(content)
         named = document.pop("id")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,7 @@ CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
 _OUTLYING = 3.5  # modified z-score
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds of a step
+_MOST = 700.0  # of a logarithm, beyond which there is no number
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,13 @@ class Comparison:
 def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Throughput of each launch that counts, by its block; a launch done again is another block.
 
-    What counts is ok and steady.
+    What counts is measured by xfbench, ok and steady.
     """
     found: dict[tuple[int, int], float] = {}
     for record in records:
-        if record.status != "ok" or record.request is None or not is_steady(record):
+        if record.source != "measured" or record.status != "ok" or record.request is None:
+            continue
+        if not is_steady(record):
             continue
         number = record.request.launch
         times = sum(1 for launch, _ in found if launch == number)
@@ -242,11 +246,37 @@ def compare(a: Launches, b: Launches) -> Comparison:
         ratio = Interval(math.exp(centre), None, None, found.count)
         return Comparison(ratio, None, None, False)
     certain, seen = special.stdtrit(found.freedom, [(1 + CONFIDENCE) / 2, POWER])
-    low, high = (math.exp(centre + side * certain * error) for side in (-1, 1))
+    low, high = (_exp(centre + side * certain * error) for side in (-1, 1))
     [p] = _probabilities([found])
-    visible = math.expm1((certain + seen) * error)
+    visible = math.expm1(min((certain + seen) * error, _MOST))
     ratio = Interval(math.exp(centre), low, high, found.count)
     return Comparison(ratio, p, visible, found.paired)
+
+
+def overall(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
+    """The geometric mean of A over B, each pair compared as by `compare`.
+
+    Its interval is from the pairs' errors, as they are of different launches: freedom by Welch and
+    Satterthwaite. A pair of a cell and itself is 1 for certain. Raises ValueError without a pair.
+    """
+    if not pairs:
+        raise ValueError("pairs are needed")
+    found = [_difference(_logs(a), _logs(b)) for a, b in pairs if a is not b]
+    centre = math.fsum(one.centre for one in found) / len(pairs)
+    count = min((one.count for one in found), default=min(len(a) for a, _ in pairs))
+    squares = [one.error**2 for one in found if one.error is not None]
+    if not found or len(squares) < len(found):
+        return Interval(math.exp(centre), None, None, count)
+    variance = math.fsum(squares)
+    weights = math.fsum(v**2 / one.freedom for v, one in zip(squares, found, strict=True))
+    freedom = variance**2 / weights if weights else min(one.freedom for one in found)
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
+    return Interval(math.exp(centre), _exp(centre - half), _exp(centre + half), count)
+
+
+def _exp(logarithm: float) -> float:
+    """Of an interval's end, which may be as far as nobody can have measured."""
+    return math.exp(min(logarithm, _MOST))
 
 
 def _logs(launches: Launches) -> Launches:
@@ -308,15 +338,29 @@ def distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
 
 def ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
     """Each cell's first and last possible rank: those that cannot be told apart share theirs."""
-    pairs = list(itertools.combinations(range(len(cells)), 2))
-    logs = [_logs(cell) for cell in cells]
-    found = [_difference(logs[a], logs[b]) for a, b in pairs]
-    better = [0] * len(cells)
-    worse = [0] * len(cells)
+    return group_ranks([[cell] for cell in cells])
+
+
+def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
+    """As `ranks`, of groups of cells, each by the best it has, which seemed to be its first.
+
+    One is certainly better where its first cell is certainly faster than all of the other's. That
+    holds whichever seemed to be best, since all pairs of cells of two groups are judged together.
+    """
+    logs = [[_logs(cell) for cell in group] for group in groups]
+    cells = [(n, own) for n, group in enumerate(logs) for own in range(len(group))]
+    pairs = [(a, b) for a, b in itertools.combinations(cells, 2) if a[0] != b[0]]
+    found = [_difference(logs[a][i], logs[b][j]) for (a, i), (b, j) in pairs]
     shown = distinguishable(_probabilities(found))
+    beaten: dict[tuple[int, int], int] = defaultdict(int)
     for (a, b), one, differs in zip(pairs, found, shown, strict=True):
-        if differs:
-            fast, slow = (a, b) if one.centre > 0 else (b, a)
-            better[slow] += 1
-            worse[fast] += 1
-    return [(1 + above, len(cells) - below) for above, below in zip(better, worse, strict=True)]
+        fast, slow = (a, b) if one.centre > 0 else (b, a)
+        if differs and not fast[1]:
+            beaten[fast[0], slow[0]] += 1
+    better = [0] * len(groups)
+    worse = [0] * len(groups)
+    for (winner, loser), count in beaten.items():
+        if count == len(groups[loser]):
+            better[loser] += 1
+            worse[winner] += 1
+    return [(1 + above, len(groups) - below) for above, below in zip(better, worse, strict=True)]

@@ -5,22 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from tabulate import tabulate
-
+from xfbench import formats
 from xfbench.checkpoints import Checkpointing
 from xfbench.communication import Shares
 from xfbench.comparison import Compared
 from xfbench.leaderboard import Row, Table
-from xfbench.prediction import Figure, Point
+from xfbench.prediction import Point
 from xfbench.scaling import Efficiency
 from xfbench.statistics import Interval
 from xfbench.strategy import words
 
+CHOSEN = (
+    "The best of several was chosen by the same launches, which makes it look a little faster than "
+    "it is (docs/method.md, The best of each)."
+)
+speed, grouped = formats.speed, formats.grouped
 # What a table shows; a column that has nothing in any row is left out where `_WHERE_KNOWN`.
 Column = tuple[str, Callable[[Row], str]]
 
@@ -67,24 +70,49 @@ def _reader(row: Row) -> str:
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
+def _threads(row: Row) -> str:
+    """Asked for, and how many worked where that is another number."""
+    if row.threads_observed in (None, row.threads):
+        return str(row.threads)
+    return f"{row.threads} ({row.threads_observed} worked)"
+
+
+def _tried(row: Row) -> str:
+    """How many configurations a row is the best of."""
+    if row.configurations is None:
+        return "–"
+    ranked, rest = row.configurations_ranked or 0, row.configurations
+    return str(rest) if ranked in (0, rest) else f"{rest}, {ranked} ranked"
+
+
+def _of_best(row: Row) -> str:
+    """Two digits, where the interval is narrow enough for them."""
+    found, share = row.images_per_second, row.relative_to_best
+    if found is None or share is None:
+        return "–"
+    wide = found.high is not None and (found.high / found.value - 1) * share >= 0.1
+    return f"{share:.1f}" if wide else f"{share:.2f}"
+
+
 _WHO: list[Column] = [
     ("rank", _rank),
     ("framework", lambda row: row.framework),
     ("version", lambda row: row.framework_version or "–"),
     ("kernel", lambda row: row.kernel),
     ("ranks", _ranks),
-    ("threads", lambda row: str(row.threads)),
+    ("threads", _threads),
     ("format", lambda row: row.data_format or "–"),
     ("reader", _reader),
     ("medium", lambda row: row.medium or "–"),
     ("page cache", lambda row: row.page_cache or "–"),
     ("checkpoints", lambda row: str(row.checkpoints or "–")),
+    ("best of", _tried),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
 COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_WHO,
-        ("of best", lambda row: _or_dash(row.relative_to_best, ".2f")),
+        ("of best", _of_best),
         ("efficiency", lambda row: _bounded(row.efficiency, ".0%")),
         ("of peak", lambda row: _or_dash(row.share_of_peak, ".0%")),
         ("launches", _launches),
@@ -156,6 +184,7 @@ def _megabytes(count: float) -> str:
 
 
 _WHERE_KNOWN = (
+    "best of",
     "reader",
     "ranks",
     "checkpoints",
@@ -175,22 +204,22 @@ _WHERE_KNOWN = (
 
 def text(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a terminal."""
-    return _document(tables, columns, "simple", "{}")
+    return _document(tables, columns, formats.FORMATS["text"])
 
 
 def markdown(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a README or a web page's source."""
-    return _document(tables, columns, "github", "### {}")
+    return _document(tables, columns, formats.FORMATS["markdown"])
 
 
 def latex(tables: Sequence[Table], columns: str = "throughput") -> str:
     """For a paper; needs the package booktabs."""
-    return _document(tables, columns, "latex_booktabs", "% {}")
+    return _document(tables, columns, formats.FORMATS["latex"])
 
 
 def html(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """Bare tables for a page of one's own; every cell is escaped."""
-    return _document(tables, columns, "html", "<!-- {} -->")
+    """Bare tables for a page of one's own; whatever a record says is text."""
+    return _document(tables, columns, formats.FORMATS["html"])
 
 
 def as_json(tables: Sequence[Table], columns: str = "") -> str:
@@ -199,10 +228,7 @@ def as_json(tables: Sequence[Table], columns: str = "") -> str:
 
 
 def as_csv(tables: Sequence[Table], columns: str = "") -> str:
-    """One line per row, all columns, numbers in full.
-
-    What a spreadsheet would run as a formula is disarmed.
-    """
+    """One line per row, all columns, numbers in full; nothing in it runs in a spreadsheet."""
     out = io.StringIO()
     lines = [_flat(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     if lines:
@@ -223,14 +249,14 @@ def comparisons(found: Sequence[Compared]) -> str:
         launches = f"{ratio.launches}{' pairs' if one.figures.paired else ''}"
         lines.append([one.a, one.b, f"{ratio.value:.3f}", interval, launches, visible, verdict])
     headers = ["A", "B", "A/B", "95 %", "launches", "could be seen", "A is"]
-    return tabulate(lines, headers, "simple", disable_numparse=True)
+    return formats.FORMATS["text"].table(headers, lines)
 
 
 def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     """For a terminal: what is expected on each number of ranks, and from what it follows."""
     rows = [
         [
-            point.ranks,
+            str(point.ranks),
             speed(point.images_per_second),
             "–" if point.measured is None else grouped(point.measured, 3),
             f"{point.efficiency:.0%}",
@@ -239,7 +265,7 @@ def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         for point in points
     ]
     names = ["ranks", "images/s", "measured", "efficiency", "beyond the data"]
-    body = tabulate(rows, names, tablefmt="simple", disable_numparse=True)
+    body = formats.FORMATS["text"].table(names, rows)
     each = [
         f"{figure['value']:.3g} s for {images} images"
         for images, figure in fit["computing_seconds"].items()
@@ -249,7 +275,7 @@ def prediction(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     count = len(fit["buckets"])
     together = f"{count} buckets behind computing" if count > 1 else "one piece after computing"
     lines = [
-        fit["title"],
+        formats.FORMATS["text"].above(fit["title"]),
         body,
         f"From {fit['launches']} launches on {counts} ranks. A step computes {', '.join(each)}.",
         f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {together}, "
@@ -268,22 +294,6 @@ FORMATS: dict[str, Callable[[Sequence[Table], str], str]] = {
 }
 
 
-def speed(interval: Interval | Figure | None) -> str:
-    """A throughput with the digits its interval supports, or both ends where it is wide."""
-    if interval is None:
-        return "–"
-    if interval.low is None or interval.high is None:
-        return grouped(interval.value, 3)
-    half = (interval.high - interval.low) / 2
-    if half > interval.value / 4:
-        ends = f"{grouped(interval.low, 2)}–{grouped(interval.high, 2)}"
-        return f"{grouped(interval.value, 2)} ({ends})"
-    if half <= 0:
-        return grouped(interval.value, 3)
-    place = 1 - math.floor(math.log10(half))  # two significant digits of the half-width
-    return f"{_placed(interval.value, place)} ± {_placed(half, place)}"
-
-
 def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g} s"
 
@@ -292,50 +302,44 @@ def _bytes(value: int | None) -> str:
     return "–" if value is None else f"{value / 1e9:.2g} GB"
 
 
-def grouped(value: float, digits: int) -> str:
-    """A positive number with so many significant digits, thousands set apart."""
-    return _placed(value, digits - 1 - math.floor(math.log10(value)))
-
-
-def _placed(value: float, place: int) -> str:
-    return f"{round(value, place):,.{max(place, 0)}f}".replace(",", " ")
-
-
 def shown_columns(table: Table, columns: str = "throughput") -> list[Column]:
-    """The columns of a table that have something to say in it."""
+    """The columns of a table that have something to say in it, those it is by among the first."""
     rows = [*table.rows, *table.unranked]
-    return [
+    known = [
         (name, of)
         for name, of in COLUMNS[columns]
         if name not in _WHERE_KNOWN or any(of(row) != "–" for row in rows)
     ]
+    have = {name for name, _ in known} | {"framework_version"}
+    by = [(name, _of_group(name)) for name in table.by if name not in have]
+    return [*known[:1], *by, *known[1:]]
 
 
-def _document(tables: Sequence[Table], columns: str, style: str, heading: str) -> str:
+def _of_group(name: str) -> Callable[[Row], str]:
+    return lambda row: "–" if row.group[name] is None else str(row.group[name])
+
+
+def _document(tables: Sequence[Table], columns: str, into: formats.Format) -> str:
     parts: list[str] = []
     for table in tables:
-        parts.append(heading.format(table.title))
+        parts.append(into.above(table.title))
         shown = shown_columns(table, columns)
         headers = [name for name, _ in shown]
         if table.rows:
-            lines = [[of(row) for _, of in shown] for row in table.rows]
-            parts.append(tabulate(lines, headers, style, disable_numparse=True))
+            parts.append(into.table(headers, [[of(row) for _, of in shown] for row in table.rows]))
         if table.unranked:
-            lines = [[*(of(row) for _, of in shown), row.reason or ""] for row in table.unranked]
-            parts.append(heading.format("not ranked"))
-            parts.append(_unranked(lines, headers, style))
+            parts.append(into.above("not ranked"))
+            lines = [[of(row) for _, of in shown] for row in table.unranked]
+            reasons = [row.reason or "" for row in table.unranked]
+            if len(set(reasons)) == 1:  # said once, under the table
+                parts += [into.table(headers, lines), into.below(reasons[0])]
+            else:
+                wide = [[*line, why] for line, why in zip(lines, reasons, strict=True)]
+                parts.append(into.table([*headers, "why"], wide))
+        if any((row.configurations or 1) > 1 for row in (*table.rows, *table.unranked)):
+            parts.append(into.below(CHOSEN))
         parts.append("")
     return "\n".join(parts)
-
-
-def _unranked(lines: list[list[str]], headers: list[str], style: str) -> str:
-    """A reason that all rows share is said once, under the table."""
-    reasons = {line[-1] for line in lines}
-    if len(reasons) == 1:
-        shown = tabulate([line[:-1] for line in lines], headers, style, disable_numparse=True)
-        note = reasons.pop()
-        return f"{shown}\n{note}" if style in ("simple", "github") else f"{shown}\n"
-    return tabulate(lines, [*headers, "why"], style, disable_numparse=True)
 
 
 def _flat(table: Table, row: Row) -> dict[str, Any]:
@@ -343,6 +347,8 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
         key: value for key, value in table.document().items() if key not in ("rows", "unranked")
     }
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
+    document |= {f"by_{name}": value for name, value in document.pop("group", {}).items()}
+    document["by"] = " ".join(table.by)
     document["strategy_options"] = words(row.strategy_options.items())
     found = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
@@ -353,12 +359,11 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     saved = document.pop("checkpointing") or {}
     for field in fields(Checkpointing):
         document[f"checkpoint_{field.name}"] = saved.get(field.name)
+    for name in ("spread", "accuracy", "efficiency"):
+        known = document.pop(name) or {}
+        for end in ("value", "low", "high"):
+            document[f"{name}_{end}"] = known.get(end)
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)
-    return {
-        key: f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
-        else value
-        for key, value in document.items()
-    }
+    return {key: formats.disarmed(value) for key, value in document.items()}

@@ -1,13 +1,12 @@
 """Checkpoints of every framework: training that goes on from one is the training that was left."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
-from xfbench import adapter, environment, worker_archive
+from tests import interpreters
+from xfbench import adapter, worker_archive
 from xfbench.equality.blocks import NOISE
 from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
@@ -97,21 +96,11 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_been_left(
 ):
     """Bit for bit, in a trainer with other weights, which would not do with the weights alone."""
     described = adapter.load(framework)
-    found = environment.ensure(described)
     (tmp_path / "workload.json").write_text(json.dumps(NETWORKS[network].to_json()))
-    kernel = described.default_kernel
+    given = framework, described.default_kernel, "workload.json"
     archive = worker_archive.worker_archive(framework)
-    shown = subprocess.run(
-        [found.interpreter, "-c", SCRIPT, archive, framework, kernel, "workload.json"],
-        cwd=tmp_path,
-        env=found.variables(described, kernel, 1),
-        stdout=subprocess.PIPE,
-        stderr=sys.stderr,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    answer = json.loads(shown.stdout.splitlines()[-1])
+    shown = interpreters.run(framework, SCRIPT, archive, *given, folder=tmp_path)
+    answer = json.loads(shown.splitlines()[-1])
     assert answer["parameters"] and answer["end"]
     assert not answer["end of weights alone"]
     assert answer["averages"] == (network == "normed")

@@ -5,12 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
-from xfbench import adapter, leaderboard, tables
+from xfbench import adapter, leaderboard, machine, tables, validity
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 
-# A reader of raw pixels that changes what it gives by CHANGE.
+# A reader of raw pixels that changes what it gives by CHANGE, and beside training does DECODE.
 READER = """
+import hashlib, threading
 import numpy as np
 from xfbench.worker.input import data_set
 
@@ -23,7 +24,12 @@ class Reader:
         self.data = data_set("x", files.workload, files.batch_size, 0, str(files.folder))
 
     def epoch(self, seed):
-        yield from self.data.epoch(self.files.batch_size, seed)
+        END = threading.Event()
+        DECODE
+        try:
+            yield from self.data.epoch(self.files.batch_size, seed)
+        finally:
+            END.set()
 
     def middles(self):
         for index in range(self.files.count):
@@ -42,16 +48,18 @@ def read(tmp_path, monkeypatch, launch):
     text = (own / "adapter.toml").read_text()
     (own / "adapter.toml").write_text(f'readers = {{ raw = "rows" }}\n{text}')
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(own.parent))
-    images = np.random.RandomState(0).randint(0, 256, (40, 1, 28, 28)).astype(np.uint8)
-    kept = sources._Arrays(images, np.arange(40) % 9)
-    source = sources.Source("noise", tuple("0123456789"), {"train": kept}, 1, "made")
 
-    def do(change, form="raw"):
-        (own / "reader.py").write_text(READER.replace("CHANGE", change))
+    def do(change, form="raw", decode="", count=40, **more):
+        images = np.random.RandomState(0).randint(0, 256, (count, 1, 28, 28)).astype(np.uint8)
+        kept = sources._Arrays(images, np.arange(count) % 9)
+        source = sources.Source("noise", tuple("0123456789"), {"train": kept}, 1, "made")
+        text = READER.replace("CHANGE", change).replace("DECODE", decode)
+        (own / "reader.py").write_text(text)
         folder = tmp_path / form
-        writing.make(source, folder, form, Preprocessing(channels=1))
+        if not folder.exists():
+            writing.make(source, folder, form, Preprocessing(channels=1))
         settings = {"workload": ["lenet"], "batch_size": [8], "input": ["native"]}
-        return launch("reference", steps=2, data=[str(folder)], **settings)
+        return launch("reference", data=[str(folder)], **{"steps": 2, **settings, **more})
 
     return do
 
@@ -88,3 +96,29 @@ def test_a_format_that_it_has_no_reader_for_is_unsupported(read):
     record = read("pass", form="tfrecord")
     assert record.status == "unsupported"
     assert "no reader of its own for tfrecord here: it has raw" in record.reason
+
+
+# Hashing lets go of the interpreter's lock.
+BUSY = """
+        def decode(data=bytes(10_000_000)):
+            while not END.is_set():
+                hashlib.sha512(data).digest()
+        threading.Thread(target=decode, daemon=True).start()
+"""
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="two threads need two cores to be seen")
+def test_threads_that_decode_may_work_and_are_not_those_that_train(read):
+    for _ in range(5):
+        record = read("pass", decode=BUSY.strip(), count=900, steps=100, threads=[1])
+        assert record.status == "ok", record.reason
+        assert record.observed.threads == 1
+        spent = record.measurement.phases
+        assert 0.2 < spent["input_cpu_seconds"] / spent["cpu_seconds"] < 1
+        if record.observed.cpus > 1.4:
+            break
+    else:
+        pytest.skip("other work left both threads one core")
+    alone = record.request.model_copy(update={"input_threads": 0})
+    seen = record.measurement, record.observed, record.canary.loss
+    assert "kept busy" in validity.defect(alone, *seen, expected=None, share_of_peak=None)

@@ -1,13 +1,12 @@
 """Every framework's own reader gives the training images: each once, cropped, mirrored, scaled."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from xfbench import adapter, environment, worker_archive
+from tests import interpreters
+from xfbench import adapter, worker_archive
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.workloads import Pixels, Workload
@@ -91,22 +90,11 @@ def read(tmp_path):
         source = sources.Source("places", classes, {"train": kept}, 3, "made")
         writing.make(source, tmp_path / "set", form, Preprocessing(channels=3))
         (tmp_path / "workload.json").write_text(json.dumps(WORKLOAD.to_json()))
-        described = adapter.load(framework)
-        found, kernel = environment.ensure(described), described.default_kernel
+        given = framework, adapter.load(framework).default_kernel, form, COUNT, BATCH
         archive = worker_archive.worker_archive(framework)
-        given = map(str, (archive, framework, kernel, form, COUNT, BATCH))
-        shown = subprocess.run(
-            [found.interpreter, "-c", SCRIPT, *given],
-            cwd=tmp_path,
-            env=found.variables(described, kernel, 1),
-            stdout=subprocess.PIPE,
-            stderr=sys.stderr,
-            text=True,
-            timeout=300,
-            check=True,
-        )
+        shown = interpreters.run(framework, SCRIPT, archive, *given, folder=tmp_path)
         with np.load(tmp_path / "found.npz", allow_pickle=False) as arrays:
-            return dict(arrays), json.loads(shown.stdout.splitlines()[-1])
+            return dict(arrays), json.loads(shown.splitlines()[-1])
 
     return run
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xfbench import adapter, command, environment
+from tests import interpreters
+from xfbench import adapter, environment
 
 
 @pytest.fixture
@@ -88,21 +89,12 @@ def found():
 
 
 @pytest.fixture(scope="session")
-def run_in(found):
+def run_in():
     """A function that runs a script in a framework's interpreter, in a folder: what it saves."""
 
     def do(folder, framework, script, *arguments, variables=None):
-        made, target = found(framework), folder / "answer.npz"
-        described = adapter.load(framework)
-        command.output(
-            [str(made.interpreter), "-c", script, str(target), *map(str, arguments)],
-            environment={
-                **made.variables(described, described.default_kernel, 1),
-                **(variables or {}),
-            },
-            cwd=folder,
-            timeout=300,
-        )
+        target = folder / "answer.npz"
+        interpreters.run(framework, script, target, *arguments, folder=folder, variables=variables)
         if not target.exists():
             return {}
         with np.load(target, allow_pickle=False) as arrays:

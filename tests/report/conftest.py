@@ -105,9 +105,9 @@ def opened(chromium, tmp_path):
     """
     made = []
 
-    def do(records, certificates=None, **context):
+    def do(records, certificates=None, html=page.html, **context):
         file = tmp_path / f"report-{len(made)}.html"
-        file.write_text(page.html(records, certificates or {}), encoding="utf-8")
+        file.write_text(html(records, certificates or {}), encoding="utf-8")
         made.append(Opened(chromium, file, **context))
         return made[-1].page
 

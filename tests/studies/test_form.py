@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench import experiment
+from xfbench import experiment, published
 from xfbench.errors import UsageError
 from xfbench.studies import answer, running
 from xfbench.studies.form import SIZES
@@ -145,3 +145,16 @@ def test_ranks_per_node_gives_as_many_nodes_as_that_takes():
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
     found = experiment.cells([experiment.matrix(**settings)])
     assert [(cell.ranks, cell.nodes) for cell, _ in found] == [(2, 1), (4, 2)]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_was_published_about_a_built_in_study_is_told_and_drawn_where_it_says_so(name):
+    study = experiment.load(name)
+    quoted = answer.quoted(study)
+    said = published.findings(name)
+    assert said and {one.citation.key for one in said} == set(study.sources)
+    units = {"efficiency": "%", "spread": "%", "ratio": "times"}
+    for analysis in study.analysis:
+        unit = units.get(analysis.name) or answer.analyses.quantity(analysis).unit
+        drawn = [f for _, f in quoted if f.quantity.startswith(analysis.beside) and f.unit == unit]
+        assert drawn or not analysis.beside

@@ -8,21 +8,39 @@ import typer
 
 from xfbench.cli.options import Json, Results, Where, say, share, words
 
+_SLOWDOWN = "slowdown"
+
 
 def leaderboard(
     workload: Annotated[str | None, typer.Option(help="Only these networks.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD[,FIELD]",
+            help="row: every configuration; else the best of each framework, kernel, threads, "
+            "machine, or any field of the request.",
+        ),
+    ] = "row",
     format: Annotated[str, typer.Option(help="text, markdown, latex, csv, json, html.")] = "text",
     columns: Annotated[
         str,
         typer.Option(
             help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
             "energy; communication: what of a step of several ranks is not computing; "
-            "storage: how far launches lie apart, waiting for input, checkpoints."
+            "storage: how far launches lie apart, waiting for input, checkpoints; "
+            "slowdown: each framework (or --by) against the best one, over all networks."
         ),
     ] = "throughput",
     accuracy: Annotated[
         str, typer.Option(help="The test accuracy that the time to accuracy is to.")
     ] = "95%",
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="Below the tables what others published or measured with other tools, unranked.",
+        ),
+    ] = False,
     where: Where = None,
     results: Results = None,
     as_json: Json = False,
@@ -33,13 +51,18 @@ def leaderboard(
     xfbench leaderboard
     xfbench leaderboard --workload alexnet --format markdown
     xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
+    xfbench leaderboard --by framework
+    xfbench leaderboard --by machine,framework --workload lenet
+    xfbench leaderboard --columns slowdown
+    xfbench leaderboard --published
     xfbench leaderboard --columns accuracy
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import errors, grouping, paths, tables
+    from xfbench import beside, best, errors, grouping, paths, slowdown, slowdown_tables, tables
     from xfbench import leaderboard as boards
+    from xfbench import published as literature
     from xfbench.equality import certificate
     from xfbench.results import index, selection
     from xfbench.results.store import existing
@@ -47,8 +70,13 @@ def leaderboard(
 
     if format not in tables.FORMATS:
         raise errors.unknown("format", format, tables.FORMATS)
-    if columns not in tables.COLUMNS:
-        raise errors.unknown("columns", columns, tables.COLUMNS)
+    if columns not in (*tables.COLUMNS, _SLOWDOWN):
+        raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN))
+    if columns == _SLOWDOWN and published:
+        raise errors.UsageError(
+            "--published stands below tables of one network: leave out slowdown"
+        )
+    fields = best.parse(by)
     [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
     wanted = words(workload, str, "--workload")
     for name in wanted or ():
@@ -71,6 +99,18 @@ def leaderboard(
             certificates,
             target,
         )
+        elsewhere = beside.stored(found) if published else []
     for line in found.damaged:
         say(line)
-    print(tables.FORMATS["json" if as_json else format](made, columns))
+    form = "json" if as_json else format
+    if columns == _SLOWDOWN:
+        print(slowdown_tables.FORMATS[form](slowdown.slowdowns(made, fields)))
+        return
+    made = best.of_each(made, fields)
+    if not published:
+        print(tables.FORMATS[form](made, columns))
+        return
+    networks = wanted or {of for one in elsewhere if (of := beside.workload(one))}
+    if wanted:
+        elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
+    print(beside.shown(form, made, columns, [*literature.records(), *elsewhere], networks))

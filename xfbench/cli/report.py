@@ -24,6 +24,7 @@ def report(
     xfbench report --results results --output lenet.html --where workload=lenet
     """
     from xfbench import atomic, errors, paths
+    from xfbench import published as literature
     from xfbench.equality import certificate
     from xfbench.report import page
     from xfbench.results import index, selection
@@ -37,7 +38,7 @@ def report(
         say(line)
     if not records:
         raise errors.UsageError(f"{folder} has no record of what was asked for")
-    text = page.html(records, certificate.of_folder(folder)).encode()
+    text = page.html(records, certificate.of_folder(folder), literature.records()).encode()
     try:
         atomic.write(output.absolute(), text)
     except OSError as error:

@@ -11,6 +11,9 @@ import typer
 from xfbench.cli.options import Json, Results, Where, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xfbench.results.selection import Condition
     from xfbench.results.store import Store
 
 app = typer.Typer(no_args_is_help=True, help="Find, join, check and exchange results.")
@@ -32,6 +35,10 @@ def _there(results: Path | None) -> Store:
 def list_(
     where: Where = None,
     limit: Annotated[int, typer.Option(help="How many at most; 0: all.", min=0)] = 50,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="Instead, all figures of others that xfbench brings."),
+    ] = False,
     results: Results = None,
     as_json: Json = False,
 ) -> None:
@@ -41,10 +48,14 @@ def list_(
     xfbench results list
     xfbench results list --where framework=torch --where 'threads>=2'
     xfbench results list --where status!=ok --limit 0 --json
+    xfbench results list --published --where figure.about.study=storage
     """
     from xfbench.results import index, listing, selection
 
     conditions = selection.parse(where or ())
+    if published:
+        _published(conditions, as_json)
+        return
     with index.opened(_there(results), say) as known:
         records = [record for _, record in known.newest(conditions, limit)]
         of = known.count(conditions)
@@ -56,6 +67,18 @@ def list_(
     print(listing.table(records))
     if limit and len(records) == limit < of:
         print(f"{limit} of {of} records: --limit 0 shows all")
+
+
+def _published(conditions: Sequence[Condition], as_json: bool) -> None:
+    """What others published, from the package: it is in no results folder."""
+    from xfbench import beside, published
+
+    documents = [(record, record.document()) for record in published.records()]
+    chosen = [(r, d) for r, d in documents if all(one.holds(d) for one in conditions)]
+    if as_json:
+        print(json.dumps({"records": [document for _, document in chosen]}))
+    else:
+        print(beside.listed([record for record, _ in chosen]))
 
 
 @app.command()

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import __version__, atomic, digest
 from xfbench.errors import XfbenchError
+from xfbench.provenance import not_measured
 from xfbench.record import Machine, Record
 from xfbench.request import Request, StrategyOptions
 from xfbench.sealed import EditedError, Sealed
@@ -139,6 +140,8 @@ def refusal(certificate: Certificate, record: Record) -> str | None:
         record.software,
         record.machine,
     )
+    if elsewhere := not_measured(record):
+        return elsewhere
     if certificate.verdict != "equal":
         return "the certificate says: different"
     if certificate.id != record.certificate:

@@ -14,9 +14,11 @@ from xfbench.equality.certificate import Certificate
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates, Row, Table
 from xfbench.leaderboard import tables as leaderboards
+from xfbench.provenance import as_told, not_measured
 from xfbench.record import Machine, Record
-from xfbench.report import figures, repeat
+from xfbench.report import efficiency, figures, others, repeat
 from xfbench.report.figures import Figure
+from xfbench.report.others import Others
 from xfbench.report.sentences import Summary, summary, unbroken
 from xfbench.statistics import is_steady, launch_throughput
 
@@ -116,6 +118,7 @@ class Report:
     """The whole page. `span` is the first and the last day of the records."""
 
     networks: tuple[Network, ...]
+    others: Others
     proofs: tuple[Proof, ...]
     machines: tuple[tuple[tuple[str, str], ...], ...]
     frameworks: tuple[str, ...]
@@ -129,11 +132,18 @@ class Report:
         return [board for network in self.networks for board in network.boards]
 
 
-def report(records: Sequence[Record], certificates: Certificates) -> Report:
-    """What there is to say about these records; those that nobody asked for are left out."""
-    known = {record.id: record for record in records if record.request}
+def report(
+    records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
+) -> Report:
+    """What there is to say about these records; those from elsewhere have figures in a list.
+
+    `literature` are published figures about these networks, or about none in particular.
+    """
+    known = {record.id: as_told(record) for record in records if record.request}
+    ours = [record for record in known.values() if record.source == "measured"]
+    elsewhere = [*literature, *(one for one in records if one.source != "measured")]
     found = leaderboards(known.values(), certificates)
-    machines = _machines(known.values())
+    machines = _machines(ours)
     rows = sum(len(table.rows) + len(table.unranked) for table in found)
     named = {one: f"certificate-{n}" for n, one in enumerate(_named(known.values()), 1)}
     numbers = count(1)
@@ -146,22 +156,25 @@ def report(records: Sequence[Record], certificates: Certificates) -> Report:
             numbers,
             many=rows > MANY_ROWS,
             alone=len(machines) < 2,
+            elsewhere=elsewhere,
         )
         for n, table in enumerate(found, 1)
     ]
-    days = sorted(record.created[:10] for record in known.values()) or [""]
+    days = sorted(record.created[:10] for record in ours) or [""]
+    networks = [*(table.workload for table in found), *others.named(records)]
     return Report(
         networks=tuple(
             _network(name, list(group), known)
             for name, group in groupby(boards, key=lambda board: board.table.workload)
         ),
+        others=others.others(elsewhere, networks),
         proofs=tuple(_proof(one, place, certificates) for one, place in named.items()),
         machines=tuple(_machine(one) for one in machines),
         frameworks=tuple(
             sorted({entry.row.framework for b in boards for entry in (*b.ranked, *b.unranked)})
         ),
         rows=rows,
-        records=len(known),
+        records=len(ours),
         span=(days[0], days[-1]),
     )
 
@@ -194,6 +207,7 @@ def _board(
     *,
     many: bool,
     alone: bool,
+    elsewhere: Sequence[Record],
 ) -> Board:
     columns = tables.shown_columns(table)
     same = table.title.removeprefix(f"{table.workload} · ")
@@ -215,7 +229,7 @@ def _board(
         columns=tuple(name for name, _ in columns),
         ranked=ranked,
         unranked=tuple(entry for entry in entries if entry.row.reason is not None),
-        figures=tuple(figures.figures(table, records)),
+        figures=(*figures.figures(table, records), *efficiency.figures(table, elsewhere)),
         most=min(max([top, *ends]), 2 * top),
         summary=summary(table, best.command),
     )
@@ -272,7 +286,9 @@ def _launch(record: Record) -> Launch:
     noise = conditions.disturbances(seen, machine.cores) if seen and machine else []
     more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
     reason = f"{record.status}: {record.reason or 'no reason given'}"
-    if record.status == "ok":
+    if elsewhere := not_measured(record):
+        reason = elsewhere
+    elif record.status == "ok":
         reason = "" if is_steady(record) else "never became steady: not counted"
     return Launch(
         record=_short(record.id),

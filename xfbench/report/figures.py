@@ -50,6 +50,18 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A value or a range at `x` that was not measured here; `printed` as its source has it."""
+
+    name: str
+    printed: str
+    x: float
+    y: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class Figure:
     """Lines over an axis `x`, or bars; `headers` and `data` are all of its numbers, as text.
 
@@ -65,6 +77,7 @@ class Figure:
     x: str = ""
     lines: tuple[Line, ...] = ()
     bars: tuple[Bar, ...] = ()
+    marks: tuple[Mark, ...] = ()
     at: tuple[float, ...] = ()
     limit: tuple[float, str] | None = None
     percent: bool = False

@@ -15,20 +15,26 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from xfbench import paths
+from xfbench import beside, paths
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
-from xfbench.report import content, svg
+from xfbench.report import content, slowdowns, svg
 from xfbench.report.text import legible
 
 
-def html(records: Sequence[Record], certificates: Certificates) -> str:
-    """The page about these records."""
+def html(
+    records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
+) -> str:
+    """The page about these records, with what `literature` has about the same networks."""
+    report = content.report(records, certificates, literature)
     return rendered(
         "page.html",
-        report=content.report(records, certificates),
+        report=report,
+        slowdowns=slowdowns.shown(board.table for board in report.boards),
+        most_slowdowns=slowdowns.MOST,
         many=content.MANY_ROWS,
         at_once=content.AT_ONCE,
+        others_headers=beside.HEADERS,
     )
 
 

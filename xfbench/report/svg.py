@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from xfbench.report.figures import Figure, Line
+from xfbench.report.figures import Figure, Line, Mark, Point
 from xfbench.report.text import legible
 
 WIDTH, HEIGHT = 440, 250
@@ -25,6 +25,13 @@ _MARKERS = (
     "M0-4l4 7h-8z",
     "M0 4l4-7h-8z",
     "M-4-1.4h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z",
+)
+# Open ones, for what was not measured here.
+_OTHERS = (
+    "M-4.5 0L0-4.5L4.5 0L0 4.5z",
+    "M-4-4h8v8h-8z",
+    "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
+    "M0-5l5 8.5h-10z",
 )
 STYLES = 8
 
@@ -61,10 +68,18 @@ def swatch(place: int) -> Markup:
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
+def other_swatch(place: int) -> Markup:
+    """The marker of what was not measured here, for a legend."""
+    root = ET.Element("svg", {"viewBox": "0 0 28 10", "class": "swatch", "aria-hidden": "true"})
+    _path(root, _OTHERS[place % len(_OTHERS)], "other", transform="translate(14 5)")
+    return Markup(ET.tostring(root, encoding="unicode"))
+
+
 def legend(figure: Figure) -> list[tuple[Markup, str]]:
-    """A swatch and a name for each line but the ideal ones."""
+    """A swatch and a name for each line but the ideal ones, and for each mark."""
     own = [line for line in figure.lines if not line.ideal]
-    return [(swatch(place), line.name) for place, line in enumerate(own)]
+    lines = [(swatch(place), line.name) for place, line in enumerate(own)]
+    return lines + [(other_swatch(place), mark.name) for place, mark in enumerate(figure.marks)]
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -80,6 +95,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 def _draw_lines(root: ET.Element, figure: Figure) -> None:
     points = [point for line in figure.lines for point in line.points]
+    points += [_as_point(mark) for mark in figure.marks]
     top = max(point.high or point.y for point in points)
     # An interval that reaches far beyond all values would press them to the ground.
     top = min(top, 2.5 * max(point.y for point in points)) or 1.0
@@ -112,6 +128,25 @@ def _draw_lines(root: ET.Element, figure: Figure) -> None:
         # Beside one another, so that none hides another's interval.
         if figure.at:
             group.set("transform", f"translate({4 * (place - (count - 1) / 2):g} 0)")
+    for number, mark in enumerate(figure.marks):
+        _one_mark(root, mark, x, y, number)
+
+
+def _as_point(mark: Mark) -> Point:
+    known = [one for one in (mark.y, mark.low, mark.high) if one is not None]
+    return Point(mark.x, known[0], mark.low, mark.high)
+
+
+def _one_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, number: int) -> None:
+    """A value or the ends of a range, open, so that it is not taken for a measured one."""
+    if mark.low is not None and mark.high is not None:
+        low, high = _inside(y(mark.low)), _inside(y(mark.high))
+        _path(root, f"M{x(mark.x):.1f} {low:.1f}V{high:.1f}", "other")
+    ends = [mark.low, mark.high] if mark.y is None else [mark.y]
+    for end in ends:
+        if end is not None:
+            at = f"translate({x(mark.x):.1f} {_inside(y(end)):.1f})"
+            _path(root, _OTHERS[number % len(_OTHERS)], "other", transform=at)
 
 
 def _one_line(

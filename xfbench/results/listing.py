@@ -11,6 +11,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from xfbench.provenance import not_measured
 from xfbench.record import Record
 from xfbench.results.store import Place, Store
 from xfbench.statistics import launch_throughput
@@ -53,8 +54,10 @@ def table(records: Sequence[Record]) -> str:
 
 
 def images_per_second(record: Record) -> float | None:
-    """The launch's throughput; None where it has none."""
+    """The launch's throughput; None where it has none, or was not measured by xfbench."""
     if record.status != "ok" or record.measurement is None or record.request is None:
+        return None
+    if not_measured(record):
         return None
     return launch_throughput(record) or None
 

@@ -37,7 +37,7 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
         **_answer(json.loads(content)),
         "machine": host.facts(),
-        "used": {socket.gethostname(): observe.cpu_seconds_of_all()},
+        "used": {socket.gethostname(): observe.cpu_seconds() + observe.cpu_seconds_of_others()},
     }
     partial = reply_path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:

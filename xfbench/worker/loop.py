@@ -78,7 +78,7 @@ def train(
     else:
         warm, learning = _steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    worked = series.worked()  # before anything else works, the trainer's probes too
+    worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
     timed, sent = series.counts[warm:], series.sent()
     losses, seconds = list(series.losses), list(series.seconds)
     together = _communication(series, sent, group, len(timed))
@@ -96,7 +96,7 @@ def train(
             "peak_rss_bytes": observe.peak_rss_bytes(),
             "losses": [finite(loss) for loss in losses],
             "energy_joules": energy.joules(counters, energy.read(options.device)),
-            "phases": {"input_seconds": sum(series.input_seconds[warm:])},
+            "phases": spent,
         },
         "checkpoints": saved.told(),
         "storage": {
@@ -131,16 +131,28 @@ class _Series:
         self.ticks, self.sent_before = observe.thread_ticks(), observe.network_bytes()
         self.steps = sum(self.counts)
         self.since, self.used = perf_counter(), observe.cpu_seconds()
+        self.others_used = observe.cpu_seconds_of_others()
 
-    def worked(self) -> dict[str, Any]:
-        """How many threads have worked since, and how many CPUs they kept busy."""
+    def worked(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
+        """How many threads have worked since, and how many CPUs they kept busy; and seconds.
+
+        Waiting for input from window `warm` on; CPU time since, and what of it was input's: of
+        threads and processes that were started for it, and of threads that have ended.
+        """
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.used
+        others = observe.cpu_seconds_of_others() - self.others_used
         ticks = observe.thread_ticks()
         own = {thread: n for thread, n in ticks.items() if thread not in self.feed.threads}
-        return {
+        spent = {"input_seconds": sum(self.input_seconds[warm:])}
+        if self.feed.threads and passed > _COUNTABLE:
+            trained = observe.ticked_seconds(self.ticks, own)
+            spent["cpu_seconds"] = used + others
+            spent["input_cpu_seconds"] = max(0.0, used - trained) + others
+        told = {
             "threads": observe.working_threads(self.ticks, own),
             "cpus": used / passed if passed > _COUNTABLE else None,
         }
+        return told, spent
 
     def sent(self) -> dict[str, float]:
         """Bytes per step that each network interface of this node has sent since."""

@@ -34,16 +34,23 @@ def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
     return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))
 
 
+def ticked_seconds(before: dict[int, int], after: dict[int, int]) -> float:
+    """CPU time in seconds of the threads of `after` since `before`."""
+    return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS
+
+
 def cpu_seconds() -> float:
     """CPU time of this process so far, of threads that have ended too."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
-def cpu_seconds_of_all() -> float:
-    """CPU time of this process and of those it started that have ended."""
+def cpu_seconds_of_others() -> float:
+    """CPU time so far of the processes that this one started, whether they have ended or not."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return cpu_seconds() + ended.ru_utime + ended.ru_stime
+    stats = [_stat(Path("/proc", str(pid))) for pid in descendants()]
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
+    return ended.ru_utime + ended.ru_stime + ticks / _TICKS
 
 
 def started_seconds() -> float:

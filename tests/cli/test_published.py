@@ -1,0 +1,52 @@
+"""What others published, as a person asks for it."""
+
+import json
+
+import pytest
+
+from xfbench import published
+from xfbench.elsewhere import About, Citation, Figure
+from xfbench.record import Record
+from xfbench.results.store import Store
+
+
+@pytest.fixture
+def results(tmp_path, record):
+    """A results folder in the command's own: launches of two networks, a figure from elsewhere."""
+    store = Store(tmp_path / "results")
+    store.prepare()
+    for workload in ("lenet", "convnet"):
+        store.add(record(workload=workload))
+    figure = Figure(
+        quantity="throughput", unit="images/s", value=12.5, about=About(workload="lenet")
+    )
+    cited = Citation(key="other tool", title="its file", where="line 3")
+    fields = {"source": "imported", "status": "ok", "request": None, "workload": None}
+    store.add(Record.make(citation=cited, figure=figure, **fields))
+    return store
+
+
+def test_the_leaderboard_shows_them_where_they_are_asked_for(xfbench, results):
+    plain = xfbench("leaderboard")
+    assert plain.returncode == 0 and "H19" not in plain.stdout and "12.5" not in plain.stdout
+    shown = xfbench("leaderboard", "--published")
+    assert shown.returncode == 0, shown.stderr
+    assert "lenet elsewhere: not measured here, not ranked" in shown.stdout
+    for word in ("1 211 %", "Jingoo Han", "12.5 images/s", "other tool (imported)", "line 3"):
+        assert word in shown.stdout
+    document = json.loads(xfbench("leaderboard", "--published", "--json").stdout)
+    assert {one["workload"] for one in document["elsewhere"]} == {"lenet"}
+    assert len(document["tables"]) == 2
+    other = xfbench("leaderboard", "--published", "--workload", "convnet").stdout
+    assert "convnet · synthetic" in other and "elsewhere" not in other
+
+
+def test_the_list_has_all_of_them_without_a_results_folder(xfbench):
+    shown = xfbench("results", "list", "--published")
+    assert shown.returncode == 0, shown.stderr
+    for record in published.records():
+        assert record.id[7:19] in shown.stdout
+    assert "Niall Gaffney" in shown.stdout
+    asked = ["results", "list", "--published", "--where", "figure.about.study=storage", "--json"]
+    found = json.loads(xfbench(*asked).stdout)["records"]
+    assert found == [one.document() for one in published.of_study("storage")] and found

@@ -1,0 +1,21 @@
+"""Scripts in a framework's own interpreter, as a worker runs there."""
+
+from xfbench import adapter, command, environment
+
+
+def run(framework, script, *arguments, folder, variables=None, limit=300):
+    """What the script prints, with `folder` as its working directory and one thread.
+
+    Raises CommandError, with what it wrote to standard error, if it fails.
+    """
+    described = adapter.load(framework)
+    found = environment.ensure(described)
+    return command.output(
+        [str(found.interpreter), "-c", script, *map(str, arguments)],
+        environment={
+            **found.variables(described, described.default_kernel, 1),
+            **(variables or {}),
+        },
+        cwd=folder,
+        timeout=limit,
+    )

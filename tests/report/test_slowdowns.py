@@ -1,0 +1,77 @@
+"""The report's section on slowdown, in a real browser."""
+
+import pytest
+
+from tests.likenesses import certified, varied
+from tests.report.test_page import HOSTILE
+from xfbench.leaderboard import tables
+from xfbench.report import slowdowns
+
+
+@pytest.fixture
+def networks(board, measured):
+    """The board, and two of its frameworks on another network of the same size."""
+    records, certificates = board
+    other = [
+        varied(
+            one,
+            request={"workload": "convnet"},
+            workload=one.workload.model_copy(update={"name": "convnet"}),
+            seconds=0.02 if one.request.framework == "torch" else 0.005,
+        )
+        for one in records[:5] + records[10:15]
+    ]
+    found, more = certified(other)
+    return [*records, *found], {**certificates, **more}
+
+
+def test_it_says_who_is_slower_where_by_how_much_at_which_setting_and_why_not(opened, networks):
+    shown = opened(*networks)
+    shown.get_by_role("link", name="Slowdown").click()
+    [table] = shown.locator("table.slowdown").all()
+    rows = {row.locator("th").inner_text(): row for row in table.locator("tbody tr").all()}
+    assert list(rows)[:2] == ["caffe", "torch"]
+    torch = rows["torch"].locator("td").all_inner_texts()
+    assert torch[0].startswith("4.0") and "onednn, 1 thread" in torch[0]
+    assert torch[1].startswith("1.00") and "onednn, 2 threads" in torch[1]
+    caffe = rows["caffe"].locator("td").all_inner_texts()
+    assert caffe[0].startswith("1.00") and caffe[1].startswith("4.")
+    assert rows["tensorflow"].locator("td").all_inner_texts()[:2] == ["not measured", "crashed"]
+    assert shown.get_by_text("tensorflow, lenet: crashed: rank 0 was killed").is_visible()
+    assert shown.get_by_text("over convnet, lenet").is_visible()
+
+
+def test_with_one_framework_there_is_no_such_section(opened, board):
+    records, certificates = board
+    alone = [one for one in records if one.request.framework == "torch"]
+    shown = opened(alone, certificates)
+    assert shown.locator("#slowdown").count() == 0
+    assert shown.get_by_role("link", name="Slowdown").count() == 0
+
+
+def test_hostile_names_do_nothing_there(opened, measured):
+    made = [
+        varied(
+            measured[0],
+            request={"framework": text, "launch": launch},
+            seconds=0.01 + 0.001 * n,
+            observed=measured[0].observed.model_copy(update={"kernel": text}),
+        )
+        for n, text in enumerate(HOSTILE)
+        for launch in (1, 2)
+    ]
+    shown = opened(*certified(made))
+    assert shown.locator("table.slowdown tbody tr").count() == len(HOSTILE)
+    assert shown.evaluate("window.owned") is None
+    assert shown.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
+
+
+def test_of_very_many_machines_some_are_shown(board):
+    records, certificates = board
+    machines = [
+        varied(one, machine=one.machine.model_copy(update={"cpu_model": f"Processor {n:02}"}))
+        for n in range(slowdowns.MOST + 2)
+        for one in (records[0], records[10])
+    ]
+    found, more = certified(machines)
+    assert len(slowdowns.shown(tables(found, more))) == slowdowns.MOST + 2

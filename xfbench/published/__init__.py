@@ -1,0 +1,121 @@
+"""What others published, as records: a TOML file for each source, with its citation and figures.
+
+Nothing in them is ours, or computed: a number is as it was printed, and what the source does not
+say is left out. `quantity` says after a comma how a number was told: "about", a mean. Where
+several networks have one number in common, each has a record.
+
+A record's `created` is the first moment of the source's year, since no more is known; its id is
+that of what it says, and the same every time.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from pydantic import BaseModel, ConfigDict
+
+from xfbench import paths
+from xfbench.elsewhere import About, Citation, Figure
+from xfbench.record import Record
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Printed(Figure):
+    """A figure as the file has it: about each of `workloads`, where it is about several."""
+
+    workloads: tuple[str, ...] = ()
+
+    def figures(self, study: str) -> Iterator[Figure]:
+        of_all = (self.about or About()).model_copy(update={"study": study})
+        fields = self.model_dump(exclude={"workloads", "about"})
+        for name in self.workloads or (of_all.workload,):
+            yield Figure(**fields, about=of_all.model_copy(update={"workload": name}))
+
+
+class _Answer(_Part):
+    """What a source has for one study: sentences, and what was printed as numbers."""
+
+    name: str
+    findings: tuple[str, ...]
+    figures: tuple[_Printed, ...] = ()
+
+
+class Source(_Part):
+    """A publication. `where` its figures are in it: tables, pages, or that nobody wrote it down."""
+
+    key: str
+    authors: tuple[str, ...]
+    title: str
+    venue: str
+    year: int
+    where: str
+    studies: tuple[_Answer, ...]
+
+    @property
+    def citation(self) -> Citation:
+        """As records have it: the title with authors, venue and year."""
+        reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
+        return Citation(key=self.key, title=reference, where=self.where)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a source says of a study, in a sentence of ours."""
+
+    study: str
+    sentence: str
+    citation: Citation
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Every source, oldest first."""
+    files = sorted(paths.package_folder(__name__).glob("*.toml"))
+    read = (Source.model_validate(tomllib.loads(one.read_text("utf-8"))) for one in files)
+    return tuple(sorted(read, key=lambda one: (one.year, one.key)))
+
+
+@cache
+def records() -> tuple[Record, ...]:
+    """A record for each figure, in the sources' order; nothing was asked for or measured."""
+    return tuple(
+        Record.make(
+            created=f"{source.year}-01-01T00:00:00.000Z",
+            source="published",
+            citation=source.citation,
+            figure=figure,
+            status="ok",
+            request=None,
+            workload=None,
+        )
+        for source in sources()
+        for study in source.studies
+        for printed in study.figures
+        for figure in printed.figures(study.name)
+    )
+
+
+def of_study(name: str) -> tuple[Record, ...]:
+    """The figures that answer one study; none for a study that no source has figures for."""
+    return tuple(
+        one
+        for one in records()
+        if one.figure and one.figure.about and one.figure.about.study == name
+    )
+
+
+def findings(study: str | None = None) -> tuple[Finding, ...]:
+    """What the sources say of one study, or of all."""
+    return tuple(
+        Finding(answer.name, sentence, source.citation)
+        for source in sources()
+        for answer in source.studies
+        if study in (None, answer.name)
+        for sentence in answer.findings
+    )

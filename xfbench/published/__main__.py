@@ -1,0 +1,73 @@
+"""Prints docs/published.md: the studies, what was published of each, and where.
+
+python -m xfbench.published > docs/published.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tabulate import tabulate
+
+from xfbench import beside, published, roofline
+
+_BEGINS = """# What others published
+
+xfbench runs studies that others published, on whatever machine it is on. Their figures come with
+it as records (`source` is `published`), one for each number, to be shown beside measured ones:
+
+    xfbench leaderboard --published
+    xfbench results list --published
+    xfbench results list --published --where figure.about.study=storage
+    xfbench report
+
+They have no rank, and nothing is computed with them. A number is as its source has it, with what it
+is of as far as the source says so; what is a bar in a chart and no number is left out. Where nobody
+wrote down in which table or figure a number stands, the record says so. Devices and workers that
+share an update's images count as ranks. Figures that were imported from another tool's file are
+shown in the same way.
+
+The numbers are in `xfbench/published/`, a file for each source, and this page is made from them:
+`python -m xfbench.published`.
+"""
+_PEAKS = """
+## Peaks of machines
+
+What a machine can do at most, which results are held against, in single precision
+(`xfbench/peaks.toml`):
+"""
+
+
+def _page() -> Iterator[str]:
+    yield _BEGINS
+    yield "## Sources\n"
+    for source in published.sources():
+        cited = source.citation
+        yield f"- **{cited.key}** {cited.title}. Where in it: {cited.where}."
+    studies = dict.fromkeys(one.study for one in published.findings())
+    for study in sorted(studies, key=lambda name: not published.of_study(name)):
+        yield f"\n## {study}\n"
+        for one in published.findings(study):
+            yield f"- {one.citation.key}: {one.sentence}"
+        lines = []
+        for record in published.of_study(study):
+            said = beside.described(record)
+            lines.append((said.key, said.workload or "–", *said.fields[2:]))
+        if lines:
+            names = ("source", "network", *beside.HEADERS[2:])
+            yield f"\n{tabulate(lines, names, 'github', disable_numparse=True)}"
+    yield _PEAKS
+    peaks = [
+        (
+            name,
+            f"{one['matrix_product']['float32'] / 1e12:g} TFLOP/s",
+            f"{one['memory_bandwidth'] / 1e9:g} GB/s",
+            one["source"],
+        )
+        for name, one in roofline.published().items()
+    ]
+    yield tabulate(peaks, ("machine", "matrix product", "memory", "source"), "github")
+
+
+if __name__ == "__main__":
+    print("\n".join(_page()))

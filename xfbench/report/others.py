@@ -1,0 +1,66 @@
+"""What the report shows from elsewhere: published and imported figures, by network, and sources."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from xfbench import beside
+from xfbench.beside import Beside
+from xfbench.record import Record
+from xfbench.report import text
+
+MOST_ROWS = 200  # of a group
+_LONGEST = 600  # characters of a reference
+
+
+@dataclass(frozen=True)
+class Group:
+    """The figures about one network, and how many more there are than are shown.
+
+    `name` is "" for those about no network in particular.
+    """
+
+    name: str
+    rows: tuple[Beside, ...]
+    left: int
+
+
+@dataclass(frozen=True)
+class Others:
+    """All of it: the figures in groups, and each source with what it is, in pieces."""
+
+    groups: tuple[Group, ...] = ()
+    sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
+    """The figures about these networks, then those about no network in particular."""
+    found = beside.figures(records)
+    chosen = {
+        name: beside.of_network(found, name or None) for name in (*dict.fromkeys(networks), "")
+    }
+    groups = [
+        Group(
+            name,
+            tuple(beside.described(record) for record in own[:MOST_ROWS]),
+            max(0, len(own) - MOST_ROWS),
+        )
+        for name, own in chosen.items()
+        if own
+    ]
+    cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
+    sources = [(key, _pieces(title)) for key, title in beside.bibliography(cited)]
+    return Others(tuple(groups), tuple(sources))
+
+
+def _pieces(title: str) -> tuple[str, ...]:
+    """A reference is longer than what the page shows of a field in one piece."""
+    cut = title if len(title) <= _LONGEST else f"{title[:_LONGEST]}…"
+    return tuple(textwrap.wrap(cut, text.MOST))
+
+
+def named(records: Sequence[Record]) -> list[str]:
+    """The networks that figures from elsewhere are about, by name."""
+    return sorted({name for one in beside.figures(records) if (name := beside.workload(one))})
