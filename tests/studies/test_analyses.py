@@ -5,7 +5,8 @@ import random
 import pytest
 
 from tests.equality.test_certificate import certified
-from xfbench.studies import answer
+from xfbench import experiment
+from xfbench.studies import answer, cells
 
 FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)
 
@@ -275,6 +276,18 @@ def test_what_does_not_belong_to_the_study_is_not_looked_at(study, launched, fou
     said = answer.answer(made, "laptop", [*own, *others], {})
     assert said.launches == 3
     assert len(said.findings[0].values) == 1
+
+
+def test_the_size_that_is_told_is_the_one_that_most_was_measured_of(study, launched):
+    own = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4], "steps": 3}
+    own |= {"warmup": 1, "data": ["synthetic"]}
+    sizes = [{**own, "size": "smoke", "threads": [1]}, {**own, "size": "laptop", "threads": [1, 2]}]
+    made = study({"name": "values"}).model_copy(
+        update={"matrix": [experiment.matrix(**one) for one in sizes]}
+    )
+    assert cells.fullest(made, launched(*FAST)) == "smoke"
+    assert cells.fullest(made, by_threads(launched)) == "laptop"
+    assert cells.fullest(made, launched(*FAST, threads=4)) is None
 
 
 def test_a_cell_that_nothing_came_of_is_said_with_its_reason(study, launched, record):

@@ -269,7 +269,7 @@ def _answer(one: Experiment, size: Size | None, sources: Sequence[Path]) -> Answ
     from xfbench.studies import answer, cells, gathering
 
     records, certificates = gathering.gathered(sources, say)
-    chosen = size or cells.largest(one, records)
+    chosen = size or cells.fullest(one, records)
     if chosen is None:
         raise errors.UsageError(
             f"{sources[0]} has nothing of {one.name}: make it with `xfbench study run {one.name}`"

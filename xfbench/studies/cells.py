@@ -89,12 +89,12 @@ def of_study(study: Experiment, size: Size, records: Iterable[Record]) -> list[R
     ]
 
 
-def largest(study: Experiment, records: Sequence[Record]) -> Size | None:
-    """The largest size of which something was measured."""
-    for size in reversed(SIZES):
-        if any(record.status == "ok" for record in of_study(study, size, records)):
-            return size
-    return None
+def fullest(study: Experiment, records: Sequence[Record]) -> Size | None:
+    """The size of which most was measured; the smaller one where that is the same of both."""
+    good = [record for record in records if record.status == "ok"]
+    counts = {size: len(of_study(study, size, good)) for size in study.sizes}
+    best = max(counts, key=lambda size: (counts[size], -SIZES.index(size)))
+    return best if counts[best] else None
 
 
 def _asks(m: Matrix, r: Request) -> bool:
