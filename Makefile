@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help bench test test-all overhead intervals prediction million verify-all lint types environments clean input schema
+.PHONY: help bench test test-all overhead intervals prediction million studies verify-all lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,13 @@ prediction: $(VENV)/developed ## What `predict` says of held-out numbers of rank
 million: $(VENV)/developed ## What a million records take: 5 GB below build/, some minutes, quiet.
 	$(BIN)/python -m tests.benchmarks.results build/million
 	rm -rf build/million
+
+studies: $(VENV)/installed ## Every study at its smallest size, its report in build/studies (an hour).
+	mkdir -p build/studies
+	for name in $$($(BIN)/python -c 'from xfbench import experiment; print(*experiment.names())'); do \
+	  $(BIN)/xfbench study run $$name --results build/studies/results --resume > /dev/null && \
+	  $(BIN)/xfbench study report $$name --results build/studies/results --output build/studies/$$name.html \
+	    || exit; done
 
 verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
 	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown

@@ -163,7 +163,7 @@ def compare(a: Side, b: Side) -> list[Compared]:
         and {r.id for r in mine.records} != {r.id for r in theirs.records}
     ]
     figures = [statistics.compare(mine.launches, theirs.launches) for mine, theirs in pairs]
-    reasons = [_incomparable(mine, theirs, certificates) for mine, theirs in pairs]
+    reasons = [incomparable(mine.records, theirs.records, certificates) for mine, theirs in pairs]
     shown = statistics.distinguishable(
         [None if why else one.p for one, why in zip(figures, reasons, strict=True)]
     )
@@ -269,12 +269,14 @@ def _value(record: Record, name: str) -> Any:
     return value
 
 
-def _incomparable(a: _Group, b: _Group, certificates: Certificates) -> str | None:
-    """Why two cells are not known to train the same network; None where they are."""
-    one, other = a.records[-1], b.records[-1]
+def incomparable(
+    a: Sequence[Record], b: Sequence[Record], certificates: Certificates
+) -> str | None:
+    """Why two cells' records are not known to train the same network; None where they are."""
+    one, other = a[-1], b[-1]
     if one.software and other.software and _translation(one) == _translation(other):
         return None
-    return next(filter(None, (unproven(r, certificates) for r in (*a.records, *b.records))), None)
+    return next(filter(None, (unproven(r, certificates) for r in (*a, *b))), None)
 
 
 def _translation(record: Record) -> tuple[Any, ...]:

@@ -1,4 +1,6 @@
-"""Experiments: lists of settings that make a matrix of cells. A study is a TOML file of these.
+"""Experiments: lists of settings that make a matrix of cells. A study is a TOML file of these,
+
+with a question, sizes, and what is to be made of the records (`studies/form.py`).
 
 Every name is checked here, before anything is started, so that a slip costs a line on
 the terminal and not an hour.
@@ -7,18 +9,21 @@ the terminal and not an hour.
 from __future__ import annotations
 
 import itertools
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xfbench import adapter, environment, errors, machine, paths, sites, starting
 from xfbench.data import sets
 from xfbench.request import Cell, Protocol
 from xfbench.strategy import Value
+from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Size
 from xfbench.workloads import workloads
 
 DEVICES = ("cpu", "cuda")
@@ -38,22 +43,29 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class Matrix(BaseModel):
-    """Lists of settings; every combination is a cell. None: the default of the workload or host."""
+    """Lists of settings; every combination is a cell. None: the default of the workload or host.
+
+    Threads "powers" are 1, 2, 4, … and the cores that a rank may have. With `ranks_per_node` there
+    are as many nodes as that takes. A matrix belongs to the sizes `size` of its study, to all of
+    them if it names none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    size: Annotated[Sequence[Size], BeforeValidator(_listed)] = ()
     framework: Sequence[str]
     workload: Sequence[str]
     device: Sequence[str] = ("cpu",)
     precision: Sequence[str] = ("float32",)
     kernel: Sequence[str] = ("default",)
-    threads: Sequence[Positive] | None = None
+    threads: Sequence[Positive] | Literal["powers"] | None = None
     batch_size: Sequence[Positive] | None = None
     ranks: Sequence[int] = (1,)
     strategy: Sequence[str] = ("default",)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
     scaling: Literal["strong", "weak"] | None = None
     nodes: Sequence[Positive] = (1,)
+    ranks_per_node: int | None = Field(default=None, ge=1)
     launcher: str | None = None
     site: str | None = None
     queue: str | None = None
@@ -73,32 +85,72 @@ class Matrix(BaseModel):
 
 
 class Experiment(BaseModel):
-    """A named set of matrices, and the question they answer."""
+    """A named set of matrices, and the question they answer.
+
+    `sources` are the keys of publications that asked it; `method` says in a few sentences how it
+    is answered, `limits` what is not tried. Where it is `crowded`, ranks may share processors;
+    else what would have to is left out. `published` are figures that belong to a file of one's
+    own; those of the built-in ones lie elsewhere.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str
     question: str
-    matrix: Sequence[Matrix]
+    sources: Sequence[str] = ()
+    method: str = ""
+    limits: Sequence[str] = ()
+    crowded: bool = False
+    prepared: Prepared | None = None
+    matrix: Sequence[Matrix] = Field(min_length=1)
+    analysis: Sequence[Analysis] = ()
+    published: Sequence[Quoted] = ()
+
+    @property
+    def sizes(self) -> list[Size]:
+        """Those that its matrices name; where they name none, the same at any is a laptop's."""
+        named = [size for size in SIZES if any(size in one.size for one in self.matrix)]
+        return named or ["laptop"]
+
+    def of_size(self, size: Size) -> list[Matrix]:
+        """The matrices of that size."""
+        return [one for one in self.matrix if not one.size or size in one.size]
+
+
+def own_folder() -> Path:
+    """Where a person's own studies lie: `XFBENCH_STUDIES`, else beside their own sites."""
+    chosen = os.environ.get("XFBENCH_STUDIES")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return platformdirs.user_config_path("xfbench") / "studies"
+
+
+def files() -> dict[str, Path]:
+    """Experiment name to file; one of the user's own replaces a built-in one of its name."""
+    roots = (paths.package_folder("xfbench.experiments"), own_folder())
+    return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
 
 def names() -> list[str]:
-    """The built-in experiments."""
-    return sorted(file.stem for file in _folder().glob("*.toml"))
+    """Every experiment that can be named, in order."""
+    return sorted(files())
 
 
 def load(name: str) -> Experiment:
-    """A built-in experiment by name, or one of the user's by path. Raises UsageError."""
-    file = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
-    if not file.is_file():
+    """A built-in experiment or one of the user's, by name, or any by path. Raises UsageError."""
+    file = Path(name) if name.endswith(".toml") else files().get(name)
+    if file is None or not file.is_file():
         raise errors.unknown("experiment", name, names())
     try:
-        return Experiment.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        found = Experiment.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise errors.UsageError(f"{file}: {error}") from error
     except ValidationError as error:
-        raise errors.UsageError(f"{file}: {_told(error, Matrix)}") from error
+        raise errors.UsageError(f"{file}: {_told(error, _model(error))}") from error
+    if found.name != file.stem:
+        raise errors.UsageError(f"{file}: name: it is {found.name!r}, and the file's {file.stem!r}")
+    return found
 
 
 def matrix(**settings: Any) -> Matrix:
@@ -142,10 +194,10 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         )
     _check_options(m)
     site = sites.load(m.site)
-    spread = [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
+    spread = _spread(m)
     if not spread:
         raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
-    threads: Sequence[int | None] = m.threads or [None]
+    threads = _of_rank(m, site, spread)
     sizes: Sequence[int | None] = m.batch_size or [None]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
@@ -234,6 +286,23 @@ def _threads(site: sites.Site, queue: str | None, per_node: int) -> int:
     return max(1, (cores - reserved) // per_node)
 
 
+def _spread(m: Matrix) -> list[tuple[int, int]]:
+    """Ranks and their nodes, where they can be spread evenly."""
+    if each := m.ranks_per_node:
+        return [(ranks, ranks // each) for ranks in m.ranks if ranks % each == 0]
+    return [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
+
+
+def _of_rank(
+    m: Matrix, site: sites.Site, spread: Sequence[tuple[int, int]]
+) -> Sequence[int | None]:
+    """Threads of each rank; None: an even share of the cores."""
+    if m.threads != "powers":
+        return m.threads or [None]
+    most = max(_threads(site, m.queue, ranks // nodes) for ranks, nodes in spread)
+    return sorted({*(2**n for n in range(most.bit_length())), most})
+
+
 def _launcher(site: sites.Site) -> str:
     if site.launcher not in starting.LAUNCHERS:
         raise errors.UsageError(f"{site.title}: {site.launcher} can be rendered, not started")
@@ -297,5 +366,11 @@ def _told(error: ValidationError, model: type[BaseModel]) -> str:
     return f"{where}: {message}" if where else message
 
 
-def _folder() -> Path:
-    return paths.package_folder("xfbench.experiments")
+def _model(error: ValidationError) -> type[BaseModel]:
+    """Which table of a file the first complaint is about."""
+    tables: dict[str, type[BaseModel]]
+    tables = {"matrix": Matrix, "prepared": Prepared, "analysis": Analysis, "published": Quoted}
+    place = error.errors()[0]["loc"]
+    if "claim" in place:
+        return Claim
+    return tables.get(str(place[0]), Experiment) if len(place) > 1 else Experiment

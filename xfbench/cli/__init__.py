@@ -25,6 +25,7 @@ from xfbench.cli import (
     report,
     results,
     run,
+    study,
     trace,
     verify,
     workload,
@@ -48,6 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.add_typer(study.app, name="study")
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)

@@ -26,6 +26,20 @@ def html(
     records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
 ) -> str:
     """The page about these records, with what `literature` has about the same networks."""
+    report = content.report(records, certificates, literature)
+    return rendered(
+        "page.html",
+        report=report,
+        slowdowns=slowdowns.shown(board.table for board in report.boards),
+        most_slowdowns=slowdowns.MOST,
+        many=content.MANY_ROWS,
+        at_once=content.AT_ONCE,
+        others_headers=beside.HEADERS,
+    )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """One of our templates, filled in, with the style sheet, the script and the policy."""
     folder = paths.package_folder("xfbench.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
@@ -39,21 +53,14 @@ def html(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    report = content.report(records, certificates, literature)
-    template = environment.get_template("page.html")
-    return template.render(
-        report=report,
-        slowdowns=slowdowns.shown(board.table for board in report.boards),
-        most_slowdowns=slowdowns.MOST,
-        many=content.MANY_ROWS,
-        at_once=content.AT_ONCE,
+    return environment.get_template(template).render(
         policy=_policy(style, script),
         style=style,
         script=script,
-        others_headers=beside.HEADERS,
         draw=svg.draw,
         legend=svg.legend,
         interval_bar=svg.interval_bar,
+        **values,
     )
 
 

@@ -1,0 +1,318 @@
+"""What analyses make of records whose answer is known, and verdicts on claims about it."""
+
+import random
+
+import pytest
+
+from tests.equality.test_certificate import certified
+from xfbench import experiment
+from xfbench.studies import answer, cells
+
+FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)
+
+
+def claimed(**claim):
+    return [{"source": "X", "text": "so it is", **claim}]
+
+
+def by_threads(launched, one=SLOW, two=FAST, **request):
+    return [*launched(*one, threads=1, **request), *launched(*two, threads=2, **request)]
+
+
+def test_the_best_value_is_named_where_launches_tell_it_from_the_others(study, launched, found):
+    made = study({"name": "best_of", "over": "threads"})
+    finding = found(made, by_threads(launched))
+    assert finding.sentence == "Of threads 1 and 2, 2 threads is best."
+    assert [value.note for value in finding.values] == ["rank 2", "rank 1"]
+    assert [value.x for value in finding.values] == [1.0, 2.0]
+
+
+def test_what_launches_do_not_tell_apart_may_all_be_best(study, launched, found):
+    made = study({"name": "best_of", "over": "threads"})
+    finding = found(made, by_threads(launched, one=(0.1, 0.11, 0.12), two=(0.12, 0.1, 0.11)))
+    assert "several cannot be told from the best" in finding.sentence
+    assert {value.note for value in finding.values} == {"rank 1–2"}
+
+
+@pytest.mark.parametrize(
+    ("best", "one", "two", "verdict"),
+    [
+        (2, SLOW, FAST, "holds"),
+        (1, SLOW, FAST, "does not hold"),
+        (2, FAST, FAST[::-1], "cannot be told"),
+        (64, SLOW, FAST, "cannot be told"),
+    ],
+)
+def test_a_claim_of_the_best(study, launched, found, best, one, two, verdict):
+    made = study({"name": "best_of", "over": "threads", "claim": claimed(best=best)})
+    [judged] = found(made, by_threads(launched, one, two)).judged
+    assert judged.verdict == verdict
+    assert ("was not tried here" in judged.why) == (best == 64)
+
+
+def test_the_cores_of_the_machine_may_be_claimed_to_be_best(study, launched, found):
+    from xfbench.machine import describe
+
+    seen = describe().model_copy(update={"cores": 2})
+    made = study({"name": "best_of", "over": "threads", "claim": claimed(best="cores")})
+    records = by_threads(launched, fields={"machine": seen})
+    assert found(made, records).judged[0].verdict == "holds"
+
+
+def test_less_is_better_of_seconds_and_memory(study, launched, found):
+    made = study({"name": "best_of", "over": "threads", "of": "peak_memory"})
+    records = [
+        record.model_copy(
+            update={
+                "measurement": record.measurement.model_copy(
+                    update={"peak_rss_bytes": 10**8 * record.request.threads + number}
+                )
+            }
+        )
+        for number, record in enumerate(by_threads(launched))
+    ]
+    assert "1 thread is best" in found(made, records).sentence
+
+
+@pytest.mark.parametrize(("against", "expected"), [("least", {2: 2.0}), ("best", {2: 2.0})])
+def test_a_ratio_of_what_is_better_small(study, launched, found, against, expected):
+    made = study({"name": "ratio", "over": "threads", "against": against, "of": "peak_memory"})
+    records = [
+        one.model_copy(
+            update={
+                "measurement": one.measurement.model_copy(
+                    update={"peak_rss_bytes": 10**8 * one.request.threads}
+                )
+            }
+        )
+        for one in by_threads(launched)
+    ]
+    values = found(made, records).values
+    assert {v.x: v.interval.value for v in values} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("against", "expected"),
+    [("least", {2: 2.0}), ("previous", {2: 2.0}), (2, {1: 0.5}), ("best", {1: 2.0})],
+)
+def test_a_ratio_is_against_the_value_that_is_named(study, launched, found, against, expected):
+    made = study({"name": "ratio", "over": "threads", "against": against})
+    finding = found(made, by_threads(launched))
+    assert {v.x: v.interval.value for v in finding.values} == pytest.approx(expected, rel=1e-6)
+
+
+def test_previous_is_the_value_before_and_not_the_least(study, launched, found):
+    made = study({"name": "ratio", "over": "threads", "against": "previous"})
+    records = [*by_threads(launched), *launched(0.05, 0.051, 0.049, threads=4)]
+    values = {value.x: value for value in found(made, records).values}
+    assert values[4].interval.value == pytest.approx(2.0, rel=0.01)
+    assert values[4].note == "against 2 threads"
+
+
+def test_each_framework_may_have_a_value_of_its_own_to_be_compared_with(study, launched, found):
+    against = {"reference": 2}
+    made = study({"name": "ratio", "over": "threads", "against": against})
+    [value] = found(made, by_threads(launched)).values
+    assert value.x == 1 and value.interval.value == pytest.approx(0.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ({"low": 1.9, "high": 2.1}, "holds"),
+        ({"low": 1.9}, "holds"),
+        ({"high": 1.9}, "does not hold"),
+        ({"low": 2.1}, "does not hold"),
+        ({"low": 1.99, "high": 3.0}, "cannot be told"),
+        ({"low": 1.9, "where": {"threads": 4}}, "cannot be told"),
+        ({"low": 1.9, "where": {"threads": 2}}, "holds"),
+    ],
+)
+def test_a_claim_of_bounds(study, launched, found, claim, verdict):
+    made = study({"name": "ratio", "over": "threads", "claim": claimed(**claim)})
+    records = by_threads(launched, SLOW, (0.1, 0.102, 0.0985))
+    [judged] = found(made, records).judged
+    assert judged.verdict == verdict
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("name", "claim"), [("ratio", {"low": 1.0}), ("best_of", {"best": 1})])
+def test_fewer_than_three_launches_tell_nothing_about_a_claim(
+    study, launched, found, name, claim, count
+):
+    made = study({"name": name, "over": "threads", "claim": claimed(**claim)})
+    [judged] = found(made, by_threads(launched, SLOW[:count], FAST[:count])).judged
+    assert judged.verdict == "cannot be told"
+
+
+def test_one_figure_otherwise_is_enough_against_a_claim_of_all(study, launched, found):
+    made = study(
+        {"name": "ratio", "over": "threads", "claim": claimed(low=1.0)},
+        matrix={"workload": ["lenet", "convnet"]},
+    )
+    records = [
+        *by_threads(launched),
+        *by_threads(launched, FAST, SLOW, workload="convnet"),
+    ]
+    [judged] = found(made, records).judged
+    assert judged.verdict == "does not hold"
+    assert "1 of 2 so, 1 of 2 otherwise" in judged.why
+    assert "convnet" in judged.why
+
+
+def test_frameworks_that_are_not_proven_equal_are_not_compared(study, launched, found):
+    made = study(
+        {"name": "ratio", "over": "framework", "against": "best"},
+        matrix={"framework": ["torch", "reference"]},
+    )
+    proof = certified(launched(0.1)[0])
+    records = [*launched(*FAST), *launched(*SLOW, framework="torch", kernel="onednn")]
+    [value] = found(made, records, {proof.id: proof}).values
+    assert value.interval is None
+    assert "certificate" in value.reason
+
+
+@pytest.mark.parametrize("slowest", ["torch", "reference", "mxnet"])
+def test_one_that_is_not_proven_keeps_the_others_from_nothing(study, launched, found, slowest):
+    names = {"torch": "onednn", "reference": "numpy", "mxnet": "onednn"}
+    records, proofs = [], {}
+    for name, kernel in names.items():
+        own = {"framework": name, "kernel": kernel}
+        proof = certified(launched(0.1, **own)[0])
+        fields = {} if name == slowest else {"certificate": proof.id}
+        proofs |= {} if name == slowest else {proof.id: proof}
+        speeds = FAST if name == slowest else SLOW
+        factor = {"torch": 1.0, "reference": 1.5, "mxnet": 1.2}[name]
+        records += launched(*(one * factor for one in speeds), fields=fields, **own)
+    matrix = {"framework": list(names)}
+    best = found(study({"name": "best_of", "over": "framework"}, matrix), records, proofs)
+    assert {value.at for value in best.values if value.reason} == {slowest}
+    fastest = "mxnet" if slowest == "torch" else "torch"
+    assert f"{fastest} is best" in best.sentence
+    ratio = {"name": "ratio", "over": "framework", "against": "best"}
+    times = {one.at: one for one in found(study(ratio, matrix), records, proofs).values}
+    assert times[slowest].interval is None and fastest not in times
+    assert [one.interval.value > 1 for name, one in times.items() if name != slowest] == [True]
+
+
+def test_efficiency_is_against_the_least_ranks_under_the_law_of_the_cells(study, launched, found):
+    sizes = {"global_batch_size": 8, "batch_size_per_rank": 4, "scaling": "weak"}
+    made = study(
+        {"name": "efficiency", "plot": "lines", "claim": claimed(low=0.7, where={"ranks": 2})},
+        matrix={"framework": ["torch"], "ranks": [1, 2], "scaling": "weak"},
+    )
+    torch = {"framework": "torch", "kernel": "onednn"}
+    proven = []
+    for settings in ({"scaling": "weak"}, {"ranks": 2, "strategy": "ddp", **sizes}):
+        [one] = launched(0.1, **torch, **settings)
+        proven.append(certified(one))
+    records = [
+        *launched(*FAST, **torch, scaling="weak", fields={"certificate": proven[0].id}),
+        *launched(
+            *(1.25 * one for one in FAST),
+            **(torch | sizes),
+            ranks=2,
+            strategy="ddp",
+            fields={"certificate": proven[1].id},
+        ),
+    ]
+    finding = found(made, records, {one.id: one for one in proven})
+    [value] = finding.values
+    assert value.reason is None
+    assert value.interval.value == pytest.approx(0.8, rel=0.01)
+    assert value.note == "against 1 rank, weak scaling"
+    assert finding.judged[0].verdict == "holds"
+    assert "On 2 ranks efficiency is 80.0%" in finding.sentence
+
+
+def test_spread_is_how_far_launches_lie_apart(study, launched, found):
+    noise = random.Random(0)
+    seconds = [0.1 * noise.lognormvariate(0, 0.05) for _ in range(40)]
+    made = study({"name": "spread", "claim": claimed(low=0.001, high=0.2)})
+    finding = found(made, launched(*seconds))
+    [value] = finding.values
+    assert value.interval.low < 0.05 < value.interval.high
+    assert finding.unit == "%" and finding.judged[0].verdict == "holds"
+    [alone] = found(made, launched(0.1)).values
+    assert alone.interval is None and "two launches" in alone.reason
+
+
+def test_accuracy_is_compared_seed_by_seed(study, trained, found):
+    made = study(
+        {"name": "ratio", "of": "test_accuracy", "over": "batch_size", "claim": claimed(high=1.0)},
+        matrix={
+            "batch_size": [4, 8],
+            "epochs": 1,
+            "steps": None,
+            "data": ["digits"],
+            "seed": [0, 1, 2],
+        },
+    )
+    records = []
+    for seed, accuracy in enumerate((0.9, 0.8, 0.7)):
+        for size, share in ((4, 1.0), (8, 0.98 + 0.001 * seed)):
+            sizes = {"global_batch_size": size, "batch_size_per_rank": size}
+            records.append(trained([1.0], accuracy=accuracy * share, seed=seed, **sizes))
+    one, other = records[::2], records[1::2]
+    finding = found(made, [*one, *other[::-1]])  # in whatever order they were had
+    [value] = finding.values
+    assert value.interval.value == pytest.approx(0.981, rel=1e-3)
+    assert value.interval.low > 0.97
+    assert value.interval.high < 0.99
+    assert finding.judged[0].verdict == "holds"
+
+
+def test_what_does_not_belong_to_the_study_is_not_looked_at(study, launched, found):
+    made = study({"name": "values"}, matrix={"threads": [1], "kernel": ["default"]})
+    own = launched(*FAST)
+    others = [
+        *launched(*SLOW, threads=2),
+        *launched(*SLOW, warmup=2),
+        *launched(*SLOW, seed=1),
+        *launched(*SLOW, workload="convnet"),
+        *launched(*SLOW, checkpoints=1),
+        *launched(*SLOW, fields={"source": "imported"}),
+    ]
+    said = answer.answer(made, "laptop", [*own, *others], {})
+    assert said.launches == 3
+    assert len(said.findings[0].values) == 1
+
+
+def test_the_size_that_is_told_is_the_one_that_most_was_measured_of(study, launched):
+    own = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4], "steps": 3}
+    own |= {"warmup": 1, "data": ["synthetic"]}
+    sizes = [{**own, "size": "smoke", "threads": [1]}, {**own, "size": "laptop", "threads": [1, 2]}]
+    made = study({"name": "values"}).model_copy(
+        update={"matrix": [experiment.matrix(**one) for one in sizes]}
+    )
+    assert cells.fullest(made, launched(*FAST)) == "smoke"
+    assert cells.fullest(made, by_threads(launched)) == "laptop"
+    assert cells.fullest(made, launched(*FAST, threads=4)) is None
+
+
+def test_a_cell_that_nothing_came_of_is_said_with_its_reason(study, launched, record):
+    made = study({"name": "values"}, matrix={"threads": [1, 2]})
+    from xfbench.record import Record
+
+    asked = record(threads=2).request
+    refused = Record.make(
+        status="unsupported", reason="it has no such thing", request=asked, workload=None
+    )
+    said = answer.answer(made, "laptop", [*launched(*FAST), refused], {})
+    assert [reason for _, reason in said.missing] == ["unsupported: it has no such thing"]
+
+
+def test_a_launch_that_failed_beside_others_that_did_not_is_told(study, launched):
+    made = study({"name": "values"})
+    [failed] = launched(0.1, fields={"status": "crashed", "reason": "signal 9"})
+    said = answer.answer(made, "laptop", [*launched(*FAST), failed], {})
+    assert said.missing == () and said.launches == 3
+    assert "A launch does not count: lenet · reference: crashed: signal 9." in said.limits
+
+
+def test_limits_say_how_few_launches_there_were_and_what_disturbed_them(study, launched):
+    made = study({"name": "values"}, limits=["This is not tried."])
+    said = answer.answer(made, "laptop", launched(*FAST[:2]), {})
+    assert said.limits[0] == "This is not tried."
+    assert any("2 launches alone: a smoke test" in one for one in said.limits)
+    assert any("laptop, not what was published" in one for one in said.limits)

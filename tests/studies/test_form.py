@@ -1,0 +1,160 @@
+"""A study's file: what it may say, and that every slip is told before anything is run."""
+
+import pytest
+
+from xfbench import experiment, published
+from xfbench.errors import UsageError
+from xfbench.studies import answer, running
+from xfbench.studies.form import SIZES
+
+BUILT_IN = [name for name in experiment.files() if name != "quick"]
+FILE = """
+name = "mine"
+title = "t"
+question = "q?"
+[[matrix]]
+size = "smoke"
+framework = ["reference"]
+workload = ["lenet"]
+[[analysis]]
+name = "best_of"
+over = "threads"
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function that writes FILE with something changed, and loads it."""
+
+    def write(old="", new="", name="mine"):
+        assert old in FILE
+        file = tmp_path / f"{name}.toml"
+        file.write_text(FILE.replace(old, new))
+        return experiment.load(str(file))
+
+    return write
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_study_says_what_it_asks_how_and_at_which_sizes(name):
+    study = experiment.load(name)
+    answer.check(study)
+    assert study.question.endswith("?") and study.sources
+    assert 2 <= study.method.count(". ") + 1 <= 4
+    assert study.analysis
+    assert set(study.sizes) >= {"smoke", "laptop"}
+    for analysis in study.analysis:
+        assert all(claim.source in study.sources for claim in analysis.claim)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("size", SIZES)
+def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeypatch):
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
+    study = experiment.load(name)
+    if size not in study.sizes:
+        pytest.skip("it has no such size")
+    found = running.prepare(study, size, running.Choices(media={}))
+    assert found.plan.requests or found.left_out
+    for cell, reason in found.left_out:
+        assert "processors" in reason and cell.ranks * cell.threads > 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('size = "smoke"', 'size = "smok"', "matrix.0.size"),
+        ('over = "threads"', 'ovr = "threads"', "did you mean over"),
+        ("[[analysis]]", "[[analyses]]", "did you mean analysis"),
+        ('size = "smoke"', 'framwork = ["torch"]', "did you mean framework"),
+        ('name = "mine"', 'name = "other"', "it is 'other', and the file's 'mine'"),
+        ('name = "mine"', 'name = "../mine"', "name"),
+        (
+            'over = "threads"',
+            'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"',
+            "low",
+        ),
+        (
+            'over = "threads"',
+            'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nlow = 1\nlwo = 1',
+            "did you mean low",
+        ),
+        ("[[analysis]]", '[prepared]\nformat = ["zip"]\n[[analysis]]', "prepared.format"),
+    ],
+)
+def test_a_slip_in_the_form_is_told_in_one_line_with_the_file(written, old, new, words):
+    with pytest.raises(UsageError) as caught:
+        written(old, new)
+    assert words in str(caught.value) and "mine.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "best_of"', 'name = "best_off"', "did you mean best_of"),
+        ('over = "threads"', 'over = "thread"', "did you mean threads"),
+        ('over = "threads"', "", "unknown setting ''"),
+        ('over = "threads"', 'over = "threads"\nof = "image_per_second"', "images_per_second"),
+        ('over = "threads"', 'over = "threads"\nwhere = { kernl = "x" }', "did you mean kernel"),
+        (
+            'over = "threads"',
+            'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nlow = 1\n',
+            "best is for best_of alone",
+        ),
+    ],
+)
+def test_what_an_analysis_names_and_there_is_not_is_told_before_anything_runs(
+    written, old, new, words
+):
+    with pytest.raises(UsageError) as caught:
+        answer.check(written(old, new))
+    assert words in str(caught.value)
+
+
+def test_a_size_that_a_study_has_not_is_told_with_those_that_it_has(written):
+    with pytest.raises(UsageError, match=r"mine has no size paper: it has smoke"):
+        running.prepare(written(), "paper", running.Choices())
+
+
+def test_ones_own_studies_are_found_by_name_and_replace_built_in_ones(
+    written, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XFBENCH_STUDIES", str(tmp_path))
+    written()
+    written('name = "mine"', 'name = "kernels"', name="kernels")
+    assert experiment.load("mine").title == "t"
+    assert experiment.load("kernels").title == "t"
+    monkeypatch.setenv("XFBENCH_STUDIES", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "config" / "xfbench" / "studies"
+    folder.mkdir(parents=True)
+    (tmp_path / "mine.toml").rename(folder / "mine.toml")
+    assert "mine" in experiment.names()
+
+
+def test_threads_are_powers_of_two_and_the_cores(monkeypatch):
+    monkeypatch.setattr("xfbench.experiment.machine.usable_cores", lambda: 12)
+    settings = {"framework": ["reference"], "workload": ["lenet"], "threads": "powers"}
+    found = experiment.cells([experiment.matrix(**settings)])
+    assert [cell.threads for cell, _ in found] == [1, 2, 4, 8, 12]
+
+
+def test_ranks_per_node_gives_as_many_nodes_as_that_takes():
+    settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [64]}
+    settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
+    found = experiment.cells([experiment.matrix(**settings)])
+    assert [(cell.ranks, cell.nodes) for cell, _ in found] == [(2, 1), (4, 2)]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_was_published_about_a_built_in_study_is_told_and_drawn_where_it_says_so(name):
+    study = experiment.load(name)
+    quoted = answer.quoted(study)
+    said = published.findings(name)
+    assert said and {one.citation.key for one in said} == set(study.sources)
+    units = {"efficiency": "%", "spread": "%", "ratio": "times"}
+    for analysis in study.analysis:
+        unit = units.get(analysis.name) or answer.analyses.quantity(analysis).unit
+        drawn = [f for _, f in quoted if f.quantity.startswith(analysis.beside) and f.unit == unit]
+        assert drawn or not analysis.beside

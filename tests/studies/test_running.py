@@ -1,0 +1,94 @@
+"""A study as a plan: what is left out, what is made for it, how long it will take."""
+
+import pytest
+
+from xfbench import experiment
+from xfbench.errors import UsageError
+from xfbench.record import Conditions
+from xfbench.studies import media, running
+
+
+def took(seconds):
+    return {
+        "conditions": Conditions(
+            load_before=0, load_after=0, steal_seconds=0, swap_bytes=0, seconds=seconds
+        )
+    }
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    """A function: a study's plan, with its data in a folder of the test's."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    memory = tmp_path / "memory"
+    memory.mkdir()
+
+    def make(made, size="smoke", **choices):
+        named = {"media": {"other": memory}, **choices}
+        return running.prepare(made, size, running.Choices(**named))
+
+    return make
+
+
+def test_what_needs_more_processors_than_there_are_is_left_out_with_the_reason(
+    study, prepared, monkeypatch
+):
+    monkeypatch.setattr(running.os, "sched_getaffinity", lambda _: {0, 1})
+    matrix = {"framework": ["torch"], "threads": [1, 2, 4], "ranks": [1, 2], "scaling": "weak"}
+    found = prepared(study({"name": "values"}, matrix))
+    out = {(cell.ranks, cell.threads): reason for cell, reason in found.left_out}
+    assert set(out) == {(1, 4), (2, 2), (2, 4)}
+    assert out[1, 4] == "4 threads need 4 processors, and there are 2"
+    assert out[2, 2] == "2 ranks of 2 threads need 4 processors, and there are 2"
+    assert not prepared(study({"name": "values"}, matrix, crowded=True)).left_out
+
+
+def test_only_some_frameworks_and_so_many_launches(study, prepared):
+    made = study({"name": "values"}, {"framework": ["reference", "torch"], "launches": 3})
+    plan = prepared(made, frameworks=["torch"], launches=2).plan
+    assert [request.framework for request in plan.requests] == ["torch", "torch"]
+    with pytest.raises(UsageError, match="mine has none of caffe"):
+        prepared(made, frameworks=["caffe"])
+
+
+def test_a_studys_own_data_are_made_on_every_medium_in_every_format(study, prepared):
+    matrix = {"data": ["digits-raw@*", "digits-lmdb"], "epochs": 1, "steps": None}
+    made = study({"name": "values"}, matrix, prepared={"format": ["raw", "lmdb"]})
+    plan = prepared(made).plan
+    assert {one.data_set.format for one, _ in plan.protocols} == {"raw", "lmdb"}
+    known = set(plan.data_folders.values())
+    assert all((folder / "manifest.json").is_file() for folder in known)
+    assert any("memory" in str(folder) for folder in known)
+    before = {folder: (folder / "manifest.json").stat().st_mtime_ns for folder in known}
+    again = set(prepared(made).plan.data_folders.values())
+    assert {f: (f / "manifest.json").stat().st_mtime_ns for f in again} == before
+
+
+def test_a_medium_that_is_not_there_is_told(study, prepared):
+    matrix = {"data": ["digits-raw@tape"], "epochs": 1, "steps": None}
+    made = study({"name": "values"}, matrix, prepared={"format": ["raw"]})
+    with pytest.raises(UsageError, match="unknown medium 'tape'"):
+        prepared(made)
+    with pytest.raises(UsageError, match=r"--medium x=.*no such folder"):
+        media.media({"x": experiment.own_folder() / "nowhere"})
+
+
+def test_the_time_is_that_of_earlier_launches_of_the_cell_else_of_a_like_one(
+    study, prepared, record
+):
+    plan = prepared(study({"name": "values"}, {"threads": [1, 2], "launches": 2})).plan
+    assert running.estimate(plan.requests, []).words() == "not known"
+    other = record(threads=1, fields=took(10.0), workload="convnet")
+    assert running.estimate(plan.requests, [other]).words() == "not known"
+    like = record(threads=1, fields=took(3.0))
+    assert running.estimate(plan.requests, [like]).seconds == 12.0
+    [own] = [one for one, _ in plan.protocols if one.threads == 2]
+    exact = record(threads=2, fields={**took(5.0), "request": own.request(1)})
+    found = running.estimate(plan.requests, [exact, *[record(fields=took(1.0))] * 2])
+    assert found.words() == "about 12 s for 4 launches"
+
+
+def test_what_cannot_be_done_takes_no_time(study, prepared):
+    made = study({"name": "values"}, {"workload": ["alexnet"], "data": ["digits"]})
+    plan = prepared(made).plan
+    assert running.estimate(plan.requests, []).unknown == 0

@@ -1,0 +1,95 @@
+"""An answer as Markdown, pictures and a page: what is measured, what was printed, what is not."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.studies.test_analyses import FAST, SLOW, by_threads
+from xfbench.studies import answer, drawing, page, telling
+
+PRINTED = {
+    "citation": {"key": "Doe20", "title": "On threads", "where": "figure 2"},
+    "figure": {"quantity": "speed-up", "unit": "times", "relative_to": "1 thread"},
+}
+
+
+def printed(**figure):
+    return {**PRINTED, "figure": {**PRINTED["figure"], **figure}}
+
+
+@pytest.fixture
+def told(study, launched):
+    """A function: the answer of a study of threads with what was published about it."""
+
+    def of(*published, plot="bars", **fields):
+        analysis = {"name": "ratio", "over": "threads", "plot": plot, "beside": "speed-up"}
+        claim = {"source": "Doe20", "text": "Two are faster", "low": 1.5}
+        made = study({**analysis, "claim": [claim]}, published=list(published), **fields)
+        records = [*by_threads(launched), *launched(*SLOW, threads=4)]
+        return answer.answer(made, "laptop", records, {})
+
+    return of
+
+
+def test_a_document_has_question_answer_verdict_table_published_limits_and_command(told):
+    text = telling.markdown(told(printed(value=1.7), limits=["No more is tried."]))
+    for words in (
+        *("**q?**", "times (lenet · reference, 2 threads)", "Two are faster", "**does not hold**"),
+        *("| 1.7 times", "Doe20, figure 2", "speed-up, relative to 1 thread"),
+        *("No more is tried.", "3 (indicative)", "xfbench study run mine --size laptop"),
+    ):
+        assert words in text, words
+
+
+def test_what_a_field_says_does_not_end_a_table(told):
+    text = telling.markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
+    [line] = [one for one in text.splitlines() if "1.7 times" in one]
+    assert "a \\| b" in line and "\\nc" in line
+
+
+def test_a_range_is_drawn_as_its_two_ends_and_nothing_between(told):
+    said = told(printed(low=1.5, high=2.5))
+    [figure] = drawing.drawn(said.findings[0], said.published)
+    beside = {bar.name.split(":")[0]: bar.value for bar in figure.bars if "Doe20" in bar.name}
+    assert beside == {"published (Doe20, least)": 1.5, "published (Doe20, most)": 2.5}
+
+
+def test_a_published_value_has_its_place_on_the_axis(told):
+    said = told(printed(value=3.0, about={"threads": 8}), printed(value=2.0), plot="lines")
+    [figure] = drawing.drawn(said.findings[0], said.published)
+    lines = {line.name: [(p.x, p.y) for p in line.points] for line in figure.lines}
+    assert lines["published (Doe20)"] == [(8.0, 3.0)]
+    assert [x for x, _ in lines["lenet · reference"]] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("other", [{"unit": "%"}, {"quantity": "slowdown"}])
+def test_what_is_of_another_kind_is_in_the_table_and_not_in_the_figure(told, other):
+    said = told(printed(value=1.7, **other))
+    [figure] = drawing.drawn(said.findings[0], said.published)
+    assert not any("Doe20" in bar.name for bar in figure.bars)
+    assert "Doe20, figure 2" in telling.markdown(said)
+
+
+def test_percentages_are_drawn_on_the_scale_of_shares(study, launched):
+    quoted = printed(quantity="run-to-run spread", unit="%", low=0.1, high=3.1)
+    made = study({"name": "spread", "beside": "run-to-run"}, published=[quoted])
+    said = answer.answer(made, "laptop", launched(*FAST), {})
+    [figure] = drawing.drawn(said.findings[0], said.published)
+    assert figure.percent
+    assert [bar.value for bar in figure.bars[1:]] == pytest.approx([0.001, 0.031])
+
+
+def test_pictures_stand_alone_and_the_page_loads_nothing(told):
+    said = told(printed(value=1.7))
+    [picture] = telling.pictures(said)
+    assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "![" in telling.markdown(said, ["mine-1.svg"])
+    html = page.html(said)
+    assert "<svg" in html and "Doe20, figure 2" in html and "does not hold" in html
+    assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
+
+
+def test_markup_in_a_file_does_nothing(told):
+    html = page.html(told(limits=["<script>alert(1)</script>"]))
+    assert "<script>alert" not in html and "&lt;script&gt;alert" in html

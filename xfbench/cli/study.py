@@ -1,0 +1,314 @@
+"""`xfbench study`: questions that were asked in print, run here, with what was found beside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xfbench.cli.options import DryRun, Json, Pythons, Results, positive, pythons, say, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xfbench.experiment import Experiment
+    from xfbench.request import Cell, Request
+    from xfbench.results.store import Store
+    from xfbench.studies.answer import Answer
+    from xfbench.studies.form import Size
+    from xfbench.studies.running import Prepared
+
+app = typer.Typer(no_args_is_help=True, help="Questions asked in print: list, show, run, report.")
+
+Name = Annotated[str, typer.Argument(help="A study's name, or the path of your own TOML file.")]
+SizeOption = Annotated[
+    str | None,
+    typer.Option("--size", help="smoke: minutes; laptop: an hour; paper: as it was published."),
+]
+With = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="RESULTS",
+        help="Somebody else's records too: a results folder or an exported archive (repeatable).",
+    ),
+]
+
+
+@app.callback()
+def study() -> None:
+    """Questions that were asked in print: list, show, run, report."""
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Every study: the built-in ones and your own.
+
+    \b
+    xfbench study list
+    """
+    from tabulate import tabulate
+
+    from xfbench import experiment
+
+    found = [experiment.load(name) for name in experiment.names()]
+    if as_json:
+        print(json.dumps({"studies": [_told(one) for one in found]}))
+        return
+    lines = [
+        [one.name, ", ".join(one.sizes), ", ".join(one.sources), one.question] for one in found
+    ]
+    print(tabulate(lines, ["study", "sizes", "asked in", "question"], disable_numparse=True))
+
+
+@app.command()
+def show(name: Name, as_json: Json = False) -> None:
+    """A study: its question, method, cells by size, and what was published.
+
+    \b
+    xfbench study show thread-sweep
+    """
+    from xfbench import experiment
+    from xfbench.studies import answer, drawing
+
+    one = experiment.load(name)
+    if as_json:
+        print(json.dumps({**_told(one), "experiment": one.model_dump(mode="json")}))
+        return
+    print(one.title, one.question, sep="\n")
+    print(*filter(None, [one.method, *one.limits]), sep="\n")
+    for size in one.sizes:
+        for matrix in one.of_size(size):
+            chosen = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
+            print(
+                f"{size}: " + "; ".join(f"{key} {_plain(value)}" for key, value in chosen.items())
+            )
+    for analysis in one.analysis:
+        for claim in analysis.claim:
+            print(f"{claim.source}: {claim.text}")
+    for citation, figure in answer.quoted(one):
+        print(
+            f"{citation.key}: {figure.quantity}: {drawing.said(figure)} ({drawing.about(figure)})"
+        )
+
+
+@app.command()
+def run(
+    name: Name,
+    size: SizeOption = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(help="Only these of its frameworks.", show_default=False),
+    ] = None,
+    launches: Annotated[
+        str | None,
+        typer.Option(help="So many of each cell (default: the file's).", show_default=False),
+    ] = None,
+    launcher: Annotated[
+        str | None, typer.Option(help="local, mpi, slurm (default: the file's, or the site's).")
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
+    ] = None,
+    medium: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR", help="Another medium to keep the study's data on (repeatable)."
+        ),
+    ] = None,
+    python: Pythons = None,
+    others: With = None,
+    results: Results = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
+    minutes: Annotated[int, typer.Option(min=1, help="How long a submitted job may take.")] = 60,
+    queue: Annotated[str, typer.Option(help="Slurm's partition.", show_default=False)] = "",
+    account: Annotated[
+        str, typer.Option(help="Whom a job is charged to.", show_default=False)
+    ] = "",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Leave out launches already done.")
+    ] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Prove nothing first: less can be compared.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a noisy machine.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Run a study, and say what came of it. A dry run says what would run, and how long.
+
+    A study's own data are made in the cache, for a dry run too. What this machine cannot do is
+    told, cell by cell, and the rest is run.
+
+    \b
+    xfbench study run thread-sweep
+    xfbench study run kernels --size laptop --dry-run
+    xfbench study run kernels --size laptop --resume
+    xfbench study run mine.toml --framework torch
+    """
+    from xfbench import errors, experiment, paths, plan, queued, runner
+    from xfbench.results.store import Store
+    from xfbench.studies import answer, running
+
+    one = experiment.load(name)
+    answer.check(one)
+    counts = words(launches, positive, "--launches")
+    if counts and len(counts) > 1:
+        raise errors.UsageError(f"--launches {launches}: one number is needed")
+    choices = running.Choices(
+        frameworks=words(framework, str, "--framework") or (),
+        launches=counts[0] if counts else None,
+        launcher=launcher,
+        site=site,
+        pythons=pythons(python),
+        media=_media(medium),
+        verify=not no_verify,
+        strict=strict,
+        time_limit=time_limit,
+    )
+    chosen = _size(size) or one.sizes[0]
+    prepared = running.prepare(one, chosen, choices)
+    store = Store(paths.results(results))
+    done = runner.done(prepared.plan.requests, store) if resume else []
+    if dry_run:
+        _foresee(prepared, prepared.plan.without(done).requests, store, as_json)
+        return
+    for cell, reason in prepared.left_out:
+        say(f"left out: {cell.label()}: {reason}")
+    requests = prepared.plan.requests
+    if any(r.launcher == "slurm" for r in requests) and not queued.inside():
+        jobs = queued.prepare(prepared.plan, store, minutes, queue, account)
+        records = queued.measure(jobs, store, done, wait=True)
+    else:
+        records = plan.measure(prepared.plan, store, done)
+    _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
+    if any(record.status not in ("ok", "unsupported", "unavailable") for record in records):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    name: Name,
+    size: SizeOption = None,
+    output: Annotated[
+        Path | None, typer.Option(help="FILE.html or .md (default: Markdown on the terminal).")
+    ] = None,
+    others: With = None,
+    results: Results = None,
+    as_json: Json = False,
+) -> None:
+    """What a study came to: the answer, figures, tables, published beside measured, limits.
+
+    \b
+    xfbench study report thread-sweep
+    xfbench study report kernels --output kernels.html
+    xfbench study report architectures --with theirs.tar.gz --output architectures.md
+    """
+    from xfbench import atomic, errors, experiment, paths
+    from xfbench.studies import page, telling
+
+    one = experiment.load(name)
+    if output is not None and output.suffix not in (".html", ".md"):
+        raise errors.UsageError(f"--output {output}: FILE.html or FILE.md is needed")
+    own = paths.results(results)
+    sources = [own] if own.is_dir() or not others else []
+    found = _answer(one, _size(size), [*sources, *(others or ())])
+    if output is None:
+        _print(found, as_json)
+        return
+    drawings = telling.pictures(found) if output.suffix == ".md" else []
+    names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
+    text = page.html(found) if output.suffix == ".html" else telling.markdown(found, names)
+    try:
+        for place, drawing in zip(names, drawings, strict=True):
+            atomic.write(output.absolute().with_name(place), drawing.encode())
+        atomic.write(output.absolute(), text.encode())
+    except OSError as error:
+        raise errors.UsageError(f"--output {output}: {error.strerror}") from error
+    print(json.dumps({"output": str(output)}) if as_json else f"{output}: {one.title}")
+
+
+def _print(found: Answer, as_json: bool) -> None:
+    from xfbench.studies import telling
+
+    print(json.dumps(found.document()) if as_json else telling.markdown(found), end="")
+    if as_json:
+        print()
+
+
+def _foresee(prepared: Prepared, requests: Sequence[Request], store: Store, as_json: bool) -> None:
+    """The cells, the launches at most, how long they take, and what cannot be done here."""
+    from xfbench import runner
+    from xfbench.studies import running
+
+    expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())
+    launches: dict[Cell, int] = {}
+    for request in requests:
+        launches[request.cell()] = launches.get(request.cell(), 0) + 1
+    lines = [(cell, count, runner.refusal(cell.request(1))) for cell, count in launches.items()]
+    out = [(cell, 0, reason) for cell, reason in prepared.left_out]
+    if as_json:
+        cells = [
+            {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
+            for cell, count, reason in (*lines, *out)
+        ]
+        print(json.dumps({"cells": cells, "launches": len(requests), "estimate": vars(expected)}))
+        return
+    print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
+    for cell, count, reason in (*lines, *out):
+        what = f"{cell.label()} · batch {cell.global_batch_size}"
+        times = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
+        print(f"{what} · {times}{f': {reason}' if reason else ''}")
+
+
+def _answer(one: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
+    """What the records of these folders and archives say. Raises UsageError where none do."""
+    from xfbench import errors
+    from xfbench.studies import answer, cells, gathering
+
+    records, certificates = gathering.gathered(sources, say)
+    chosen = size or cells.fullest(one, records)
+    if chosen is None:
+        raise errors.UsageError(
+            f"{sources[0]} has nothing of {one.name}: make it with `xfbench study run {one.name}`"
+        )
+    return answer.answer(one, chosen, records, certificates)
+
+
+def _size(text: str | None) -> Size | None:
+    from typing import get_args
+
+    from xfbench import errors
+    from xfbench.studies.form import SIZES, Size
+
+    if text is not None and text not in SIZES:
+        raise errors.unknown("size", text, SIZES)
+    return next((one for one in get_args(Size) if one == text), None)
+
+
+def _media(pairs: Sequence[str] | None) -> dict[str, Path]:
+    from xfbench.errors import UsageError
+
+    found = {}
+    for pair in pairs or ():
+        name, equals, folder = pair.partition("=")
+        if not name or not equals or not folder:
+            raise UsageError(f"--medium {pair}: the form is NAME=DIR, as in nvme=/scratch")
+        found[name] = Path(folder).expanduser()
+    return found
+
+
+def _told(one: Experiment) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "title": one.title,
+        "question": one.question,
+        "citation": list(one.sources),
+        "sizes": one.sizes,
+    }
+
+
+def _plain(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,43 @@
+"""Records to answer from: of results folders, and of archives that somebody sent."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from xfbench.equality import certificate
+from xfbench.equality.certificate import Certificate
+from xfbench.record import Record
+from xfbench.results import archive, index
+from xfbench.results.store import Complain, Store, existing
+
+
+def gathered(
+    sources: Sequence[Path], complain: Complain
+) -> tuple[list[Record], dict[str, Certificate | str]]:
+    """Every record once, and the certificates. Raises UsageError for what holds no results."""
+    records: dict[str, Record] = {}
+    certificates: dict[str, Certificate | str] = {}
+    for source in sources:
+        if source.is_file():
+            with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
+                store = Store(Path(folder))
+                archive.take(source, store, complain)
+                _read(store, records, certificates, complain)
+        else:
+            _read(existing(source), records, certificates, complain)
+    return list(records.values()), certificates
+
+
+def _read(
+    store: Store,
+    records: dict[str, Record],
+    certificates: dict[str, Certificate | str],
+    complain: Complain,
+) -> None:
+    with index.opened(store, complain) as known:
+        records.update({record.id: record for _, record in known.select()})
+        for line in known.damaged:
+            complain(line)
+    certificates.update(certificate.of_folder(store.folder))

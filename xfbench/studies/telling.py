@@ -1,0 +1,119 @@
+"""A study's answer as text: rows of its tables, a document in Markdown, figures beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from xfbench.report import svg
+from xfbench.report.text import legible
+from xfbench.studies.answer import Answer
+from xfbench.studies.drawing import about, drawn, said
+from xfbench.studies.finding import Finding
+from xfbench.studies.wording import ends, number
+
+# A picture that stands alone has no page to give it colours.
+_STYLE = (
+    "<style>text{font:11px sans-serif}path{fill:none;stroke:#456}.bar{fill:#69a;stroke:none}"
+    ".grid{stroke:#ddd}.mark{fill:#fff}.range{stroke:#000}.ideal{stroke-dasharray:2 3}"
+    ".s1 path{stroke:#a40}.s2 path{stroke:#075}.s3 path{stroke:#609}</style>"
+)
+
+
+def headers(finding: Finding) -> list[str]:
+    """Of the table of its values."""
+    over = [finding.over] if finding.over else []
+    return ["configuration", *over, finding.unit, "95 % interval", "launches", ""]
+
+
+def rows(finding: Finding) -> list[list[str]]:
+    """The table of its values: what has none says why."""
+    found = []
+    for one in finding.values:
+        known = one.interval
+        shown = ["–", "–", "–"]
+        if known:
+            launches = f"{known.launches} ({known.label})"
+            shown = [number(known.value, finding.unit), ends(known, finding.unit), launches]
+        over = [one.at] if finding.over else []
+        found.append([one.name, *over, *shown, one.reason or one.note])
+    return found
+
+
+def beside(answer: Answer) -> list[list[str]]:
+    """The table of what was published."""
+    return [
+        [
+            ", relative to ".join(filter(None, (figure.quantity, figure.relative_to))),
+            about(figure),
+            said(figure),
+            f"{citation.key}, {citation.where}",
+        ]
+        for citation, figure in answer.published
+    ]
+
+
+BESIDE = ["published", "of", "figure", "source"]
+
+
+def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
+    """The answer as a document; `pictures` are the names of the files of its figures, in order."""
+    study = answer.study
+    where = "; ".join(answer.machines) or "nowhere yet"
+    when = " to ".join(dict.fromkeys(answer.span)).strip() or "never"
+    names = list(pictures)
+    parts = [f"# {study.title}", f"**{study.question}**"]
+    parts += [study.method] if study.method else []
+    parts.append(f"{answer.launches} launches, {when}, on {where}; size {answer.size}.")
+    for finding in answer.findings:
+        parts += [f"## {finding.title}", finding.sentence]
+        parts += [
+            f"- {one.source}: {one.text}. Here it **{one.verdict}**: {one.why}."
+            if one.verdict != "cannot be told"
+            else f"- {one.source}: {one.text}. Whether it holds here **cannot be told**: {one.why}."
+            for one in finding.judged
+        ]
+        for figure in drawn(finding, answer.published):
+            if names:
+                parts.append(f"![{figure.title}]({names.pop(0)})")
+        parts += [table(headers(finding), rows(finding))] if finding.values else []
+        parts += [f"- {note}" for note in finding.notes]
+    if answer.published or answer.sentences:
+        parts.append("## Published")
+        parts += [f"- {key}: {sentence}" for key, sentence in answer.sentences]
+        parts += [table(BESIDE, beside(answer))] if answer.published else []
+    if answer.missing:
+        parts += ["## Not done here", table(["what", "why"], list(map(list, answer.missing)))]
+    if answer.limits:
+        parts += ["## Limits", "\n".join(f"- {one}" for one in answer.limits)]
+    parts += ["## To repeat it", f"    {answer.command}"]
+    return _joined(parts)
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """In Markdown; nothing in a field ends it."""
+    clean = [[legible(field).replace("|", "\\|") for field in line] for line in lines]
+    return tabulate(clean, list(head), "github", disable_numparse=True)
+
+
+def pictures(answer: Answer) -> list[str]:
+    """Its figures as SVG files that stand alone, in the order of the document."""
+    found: list[str] = []
+    for finding in answer.findings:
+        for figure in drawn(finding, answer.published):
+            text = str(svg.draw(figure, f"f{len(found)}"))  # markup would escape what is put in
+            text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+            found.append(text.replace("<title", f"{_STYLE}<title", 1))
+    return found
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """Blank lines between parts, none between the points of a list."""
+    text = ""
+    last = ""
+    for part in parts:
+        text += "\n" if part.startswith("- ") and last.startswith("- ") else "\n\n" if text else ""
+        text += part
+        last = part
+    return f"{text}\n"
