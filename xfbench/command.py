@@ -15,8 +15,10 @@ import shlex
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from xfbench.errors import XfbenchError
 _MARK = "XFBENCH_RUN"
 _GRACE_SECONDS = 2.0
 _ALARM = -1
+_of_thread = threading.local()
 
 
 class CommandError(XfbenchError):
@@ -89,19 +92,44 @@ def run(
 
     What is to run `beside` them has its output in the files that come last, and ends with them.
     Where one fails, the others are ended: the outcome is that of the first that did. They are
-    ended, too, when the `alarm` can be read: why is known to whoever raised it. Raises
-    CommandError if one cannot be started. An interrupt ends them and is passed on.
+    ended, too, when the `alarm` can be read: why is known to whoever raised it; so are those of
+    `threads` that are given up. Raises CommandError if one cannot be started. An interrupt ends
+    them and is passed on.
     """
+    alarms = [one for one in (alarm, getattr(_of_thread, "alarm", None)) if one]
     mark = secrets.token_hex(8)
     started: list[subprocess.Popen[bytes]] = []
     try:
         for command, out, err in zip((*commands, *beside), stdout, stderr, strict=True):
             started.append(_start(command, mark, out, err))
-        return _first_to_fail(started, len(commands), time.monotonic() + time_limit, alarm)
+        return _first_to_fail(started, len(commands), time.monotonic() + time_limit, alarms)
     finally:
         for process in started:
             _end(process)
         _end_marked(mark)
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that may `run` commands; an error or an interrupt in the block ends them all.
+
+    An interrupt is heard by the main thread alone, which would wait for the others.
+    """
+    heard, given_up = socket.socketpair()
+    pool = ThreadPoolExecutor(count, initializer=_hears, initargs=(heard,))
+    try:
+        yield pool
+    except BaseException:
+        given_up.close()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        given_up.close()
+        heard.close()
+
+
+def _hears(alarm: socket.socket) -> None:
+    _of_thread.alarm = alarm
 
 
 def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subprocess.Popen[bytes]:
@@ -124,7 +152,7 @@ def _first_to_fail(
     started: Sequence[subprocess.Popen[bytes]],
     count: int,
     end: float,
-    alarm: socket.socket | None,
+    alarms: Sequence[socket.socket],
 ) -> Outcome:
     """Wait for the first `count`, or for one that fails, without waking up in between."""
     left = count
@@ -133,7 +161,7 @@ def _first_to_fail(
             descriptor = os.pidfd_open(process.pid)
             stack.callback(os.close, descriptor)
             selector.register(descriptor, selectors.EVENT_READ, number)
-        if alarm:
+        for alarm in alarms:
             selector.register(alarm, selectors.EVENT_READ, _ALARM)
         while left:
             ended = selector.select(max(0.0, end - time.monotonic()))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import IO
 import filelock
 import numpy as np
 
-from xfbench import adapter, atomic, digest, environment, machine, paths
+from xfbench import adapter, atomic, command, digest, environment, machine, paths
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
 
@@ -171,7 +170,7 @@ class Oracle:
         if batches:
             names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in wanted))
             self.say(f"oracle: {len(wanted)} trainings in NumPy: {names[:60]}")
-        with ThreadPoolExecutor(workers) as pool:
+        with command.threads(workers) as pool:
             done = list(pool.map(lambda batch: self._batch(batch, activations), batches))
         found = {key: arrays for batch in done for key, arrays in batch.items()}
         return [found[case.key(precision, draw)] for case, precision, draw in wanted]

@@ -11,7 +11,7 @@ from xfbench.leaderboard import Certificates
 from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import Measured
-from xfbench.studies.finding import Finding, Judged, Told, Value, judge, verdict
+from xfbench.studies.finding import Finding, Judged, Told, Value, judge, tally, verdict
 from xfbench.studies.form import Analysis, Claim, Scalar
 from xfbench.studies.quantities import QUANTITIES, Quantity, launches
 from xfbench.studies.wording import figure, joined, plural
@@ -134,15 +134,7 @@ def _best(claim: Claim, of: Analysis, outcomes: Any) -> Judged:
             told.append("yes" if len(may) == 1 else "unknown")
         else:
             told.append("no")
-    why = ", ".join(
-        f"{told.count(word)} of {len(told)} {said}"
-        for word, said in (
-            ("yes", "so"),
-            ("no", "otherwise"),
-            ("unknown", "not to be told by so few launches"),
-        )
-        if word in told
-    )
+    why = tally(told)
     if untried and not told:
         why = f"{of_cells.worded(of.over, claim.best)} was not tried here"
     return Judged(claim.source, claim.text, verdict(told), why or "nothing of it was measured here")

@@ -103,21 +103,20 @@ def _bounded(claim: Claim, values: Sequence[Value], words: Callable[[Interval], 
     order: list[Told] = ["no", "unknown", "yes"]
     listed = sorted(zip(told, known, strict=True), key=lambda pair: order.index(pair[0]))
     figures = [f"{one.name} {one.at}".rstrip() + f": {words(i)}" for _, (one, i) in listed[:3]]
-    counted = [
-        f"{told.count(word)} of {len(told)} {said}"
-        for word, said in (
-            ("yes", "so"),
-            ("no", "otherwise"),
-            ("unknown", "not to be told by so few launches"),
-        )
-        if word in told
-    ]
-    return Judged(
-        claim.source,
-        claim.text,
-        verdict(told),
-        f"{', '.join(counted)} ({'; '.join(figures)}{'; …' if len(listed) > 3 else ''})",
-    )
+    more = "; …" if len(listed) > 3 else ""
+    why = f"{tally(told)} ({'; '.join(figures)}{more})"
+    return Judged(claim.source, claim.text, verdict(told), why)
+
+
+def tally(told: Sequence[Told]) -> str:
+    """How many are so, how many otherwise, in words; "" for none."""
+    words: dict[Told, str] = {
+        "yes": "so",
+        "no": "otherwise",
+        "unknown": "not to be told by so few launches",
+    }
+    counts = [(told.count(one), said) for one, said in words.items()]
+    return ", ".join(f"{count} of {len(told)} {said}" for count, said in counts if count)
 
 
 def _inside(interval: Interval, claim: Claim) -> Told:
