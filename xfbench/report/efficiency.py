@@ -6,14 +6,12 @@ efficiency under the law it is of, a speed-up over one rank. Nothing is computed
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from xfbench import beside
 from xfbench.leaderboard import Row, Table
 from xfbench.record import Record
-from xfbench.report.figures import MOST_LINES, Figure, Line, Mark, Point, name
+from xfbench.report.figures import MOST_LINES, Figure, Line, Mark, Point, name, over_ranks
 
 _NAMED = 6  # lines whose values a description says
 
@@ -32,18 +30,10 @@ def figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
 
 def _lines(rows: Sequence[Row]) -> list[Line]:
     """Efficiency over ranks, a line for what differs in ranks alone; the best first."""
-    groups: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        alike = (row.framework, row.framework_version, row.kernel, row.threads)
-        together = (row.strategy, str(row.strategy_options)) if row.ranks > 1 else ()
-        groups[(*alike, *row.stored, row.checkpoints)][together].append(row)
-    lines = []
-    for group in groups.values():
-        alone = group.pop((), [])
-        for own in group.values():
-            both = sorted([*alone, *own], key=lambda row: row.ranks)
-            if len({row.ranks for row in both}) > 1:
-                lines.append(Line(name(own[0], without=("ranks",)), tuple(map(_point, both))))
+    lines = [
+        Line(name(group[-1], without=("ranks",)), tuple(map(_point, group)))
+        for group in over_ranks(rows)
+    ]
     return sorted(lines, key=lambda line: -line.points[-1].y)
 
 

@@ -224,31 +224,37 @@ def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
     if law is None:
         return None
 
-    def alike(row: Row) -> tuple[Any, ...]:
-        return (
-            row.framework,
-            row.framework_version,
-            row.kernel,
-            row.threads,
-            *_input_and_output(row),
-        )
-
     lines = []
+    for group in over_ranks(rows):
+        points = tuple(_point(row, row.ranks) for row in group)
+        label = name(group[-1], without=("ranks",))
+        first = points[0]
+        ends = (first.x, points[-1].x)
+        perfect = tuple(Point(x, first.y * x / first.x) for x in ends)
+        lines += [Line(label, points), Line(label, perfect, ideal=True)]
+    title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
+    return _of_lines(title, "ranks", lines)
+
+
+def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows that differ in their ranks alone, two or more, in order of these.
+
+    One rank belongs to every way in which several train together.
+    """
+
+    def alike(row: Row) -> tuple[Any, ...]:
+        kept = row.framework, row.framework_version, row.kernel, row.threads
+        return *kept, *_input_and_output(row)
+
+    found = []
     for group in _grouped(rows, alike):
         alone = [row for row in group if row.ranks == 1]
         several = [row for row in group if row.ranks > 1]
         for of_one in _grouped(several, lambda row: (row.strategy, str(row.strategy_options))):
             both = sorted([*alone, *of_one], key=lambda row: row.ranks)
-            points = tuple(_point(row, row.ranks) for row in both)
-            if len({point.x for point in points}) < 2:
-                continue
-            label = name(of_one[0], without=("ranks",))
-            first = points[0]
-            ends = (first.x, points[-1].x)
-            perfect = tuple(Point(x, first.y * x / first.x) for x in ends)
-            lines += [Line(label, points), Line(label, perfect, ideal=True)]
-    title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
-    return _of_lines(title, "ranks", lines)
+            if len({row.ranks for row in both}) > 1:
+                found.append(both)
+    return found
 
 
 def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:

@@ -1,9 +1,4 @@
-"""Parallel speed-up against learning speed-up: what more ranks are worth to whoever wants to learn.
-
-With T(n, ℓ) the seconds of training that n ranks need until the test loss is ℓ, the learning
-speed-up is L(n, ℓ) = T(1, ℓ) / T(n, ℓ), taken at ℓ*, the best loss that every run reached; the
-parallel one is S(n), the ratio of images per second. This definition is xfbench's own.
-"""
+"""The analysis of parallel speed-up against learning speed-up (see `xfbench/learning.py`)."""
 
 from __future__ import annotations
 
@@ -14,8 +9,9 @@ from typing import Any
 
 from xfbench import statistics
 from xfbench.leaderboard import Certificates
+from xfbench.learning import best_loss, common_loss, times_to
 from xfbench.record import Record
-from xfbench.statistics import Interval, Launches
+from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import Measured
@@ -26,32 +22,6 @@ from xfbench.studies.wording import figure, joined, plural
 
 _LEVELS = 12  # points of the curve over the loss
 PARALLEL, LEARNING = "parallel", "learning"
-
-
-def seconds_to(record: Record, loss: float) -> float | None:
-    """Seconds of training until an epoch's test loss is `loss` or less; None if it never is.
-
-    Evaluations, and what comes before the first epoch, are not counted.
-    """
-    passed = 0.0
-    for epoch in record.learning or ():
-        passed += epoch.seconds
-        if epoch.test_loss is not None and epoch.test_loss <= loss:
-            return passed
-    return None
-
-
-def best_loss(record: Record) -> float | None:
-    """The least test loss after an epoch; None where none was a number."""
-    losses = [one.test_loss for one in record.learning or () if one.test_loss is not None]
-    return min(losses, default=None)
-
-
-def common_loss(records: Sequence[Record]) -> float | None:
-    """ℓ*: the best loss that every one of the runs reached; None where one reached none."""
-    best = [best_loss(record) for record in records]
-    known = [loss for loss in best if loss is not None]
-    return max(known) if known and len(known) == len(best) else None
 
 
 def learning_speedup(
@@ -82,7 +52,7 @@ def learning_speedup(
             reason = of_cells.comparable(one, base, certificates)
             speeds = [launches(what, each.records) for each in (one, base)]
             parallel = statistics.compare(*speeds).ratio if all(speeds) else None
-            times = [_times(trained[id(each)], level) for each in (base, one)]
+            times = [times_to(trained[id(each)], level) for each in (base, one)]
             learning = statistics.compare(*times).ratio if all(times) else None
             if not learning and not reason:
                 reason = "no run of it, or of one rank, has a loss that is a number"
@@ -119,16 +89,6 @@ def _diverged(records: Sequence[Record]) -> int:
     return sum(best_loss(record) is None for record in records)
 
 
-def _times(records: Sequence[Record], loss: float) -> Launches:
-    """Seconds to the loss of each run that got there, by its seed and launch."""
-    found: dict[tuple[int, int], float] = {}
-    for record in records:
-        seconds = seconds_to(record, loss)
-        if seconds and record.request:
-            found[1000 * record.request.seed + record.request.launch, 0] = seconds
-    return found
-
-
 def _curve(
     base: Sequence[Record], own: Sequence[Record], level: float
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
@@ -141,7 +101,7 @@ def _curve(
     points = []
     for number in range(_LEVELS):
         loss = level * math.exp(step * number)
-        one, many = _times(base, loss), _times(own, loss)
+        one, many = times_to(base, loss), times_to(own, loss)
         if one and many:
             times: Interval = statistics.compare(one, many).ratio
             points.append((loss, times.value, times.low, times.high))

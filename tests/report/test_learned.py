@@ -1,0 +1,75 @@
+"""Learning speed-up in the report: of proven rows, over ranks, beside images per second."""
+
+import pytest
+
+from tests.likenesses import certified, varied
+from xfbench.leaderboard import tables
+from xfbench.record import Epoch
+from xfbench.report import learned
+
+LOSSES = {1: (1.0, 0.5, 0.3, 0.2), 2: (1.2, 0.8, 0.5, 0.3), 4: (1.5, 1.1, 0.8, 0.6)}
+
+
+@pytest.fixture
+def scaled(measured):
+    """A function that makes launches of three seeds on these ranks, an epoch as many times shorter.
+
+    Each number of ranks has its own losses, of which 0.6 is the best that all reach.
+    """
+
+    def make(ranks=(1, 2, 4), losses=LOSSES):
+        made = []
+        for count in ranks:
+            asked = {"ranks": count, "strategy": "mpi" if count > 1 else "none", "scaling": "weak"}
+            asked |= {"batch_size_per_rank": 8, "global_batch_size": 8 * count}
+            for seed in (1, 2, 3):
+                seconds = (1 + seed / 100) / count
+                epochs = tuple(
+                    Epoch(epoch=n, seconds=seconds, train_loss=x, test_loss=x, test_accuracy=0.9)
+                    for n, x in enumerate(losses[count], 1)
+                )
+                made.append(
+                    varied(
+                        measured[0],
+                        request={**asked, "launch": seed, "seed": seed},
+                        seconds=0.1 * (1 + seed / 1000),
+                        learning=epochs,
+                    )
+                )
+        return made
+
+    return make
+
+
+def drawn(records, certificates):
+    [table] = tables(records, certificates)
+    return learned.figures(table, {one.id: one for one in records})
+
+
+def test_both_speed_ups_stand_side_by_side(scaled):
+    """To 0.6: 2 epochs of one rank, 3 of half the time of two, 4 of a quarter of four."""
+    [figure] = drawn(*certified(scaled()))
+    lines = {line.name.rpartition(" ")[2]: line.points for line in figure.lines}
+    assert set(lines) == {"learning", "images", "ideal"}
+    assert [point.x for point in lines["learning"]] == [1, 2, 4]
+    assert [point.y for point in lines["learning"]] == pytest.approx([1, 2 / 1.5, 2])
+    assert [point.y for point in lines["images"]] == pytest.approx([1, 2, 4])
+    assert all(one.low <= one.y <= one.high for one in lines["learning"][1:])
+    assert [row[-1] for row in figure.data] == ["0.6", "0.6"]
+    assert "sooner" in figure.description
+
+
+def test_one_network_on_one_number_of_ranks_has_none(scaled):
+    assert drawn(*certified(scaled(ranks=(1,)))) == []
+    assert drawn(*certified(scaled(ranks=(2, 4)))) == []
+
+
+def test_what_is_not_proven_or_diverged_is_left_out(scaled):
+    records = scaled()
+    assert drawn(records, {}) == []
+    proven, certificates = certified([one for one in records if one.request.ranks < 4])
+    some = [*proven, *(one for one in records if one.request.ranks == 4)]
+    [figure] = drawn(some, certificates)
+    assert {row[1] for row in figure.data} == {"2"}
+    lost = scaled(losses={**LOSSES, 2: (None,) * 4, 4: (None,) * 4})
+    assert drawn(*certified(lost)) == []
