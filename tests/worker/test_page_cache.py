@@ -114,6 +114,7 @@ def test_a_cold_epoch_that_finds_its_data_elsewhere_is_not_held_to_be_cold(plain
     assert page_cache.account(before)["held"] is False
 
 
+@few_times
 def test_a_warm_epoch_whose_data_were_evicted_meanwhile_is_not_held_to_be_warm(plain):
     files = data_set(plain)
     before = page_cache.prepare(files, "warm")
@@ -405,6 +406,8 @@ def test_of_ranks_the_sums_decide():
     assert page_cache.held("warm", 1000, 20) is True
     assert page_cache.held("warm", 1000, 21) is None
     assert page_cache.held("warm", 1000, 980) is False
+    assert page_cache.held("warm", 1000, 1020) is False
+    assert page_cache.held("warm", 1000, 4100) is None
     assert page_cache.held("cold", 1000, None) is None
     assert page_cache.held("as-is", 1000, 500) is None
 

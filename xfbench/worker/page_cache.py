@@ -127,14 +127,16 @@ def held(mode: str, bytes: int, device_bytes: int | None, share: float = 1.0) ->
 
     Cold, the `share` of the bytes at least, and all at most: what lies between images that are
     read comes with them. None where nobody knows, nothing was promised, or more came than the
-    set's bytes if cold, or some though not all of them if warm: it need not be the set's.
+    set's bytes, or, if warm, some though not all of them: it need not be the set's.
     """
     if mode == "as-is" or device_bytes is None:
         return None
     slack = TOLERANCE * bytes
+    if device_bytes > bytes + slack:  # more than the set has: what else was read, at least
+        return None
     if mode == "warm":  # what lies between may be some of the set, or what else was read
         return True if device_bytes <= slack else False if device_bytes >= bytes - slack else None
-    return None if device_bytes > bytes + slack else device_bytes >= share * bytes - slack
+    return device_bytes >= share * bytes - slack
 
 
 def _compressed(files: Sequence[Path]) -> bool:
