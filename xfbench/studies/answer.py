@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import adapter, conditions, errors
+from xfbench import adapter, conditions, errors, published
 from xfbench.elsewhere import Citation, Figure
 from xfbench.experiment import Experiment
 from xfbench.grouping import machine_class
@@ -28,7 +26,6 @@ ANALYSES: dict[str, analyses.Answer] = {
     "efficiency": analyses.efficiency,
     "learning_speedup": learning.learning_speedup,
 }
-_RECORDS = "xfbench.published"
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ def answer(
             if record.status != "ok"
         ),
         sentences=tuple(
-            (told.citation.key, told.sentence) for told in _asked("findings", study.name)
+            (told.citation.key, told.sentence) for told in published.findings(study.name)
         ),
     )
 
@@ -210,15 +207,7 @@ def quoted(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
     own = [(one.citation, one.figure) for one in study.published]
     told = [
         (record.citation, record.figure)
-        for record in _asked("of_study", study.name)
+        for record in published.of_study(study.name)
         if record.citation and record.figure
     ]
     return (*own, *told)
-
-
-def _asked(which: str, name: str) -> Sequence[Any]:
-    """What the built-in published records have on a study; nothing where they are not there."""
-    if importlib.util.find_spec(_RECORDS) is None:
-        return ()
-    function = getattr(importlib.import_module(_RECORDS), which, None)
-    return tuple(function(name)) if function else ()
