@@ -12,6 +12,8 @@ PRINTED = {
     "figure": {"quantity": "speed-up", "unit": "times", "relative_to": "1 thread"},
 }
 
+BOTH = {"low": 1.5, "high": 2.5}
+
 
 def printed(**figure):
     return {**PRINTED, "figure": {**PRINTED["figure"], **figure}}
@@ -48,18 +50,21 @@ def test_what_a_field_says_does_not_end_a_table(told):
 
 
 def test_a_range_is_drawn_as_its_two_ends_and_nothing_between(told):
-    said = told(printed(low=1.5, high=2.5))
+    said = told(printed(**BOTH))
     [figure] = drawing.drawn(said.findings[0], said.published)
     beside = {bar.name.split(":")[0]: bar.value for bar in figure.bars if "Doe20" in bar.name}
     assert beside == {"published (Doe20, least)": 1.5, "published (Doe20, most)": 2.5}
 
 
 def test_a_published_value_has_its_place_on_the_axis(told):
-    said = told(printed(value=3.0, about={"threads": 8}), printed(value=2.0), plot="lines")
+    """It is a mark of its own, and no line goes through it."""
+    at_eight, range_ = (printed(about={"threads": 8}, **ends) for ends in ({"value": 3.0}, BOTH))
+    said = told(at_eight, range_, printed(value=2.0), plot="lines")
     [figure] = drawing.drawn(said.findings[0], said.published)
-    lines = {line.name: [(p.x, p.y) for p in line.points] for line in figure.lines}
-    assert lines["published (Doe20)"] == [(8.0, 3.0)]
-    assert [x for x, _ in lines["lenet · reference"]] == [2.0, 4.0]
+    marks = [(mark.x, mark.y, mark.low, mark.high) for mark in figure.marks]
+    assert marks == [(8.0, 3.0, None, None), (8.0, None, 1.5, 2.5)]
+    [line] = figure.lines
+    assert [point.x for point in line.points] == [2.0, 4.0] and 8.0 in figure.at
 
 
 @pytest.mark.parametrize("other", [{"unit": "%"}, {"quantity": "slowdown"}])

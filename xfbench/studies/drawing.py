@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
-from xfbench.elsewhere import Citation, Figure
+from xfbench.beside import value, words
+from xfbench.elsewhere import About, Citation, Figure
 from xfbench.report import figures
-from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Point
+from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value
-from xfbench.studies.wording import ends, number, plural
+from xfbench.studies.wording import ends, number
 
 Quoted = tuple[Citation, Figure]
 _OF_ABOUT = {"batch size": ("global_batch_size", "batch_size_per_rank"), "format": ("data_format",)}
@@ -35,23 +37,10 @@ def _belongs(one: Quoted, finding: Finding) -> bool:
     return named and figure.unit == finding.unit
 
 
-def said(figure: Figure) -> str:
-    """What was printed: "1.4 to 3.7 times"."""
-    parts = [] if figure.value is None else [f"{figure.value:g}"]
-    if figure.low is not None or figure.high is not None:
-        low, high = ("…" if end is None else f"{end:g}" for end in (figure.low, figure.high))
-        parts.append(f"({low} to {high})" if parts else f"{low} to {high}")
-    return f"{' '.join(parts)} {figure.unit}"
-
-
 def about(figure: Figure) -> str:
-    """What it is of, in the words of its fields."""
-    told = figure.about
-    fields = told.model_dump(exclude_none=True, exclude={"study"}) if told else {}
-    return " · ".join(
-        plural(value, name.removesuffix("s")) if isinstance(value, int) else str(value)
-        for name, value in fields.items()
-    )
+    """What it is of: its network first, then the rest in words."""
+    of = figure.about or About()
+    return " · ".join(filter(None, (of.workload, words(of))))
 
 
 def _scaled(value: float, finding: Finding) -> float:
@@ -67,10 +56,10 @@ def _bars(finding: Finding, known: Sequence[Value], beside: Sequence[Quoted]) ->
         bars.append(Bar(name, one.interval.value, one.interval.low, one.interval.high))
     for citation, figure in beside:
         # A range has no value of its own: its ends are drawn, each as what it is.
-        for value, end in ((figure.value, ""), (figure.low, ", least"), (figure.high, ", most")):
-            if value is not None:
+        for printed, end in ((figure.value, ""), (figure.low, ", least"), (figure.high, ", most")):
+            if printed is not None:
                 name = f"published ({citation.key}{end}): {about(figure)}"
-                bars.append(Bar(name, _scaled(value, finding)))
+                bars.append(Bar(name, _scaled(printed, finding)))
     return _figure(finding, known, beside, bars=tuple(bars[:MOST_BARS]))
 
 
@@ -80,17 +69,26 @@ def _lines(finding: Finding, known: Sequence[Value], beside: Sequence[Quoted]) -
         assert one.interval and one.x is not None
         i = one.interval
         lines[one.name].append(Point(one.x, i.value, i.low, i.high))
-    for citation, figure in beside:
-        x = _place(figure, finding.over)
-        if x is not None and figure.value is not None:
-            own = lines[f"published ({citation.key})"]
-            own.append(Point(x, _scaled(figure.value, finding), None, None))
+    marks = [
+        _mark(one, x, finding) for one in beside if (x := _place(one[1], finding.over)) is not None
+    ]
     drawn = [
         Line(name, tuple(sorted(points, key=lambda point: point.x)))
         for name, points in lines.items()
     ]
-    at = tuple(sorted({point.x for line in drawn for point in line.points}))
-    return _figure(finding, known, beside, lines=tuple(drawn[:MOST_LINES]), at=at, x=finding.over)
+    places = {point.x for line in drawn for point in line.points} | {mark.x for mark in marks}
+    made = _figure(finding, known, beside, lines=tuple(drawn[:MOST_LINES]), x=finding.over)
+    return replace(made, marks=tuple(marks), at=tuple(sorted(places)))
+
+
+def _mark(one: Quoted, x: float, finding: Finding) -> Mark:
+    citation, figure = one
+    y, low, high = (
+        None if end is None else _scaled(end, finding)
+        for end in (figure.value, figure.low, figure.high)
+    )
+    name = f"published ({citation.key}): {about(figure)}"
+    return Mark(name, value(figure), x, y, low, high)
 
 
 def _place(figure: Figure, over: str) -> float | None:
@@ -137,7 +135,6 @@ def _figure(
     *,
     bars: tuple[Bar, ...] = (),
     lines: tuple[Line, ...] = (),
-    at: tuple[float, ...] = (),
     x: str = "",
 ) -> figures.Figure:
     data = [
@@ -149,7 +146,7 @@ def _figure(
         for one in known
         if one.interval
     ]
-    data += [(f"{c.key}: {about(f)}", said(f), "as printed") for c, f in beside]
+    data += [(f"{c.key}: {about(f)}", value(f), "as printed") for c, f in beside]
     return figures.Figure(
         title=finding.title,
         description=finding.sentence,
@@ -158,7 +155,6 @@ def _figure(
         data=tuple(data),
         lines=lines,
         bars=bars,
-        at=at,
         x=x,
         percent=finding.unit == "%",
     )

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
+from xfbench.beside import value
 from xfbench.report import svg
 from xfbench.report.text import legible
 from xfbench.studies.answer import Answer
-from xfbench.studies.drawing import about, drawn, said
+from xfbench.studies.drawing import about, drawn
 from xfbench.studies.finding import Finding
 from xfbench.studies.wording import ends, number
 
@@ -47,7 +48,7 @@ def beside(answer: Answer) -> list[list[str]]:
         [
             ", relative to ".join(filter(None, (figure.quantity, figure.relative_to))),
             about(figure),
-            said(figure),
+            value(figure),
             f"{citation.key}, {citation.where}",
         ]
         for citation, figure in answer.published
