@@ -18,7 +18,7 @@ import typer
 from PIL import Image
 
 from tests.data.conftest import idx
-from xfbench import adapter, cli, environment
+from xfbench import adapter, cli, environment, paths
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parent.parent
@@ -188,6 +188,7 @@ def reader(tmp_path, record, torch):
         **kept,
         "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
         "HOME": str(home),
+        "XFBENCH_HOME": str(paths.cache()),  # else environments would be made anew
         "XFBENCH_DATA": str(folder / "data"),
         "TORCH": torch,
         "RECORD": first.id[7:19],
