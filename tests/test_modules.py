@@ -22,7 +22,9 @@ def lmod():
 def folder(tmp_path):
     """Modules of the test's own: a Python with NumPy, and one that needs another first."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    program = tmp_path / "bin" / "python3"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
     own = tmp_path / "modules"
     for name in ("framework", "compiler"):
         (own / name).mkdir(parents=True)

@@ -358,7 +358,9 @@ def _kernels(frameworks: Sequence[str]) -> list[str]:
 def _told(error: ValidationError, model: type[BaseModel]) -> str:
     """The first complaint in words: which setting, what is wrong, the near name if it is a slip."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    # Of a field that may be one of several types the place names the type, too: nobody typed it.
+    places = [str(part) for part in first["loc"] if "[" not in str(part)]
+    where = ".".join(places)
     if first["type"] == "extra_forbidden":
         field = str(first["loc"][-1])
         return f"{where}: {errors.unknown('setting', field, model.model_fields)}"
