@@ -88,6 +88,9 @@ def test_every_study_is_listed_with_its_question_and_sizes(xfbench, mine):
     assert {"name", "title", "question", "citation", "sizes"} == set(listed[0])
     shown = xfbench("study", "list").stdout
     assert "thread-sweep" in shown and "Does a batch of mine matter?" in shown
+    told = xfbench("study", "show", mine)
+    assert told.returncode == 0, told.stderr
+    assert "Doe20" in told.stdout and "1.5–2.5 times" in told.stdout
 
 
 def test_a_study_of_ones_own_is_one_file_with_a_plot_and_what_was_published(
@@ -109,7 +112,7 @@ def test_a_study_of_ones_own_is_one_file_with_a_plot_and_what_was_published(
     assert html.count("<svg") == 1
     assert "published (Doe20, least)" in html and "published (Doe20, most)" in html
     for words in (
-        *("Does a batch of mine matter?", "It is tried.", "1.5 to 2.5 times", "Doe20, table 3"),
+        *("Does a batch of mine matter?", "It is tried.", "1.5–2.5 times", "Doe20, table 3"),
         *("Nothing else is.", "a smoke test", "xfbench study run mine --size smoke"),
     ):
         assert words in html, words

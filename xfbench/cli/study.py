@@ -70,7 +70,7 @@ def show(name: Name, as_json: Json = False) -> None:
     \b
     xfbench study show thread-sweep
     """
-    from xfbench import experiment
+    from xfbench import beside, experiment
     from xfbench.studies import answer, drawing
 
     one = experiment.load(name)
@@ -89,9 +89,8 @@ def show(name: Name, as_json: Json = False) -> None:
         for claim in analysis.claim:
             print(f"{claim.source}: {claim.text}")
     for citation, figure in answer.quoted(one):
-        print(
-            f"{citation.key}: {figure.quantity}: {drawing.said(figure)} ({drawing.about(figure)})"
-        )
+        printed = f"{beside.value(figure)} ({drawing.about(figure)})"
+        print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
 @app.command()
