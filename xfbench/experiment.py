@@ -1,6 +1,6 @@
-"""Experiments: lists of settings that make a matrix of cells. A study is a TOML file of these,
+"""Experiments: lists of settings that make a matrix of cells, in a TOML file.
 
-with a question, sizes, and what is to be made of the records (`studies/form.py`).
+A study is one with a question, sizes, and what is to be made of the records (`studies/form.py`).
 
 Every name is checked here, before anything is started, so that a slip costs a line on
 the terminal and not an hour.

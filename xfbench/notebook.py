@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import asked, comparison, grouping, leaderboard, paths, plan, queued, runner
+from xfbench import asked, comparison, leaderboard, paths, plan, queued, runner
 from xfbench.comparison import Compared, Side
 from xfbench.equality import certificate
 from xfbench.errors import UnavailableError
 from xfbench.leaderboard import Table
 from xfbench.record import Record
-from xfbench.results import exporting, index, selection
+from xfbench.results import exporting, index, ranked, selection
 from xfbench.results.selection import Condition
 from xfbench.results.store import Store, existing
 from xfbench.strategy import Value
@@ -72,10 +72,7 @@ class Results:
         """
         certificates = certificate.of_folder(self.folder)
         with index.opened(Store(self.folder), _warn) as known:
-            parts = known.parts(grouping.PARTED, self.conditions)
-            found = leaderboard.tables_of(
-                ((record for _, record in part) for part in parts), certificates, accuracy
-            )
+            found = ranked.tables(known, [self.conditions], certificates, accuracy)
         for line in known.damaged:
             _warn(line)
         return found

@@ -31,8 +31,6 @@ from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.record import Reads, Record, Storage
 from xfbench.request import Cell, Protocol, Request
-from xfbench.results import index
-from xfbench.results.selection import equal
 from xfbench.results.store import Store, silent
 from xfbench.worker.input import misfit
 from xfbench.workloads import workloads
@@ -153,6 +151,9 @@ def done(requests: Iterable[Request], store: Store) -> list[Record]:
 
     Oldest first. Only what may be one of them is read.
     """
+    from xfbench.results import index  # DuckDB takes a while to load, and few runs are resumed
+    from xfbench.results.selection import equal
+
     asked = set(requests)
     if not store.folder.is_dir():
         return []

@@ -60,11 +60,11 @@ def leaderboard(
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
     """
-    from xfbench import beside, best, errors, grouping, paths, slowdown, slowdown_tables, tables
+    from xfbench import beside, best, errors, paths, slowdown, slowdown_tables, tables
     from xfbench import leaderboard as boards
     from xfbench import published as literature
     from xfbench.equality import certificate
-    from xfbench.results import index, selection
+    from xfbench.results import index, ranked, selection
     from xfbench.results.store import existing
     from xfbench.workloads import workloads
 
@@ -91,15 +91,7 @@ def leaderboard(
     if wanted is not None:
         sets = [[*conditions, selection.equal("request.workload", one)] for one in set(wanted)]
     with index.opened(store, say) as found:
-        made = boards.tables_of(
-            (
-                (record for _, record in part)
-                for one in sets
-                for part in found.parts(grouping.PARTED, one)
-            ),
-            certificates,
-            target,
-        )
+        made = ranked.tables(found, sets, certificates, target)
         elsewhere = beside.stored(found) if published else []
     for line in found.damaged:
         say(line)

@@ -176,8 +176,7 @@ def run(
         return
     for cell, reason in prepared.left_out:
         say(f"left out: {cell.label()}: {reason}")
-    requests = prepared.plan.requests
-    if any(r.launcher == "slurm" for r in requests) and not queued.inside():
+    if queued.wanted(prepared.plan):
         jobs = queued.prepare(prepared.plan, store, minutes, queue, account)
         records = queued.measure(jobs, store, done, wait=True)
     else:

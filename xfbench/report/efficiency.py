@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from xfbench import beside
 from xfbench.leaderboard import Row, Table
 from xfbench.record import Record
-from xfbench.report.figures import MOST_LINES, Figure, Line, Mark, Point, name, over_ranks
-
-_NAMED = 6  # lines whose values a description says
+from xfbench.report.figures import (
+    MOST_LINES,
+    MOST_NAMED,
+    Figure,
+    Line,
+    Mark,
+    Point,
+    name,
+    over_ranks,
+)
 
 
 def figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
@@ -86,9 +93,9 @@ def _figure(
 ) -> Figure:
     told = [
         f"{line.name}: " + ", ".join(f"{text(p.y)} at {p.x:g}" for p in line.points)
-        for line in lines[:_NAMED]
+        for line in lines[:MOST_NAMED]
     ]
-    told += [f"Not measured here: {mark.name}, at {mark.x:g}" for mark in marks[:_NAMED]]
+    told += [f"Not measured here: {mark.name}, at {mark.x:g}" for mark in marks[:MOST_NAMED]]
     own = [
         (line.name, f"{point.x:g}", text(point.y), _range(point, text))
         for line in lines

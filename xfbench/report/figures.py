@@ -17,7 +17,7 @@ from xfbench.leaderboard import Row, Table
 from xfbench.record import Record
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
-_NAMED = 6  # lines or bars whose values a description says
+MOST_NAMED = 6  # lines or bars whose values a description says
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _of_lines(title: str, x: str, lines: list[Line]) -> Figure | None:
     )
     told = [
         f"{line.name}: " + ", ".join(f"{_number(p.y)} at {p.x:g}" for p in line.points)
-        for line in own[:_NAMED]
+        for line in own[:MOST_NAMED]
     ]
     return Figure(
         title=title,
@@ -207,7 +207,7 @@ def _of_bars(title: str, rows: Sequence[Row]) -> Figure:
     for row in rows:
         point = _point(row, 0)
         bars.append(Bar(_marked(row, name(row)), point.y, point.low, point.high))
-    told = [f"{bar.name}: {_number(bar.value)}" for bar in bars[:_NAMED]]
+    told = [f"{bar.name}: {_number(bar.value)}" for bar in bars[:MOST_NAMED]]
     return Figure(
         title=title,
         description=f"Images per second. {'; '.join(told)}.",
@@ -313,7 +313,7 @@ def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | No
         return None
     told = [
         f"{line.name}: {line.points[-1].y:.1%} after {line.points[-1].x:.3g} s"
-        for line in lines[:_NAMED]
+        for line in lines[:MOST_NAMED]
     ]
     headers = ("epoch", "seconds", "test accuracy", "training loss", "test loss")
     return Figure(

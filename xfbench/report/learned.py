@@ -8,10 +8,8 @@ from xfbench import statistics
 from xfbench.leaderboard import Row, Table
 from xfbench.learning import best_loss, common_loss, times_to
 from xfbench.record import Record
-from xfbench.report.figures import MOST_LINES, Figure, Line, Point, name, over_ranks
+from xfbench.report.figures import MOST_LINES, MOST_NAMED, Figure, Line, Point, name, over_ranks
 from xfbench.statistics import Interval, is_steady
-
-_NAMED = 6  # lines whose values a description says
 
 
 def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
@@ -41,7 +39,7 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         return []
     told = [
         f"{line.name}: " + ", ".join(f"{p.y:.3g} at {p.x:g}" for p in line.points[1:])
-        for line in lines[:_NAMED]
+        for line in lines[:MOST_NAMED]
     ]
     ends = [point.x for line in lines for point in line.points]
     perfect = Line("ideal", (Point(1, 1), Point(max(ends), max(ends))), ideal=True)

@@ -18,9 +18,10 @@ import duckdb
 
 from xfbench import atomic
 from xfbench.errors import UsageError
+from xfbench.formats import disarmed
 from xfbench.record import Record
 from xfbench.results import archive, indexing
-from xfbench.results.listing import images_per_second, printable
+from xfbench.results.listing import images_per_second
 from xfbench.results.store import Place, Store
 
 Found = Iterable[tuple[Place, Record]]
@@ -62,7 +63,7 @@ def as_csv(target: Path, found: Found, _: Store) -> int:
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(HEADER)
         for _, record in found:
-            lines.writerow(map(_disarmed, line(record)))
+            lines.writerow(map(disarmed, line(record)))
             count += 1
         text.flush()
         text.detach()
@@ -82,13 +83,6 @@ def _at(value: Any, path: list[str]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
-
-
-def _disarmed(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = printable(value, len(value))
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def parquet(target: Path, found: Found, _: Store) -> int:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from xfbench.data.manifest import FormatName
 from xfbench.elsewhere import Citation, Figure
 
 Scalar = str | int | float
@@ -24,7 +25,7 @@ class Prepared(_Table):
     "digits-lmdb@*" on every medium there is.
     """
 
-    format: tuple[Literal["raw", "folder", "tfrecord", "lmdb", "recordio"], ...] = ("raw",)
+    format: tuple[FormatName, ...] = ("raw",)
 
 
 class Claim(_Table):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xfbench import errors, paths
 from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.data.manifest import FormatName, Preprocessing
 from xfbench.experiment import Experiment, Matrix
 
 CACHE, MEMORY = "cache", "memory"
@@ -38,7 +38,7 @@ def placed(study: Experiment, one: Matrix, known: Mapping[str, Path]) -> Matrix:
     """
     if study.prepared is None or one.data is None:
         return one
-    names = {f"digits-{form}": form for form in study.prepared.format}
+    names: dict[str, FormatName] = {f"digits-{form}": form for form in study.prepared.format}
     data: list[str] = []
     for wanted in one.data:
         name, _, medium = wanted.partition("@")
@@ -52,11 +52,11 @@ def placed(study: Experiment, one: Matrix, known: Mapping[str, Path]) -> Matrix:
     return one.model_copy(update={"data": data})
 
 
-def _made(folder: Path, form: str) -> Path:
+def _made(folder: Path, form: FormatName) -> Path:
     if not (folder / "manifest.json").is_file():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            writing.make(sources.digits(), folder, form, Preprocessing(channels=1))  # type: ignore[arg-type]
+            writing.make(sources.digits(), folder, form, Preprocessing(channels=1))
         except OSError as error:
             raise errors.UsageError(f"{folder}: {error.strerror}") from error
     return folder

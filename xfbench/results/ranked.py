@@ -1,0 +1,26 @@
+"""The leaderboards of a results folder, of parts of its records at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xfbench import grouping, leaderboard
+from xfbench.leaderboard import Certificates, Table
+from xfbench.results.index import Index
+from xfbench.results.selection import Condition
+
+
+def tables(
+    known: Index,
+    sets: Iterable[Sequence[Condition]],
+    certificates: Certificates,
+    target: float = leaderboard.TARGET_ACCURACY,
+) -> list[Table]:
+    """Those of the records that meet all conditions of one of `sets`, which have none in common.
+
+    Ranks, and `target`, as in `leaderboard.tables`.
+    """
+    parts = (part for one in sets for part in known.parts(grouping.PARTED, one))
+    return leaderboard.tables_of(
+        ((record for _, record in part) for part in parts), certificates, target
+    )
