@@ -156,7 +156,8 @@ def out_of_memory(said: str) -> bool:
 
 def submit(path: Path) -> str:
     """Submit the script at `path`; the job's number. Raises CommandError, with Slurm's words."""
-    return output(["sbatch", "--parsable", str(path)], timeout=_TIMEOUT).strip().partition(";")[0]
+    words = ["sbatch", "--parsable", str(path)]
+    return output(words, timeout=_TIMEOUT, apart=True).strip().partition(";")[0]
 
 
 def find(name: str) -> str | None:

@@ -184,10 +184,11 @@ def output(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float,
+    apart: bool = False,
 ) -> str:
     """Standard output of a command that must succeed within `timeout` seconds.
 
-    Raises CommandError if it does not.
+    One that is `apart` does not hear the terminal's interrupt. Raises CommandError if it does not.
     """
     try:
         process = subprocess.run(
@@ -198,6 +199,7 @@ def output(
             check=False,
             capture_output=True,
             stdin=subprocess.DEVNULL,
+            start_new_session=apart,
         )
     except OSError as error:
         raise CommandError(f"{argv[0]}: {error.strerror}") from error

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,9 +70,29 @@ def scripts(jobs: Jobs) -> list[str]:
 def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
     """Submit what is left of the jobs' plans; unless told not to wait, the new records.
 
-    The environments are made first, since nodes may have no network.
+    The environments are made first, since nodes may have no network. An interrupt cancels the
+    jobs and is passed on.
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
+    begun: list[slurm.Job] = []
+    try:
+        return _measure(jobs, store, done, begun, console.print, wait=wait)
+    except KeyboardInterrupt:
+        for job in begun:
+            _take_back(job, console.print)
+        raise
+
+
+def _measure(
+    jobs: Jobs,
+    store: Store,
+    done: Sequence[Record],
+    begun: list[slurm.Job],
+    say: Callable[[str], None],
+    *,
+    wait: bool,
+) -> list[Record]:
+    """As `measure`; in `begun` is every job that may be in the queue because of it."""
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.prepare()
@@ -81,24 +102,35 @@ def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> 
             continue
         session = Session(store)
         frameworks = [request.framework for request in plan.requests]
-        session.prepare(frameworks, plan.pythons, console.print, plan.requests[0].site)
+        session.prepare(frameworks, plan.pythons, say, plan.requests[0].site)
         for name, reason in session.unavailable.items():
             records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
         plan = plan.of(session.environments)
         if not plan.requests:
             continue
+        begun.append(job)
         try:
-            submitted.append(submit(plan, job, console.print))
+            submitted.append(submit(plan, job, say))
         except CommandError as error:
-            console.print(str(error))
+            say(str(error))
             records += _unwritten(plan, (), store, "unavailable", f"Slurm took no job: {error}")
     if not submitted:
-        console.print("nothing is left to submit")
+        say("nothing is left to submit")
         return records
     if not wait:
-        console.print("not waiting: the same command with --resume instead picks them up")
+        say("not waiting: the same command with --resume instead picks them up")
         return records
-    return records + follow(submitted, store, console.print)
+    return records + follow(submitted, store, say)
+
+
+def _take_back(job: slurm.Job, say: Callable[[str], None]) -> None:
+    try:
+        number = slurm.find(job.name)
+        if number:
+            slurm.cancel(number)
+            say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
+    except CommandError as error:
+        say(f"job {job.name} may be in the queue: scancel --name={job.name} ({error})")
 
 
 def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
@@ -148,7 +180,9 @@ def submit(plan: Plan, job: slurm.Job, say: Callable[[str], None]) -> Submitted:
             atomic.write(job.folder / "submitted", sealed.now().encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
-            number = slurm.submit(job.folder / "job.sh")
+            # An interrupt waits for Slurm's answer: a job that is taken must be known.
+            with ThreadPoolExecutor(1) as pool:
+                number = pool.submit(slurm.submit, job.folder / "job.sh").result()
             say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
     since = (job.folder / "submitted").read_text(encoding="utf-8")
     return Submitted(plan, job.folder, number, since)
@@ -159,31 +193,21 @@ def follow(
     store: Store,
     say: Callable[[str], None],
 ) -> list[Record]:
-    """Wait for the jobs; their records, one per request, what they could not write included.
-
-    An interrupt cancels the jobs and is passed on.
-    """
+    """Wait for the jobs; their records, one per request, what they could not write included."""
     left = {one.number: one for one in submitted}
     watches = {one.number: _Watch(one) for one in submitted}
     found: list[Record] = []
-    try:
-        while left:
-            time.sleep(_LOOK_SECONDS)
-            for number, one in list(left.items()):
-                ended = watches[number].look(say)
-                for record in watches[number].fresh(store):
-                    found.append(record)
-                    say(_told(record))
-                if ended is None or watches[number].may_lag(_missing(one.plan, found)):
-                    continue
-                del left[number]
-                found += _unwritten(one.plan, found, store, *ended)
-    except KeyboardInterrupt:
-        for number in left:
-            say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
-            with contextlib.suppress(CommandError):
-                slurm.cancel(number)
-        raise
+    while left:
+        time.sleep(_LOOK_SECONDS)
+        for number, one in list(left.items()):
+            ended = watches[number].look(say)
+            for record in watches[number].fresh(store):
+                found.append(record)
+                say(_told(record))
+            if ended is None or watches[number].may_lag(_missing(one.plan, found)):
+                continue
+            del left[number]
+            found += _unwritten(one.plan, found, store, *ended)
     return found
 
 

@@ -7,6 +7,7 @@ bfloat16 is its autocast: parameters stay in float32.
 
 from __future__ import annotations
 
+import atexit
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def _meet(group: Group, device: str) -> None:
         rank=group.rank,
         world_size=group.size,
     )
+    # Its threads may still hold tensors, which must not outlive the interpreter.
+    atexit.register(distributed.destroy_process_group)
 
 
 def _parallel(graph: nn.Module, group: Group) -> nn.Module:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -53,6 +54,22 @@ def test_an_interrupt_takes_the_job_out_of_the_queue(cluster, xfbench, tmp_path)
         assert "cancelled" in errors, errors
     until(lambda: not cluster.jobs(), 30)
     assert not until_gone(tmp_path)
+
+
+def test_an_interrupt_while_slurm_takes_the_job_takes_it_back(cluster, xfbench, tmp_path):
+    slow = tmp_path / "bin" / "sbatch"
+    slow.parent.mkdir()
+    real = shutil.which("sbatch", path=cluster.environment["PATH"])
+    slow.write_text(f'#!/bin/sh\ntouch "{tmp_path}/asked"\nsleep 2\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    path = f"{slow.parent}:{cluster.environment['PATH']}"
+    run = cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 100"), PATH=path)
+    until((tmp_path / "asked").exists, 60)
+    [driver] = psutil.Process(run.pid).children()
+    driver.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=60)
+    assert "cancelled" in errors, errors
+    until(lambda: not cluster.jobs(), 30)
 
 
 def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
