@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Most tests wait for processes that start: two at a time, what is dear to make in one process.
+ABREAST := --numprocesses 2 --dist loadgroup
 
 .PHONY: help bench test test-all overhead intervals prediction million studies verify-all lint types environments clean input schema
 
@@ -12,10 +14,12 @@ bench: $(VENV)/installed ## Measure four frameworks on two small networks, print
 	$(BIN)/xfbench run
 
 test: $(VENV)/developed lint types ## Everything that decides whether a change lands.
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'alone and not long' tests xfbench/benchmarks
+	$(BIN)/pytest -m 'not alone and not long' $(ABREAST) tests
 
 test-all: $(VENV)/developed lint types ## The same with the tests that take minutes.
-	$(BIN)/pytest -m 'long or not long'
+	$(BIN)/pytest -m alone tests xfbench/benchmarks
+	$(BIN)/pytest -m 'not alone' $(ABREAST) tests
 
 overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
 	$(BIN)/python -m tests.benchmarks.overhead

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
@@ -14,6 +15,41 @@ from xfbench.record import Measurement, Observed, Record
 from xfbench.request import Cell
 from xfbench.results.store import Store
 from xfbench.workloads import workloads
+
+# Where tests share what is dear to make, they stay in one of the processes that run side by side.
+TOGETHER = ("adapters", "cluster", "packaging", "report", "workflow")
+NODES = pytest.StashKey[str]()  # what the cluster's nodes were
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if not item.path.is_relative_to(here):  # the benchmarks that xfbench brings
+            item.add_marker(pytest.mark.alone)
+            continue
+        first = item.path.relative_to(here).parts[0]
+        for name in TOGETHER:
+            if first in (name, f"test_{name}.py"):
+                item.add_marker(pytest.mark.xdist_group(name))
+
+
+def pytest_sessionfinish(session):
+    """Tell the process that sums up what only this one of several has seen."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["nodes"] = session.config.stash.get(NODES, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    told = getattr(node, "workeroutput", {}).get("nodes")
+    if told:
+        node.config.stash[NODES] = told
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say which form the cluster had."""
+    if NODES in config.stash:
+        terminalreporter.line(f"cluster: nodes were {config.stash[NODES]}")
 
 
 @pytest.fixture

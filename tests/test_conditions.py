@@ -11,6 +11,8 @@ import pytest
 from xfbench import conditions, doctor
 from xfbench.record import Competitor, Conditions
 
+pytestmark = pytest.mark.alone
+
 QUIET = Conditions(
     load_before=0.1,
     load_after=0.2,

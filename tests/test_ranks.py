@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 
+from tests.cluster.conftest import left_running
 from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
 from xfbench import experiment, machine, ranks
 from xfbench.errors import UsageError
@@ -34,34 +35,21 @@ def test_under_strong_scaling_the_batch_is_shared(launch):
 
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
+def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, tmp_path, rank, how):
     _, status, words = DEATHS[how]
     begun = time.monotonic()
     record, _ = launch(TRAINER + ends(rank, how))
     assert time.monotonic() - begun < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason
-    assert not _left_running()
+    assert not left_running(tmp_path)
 
 
-def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch):
+def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch, tmp_path):
     train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
     record, _ = launch(TRAINER + train, time_limit=5)
     assert record.status == "timed_out"
-    assert not _left_running()
-
-
-def _left_running():
-    """Ranks of a pair that are there; one launch at a time is all that this file does."""
-    found = []
-    for process in psutil.process_iter(["status"]):
-        try:
-            of_two = process.environ().get("XFBENCH_SIZE") == "2"
-        except psutil.Error:
-            continue
-        if of_two and process.info["status"] != "zombie":
-            found.append(process)
-    return found
+    assert not left_running(tmp_path)
 
 
 def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_path):
@@ -71,7 +59,7 @@ def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_
     def kill():
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            for process in _left_running():
+            for process in left_running(tmp_path):
                 try:
                     if process.environ().get("XFBENCH_RANK") == "1":
                         time.sleep(1)

@@ -424,6 +424,7 @@ def build(network, solver, options, group):
 
 
 @pytest.mark.skipif(machine.usable_cores() < 2, reason="two threads need two cores to be seen")
+@pytest.mark.alone
 def test_more_cpus_kept_busy_than_threads_were_asked_for_is_invalid(launch):
     for _ in range(5):  # other work on this machine may leave its two threads one core
         record, _ = launch(TRAINER + BUSY)
@@ -486,6 +487,7 @@ subprocess.run([sys.executable, "-c", BURN])
     assert record.conditions.other_cpus > 0.1
 
 
+@pytest.mark.alone
 def test_a_burner_beside_a_launch_is_named_on_its_record(launch, burner):
     slow = TRAINER.replace("sum(range(200000))", "__import__('time').sleep(0.4)")
     record, _ = launch(slow)

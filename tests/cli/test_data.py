@@ -136,6 +136,7 @@ def test_input_that_cannot_be_costs_a_line(data):
 LARGE = ("data", "prepare", "digits", "--size", "96")
 
 
+@pytest.mark.alone
 def test_a_cold_epoch_is_read_from_the_device_or_the_record_says_why_nobody_knows(data):
     data(*LARGE)
     line = "run --framework reference --workload lenet --data digits-raw --epochs 2 --json"
@@ -160,6 +161,7 @@ def test_a_cold_epoch_is_read_from_the_device_or_the_record_says_why_nobody_know
     assert refused.returncode == 2 and "prepared data set" in refused.stderr
 
 
+@pytest.mark.alone
 def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
     data(*LARGE)
     with mounted.ext4(tmp_path) as disk:
@@ -175,6 +177,7 @@ def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
         assert epoch["held"] is True or "a library's" in epoch["reason"]
 
 
+@pytest.mark.alone
 def test_ranks_of_one_node_empty_the_page_cache_together(data, tmp_path):
     data(*LARGE)
     line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify --json"

@@ -10,19 +10,11 @@ import pytest
 
 from tests import side_by_side
 from tests.cluster import namespaces, processes, slurm
+from tests.conftest import NODES
 
 XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
 ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
 ASKED += " --launches 1 --no-verify --json"
-
-
-PLACE = pytest.StashKey[str]()
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    """Say which form the cluster had."""
-    if PLACE in config.stash:
-        terminalreporter.line(f"cluster: nodes were {config.stash[PLACE]}")
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +28,7 @@ def place(request):
     title = f"{chosen.TITLE} ({reason})" if reason else chosen.TITLE
     if reason and processes.refusal():
         pytest.skip(f"no Slurm cluster: {reason}; {processes.refusal()}")
-    request.config.stash[PLACE] = title
+    request.config.stash[NODES] = title
     return chosen
 
 
@@ -44,7 +36,7 @@ def place(request):
 def network(place, request):
     """For tests of what is between nodes: only where they have a network of their own."""
     if place is not namespaces:
-        pytest.skip(f"nodes are {request.config.stash[PLACE]}")
+        pytest.skip(f"nodes are {request.config.stash[NODES]}")
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,8 @@ def oracle():
 
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_generated_networks_are_equal(framework, kernel, oracle):
-    assert differing(framework, kernel, oracle, expected_of(oracle, generated(16))) == []
+    count = 6 if kernel == "xla" else 16  # XLA compiles each anew
+    assert differing(framework, kernel, oracle, expected_of(oracle, generated(count))) == []
 
 
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "torch"])

@@ -73,8 +73,8 @@ def test_tf32_is_asked_of_a_gpu():
 
 @pytest.mark.parametrize(
     "framework",
-    # The other two take as long again: `make test-all`.
-    ["caffe", "torch", *(pytest.param(f, marks=pytest.mark.long) for f in ("mxnet", "tensorflow"))],
+    # The others take minutes: `make test-all`.
+    ["torch", *(pytest.param(f, marks=pytest.mark.long) for f in ("caffe", "mxnet", "tensorflow"))],
 )
 def test_an_imagenet_network_is_equal(verify, framework):
     verdict = verify(framework, "googlenet")

@@ -16,6 +16,8 @@ from tests import mounted
 from xfbench.worker import page_cache, pages, prepared
 from xfbench.worker.prepared import FORMATS
 
+pytestmark = pytest.mark.alone
+
 # Bytes of files: nothing, less than a block, one byte more than pages, a page, many pages.
 SIZES = (0, 1, 100, 3000, 4096, 4097, 9000, 40_000, 1_000_001, 8 * 2**20, 4 * 2**20 + 5)
 
