@@ -16,7 +16,7 @@ from typing import Any, Iterator, Tuple
 import caffe
 import numpy as np
 
-from xfbench.adapters.caffe import prototxt, rates
+from xfbench.adapters.caffe import prototxt, update
 from xfbench.worker import observe
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
@@ -86,7 +86,7 @@ class CaffeTrainer:
         self.scale = None
         if prototxt.rates_in_python(solver):
             learned = {name: (network.parameters[name], self.blobs[name]) for name in self.learned}
-            self.scale = rates.Scale(solver, learned)
+            self.scale = update.Scale(solver, learned)
         if joined or self.scale:  # between the backward pass and the update
             self.solver.add_callback(lambda: None, self._before_update)
 

@@ -17,7 +17,7 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional
 
-from xfbench.adapters.torch import checkpoint, lars
+from xfbench.adapters.torch import checkpoint, update
 from xfbench.worker import observe
 from xfbench.worker.distributed import addresses
 from xfbench.worker.mpi import AllReduce
@@ -216,7 +216,7 @@ class TorchTrainer:
             momentum=solver.momentum,
             fused=True,
         )
-        self.scale: Any = lars.Scale(network, solver, self.tensors) if solver.lars else None
+        self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
         self.batch: Any = None
