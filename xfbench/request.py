@@ -43,9 +43,11 @@ StrategyOptions = Annotated[
 def solver_words(name: str, value: Any) -> str:
     """One of the choices of `SOLVER` in words; of None, as published."""
     if name == "lars":
-        return f"LARS {value:g}" if value else "no LARS"
+        return f"LARS {float(value):g}" if value else "no LARS"
     if name == "rate_warmup":
         return f"warm-up {value} epoch{'' if value == 1 else 's'}" if value else "no warm-up"
+    if name == "rate_scaling" and value in (None, "none"):
+        return "rate not scaled"
     return "rate as published" if value is None else f"rate {value}"
 
 
