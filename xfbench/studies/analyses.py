@@ -150,6 +150,8 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
     what = quantity(of)
     found: list[Value] = []
     for group in of_cells.alike(cells, of.over):
+        if len({str(one.value(of.over)) for one in group}) == 1:
+            continue
         known = [one for one in group if launches(what, one.records)]
         if of.against == "best":
             without = of_cells.unproven(known, certificates)

@@ -130,7 +130,7 @@ def answer(
         size=size,
         findings=tuple(findings),
         published=quoted(study),
-        missing=tuple(_missing(found)),
+        missing=tuple(_missing(found, told={one.name for one in study.analysis})),
         machines=tuple(dict.fromkeys(machine_class(record.machine) for record in good)),
         span=(days[0], days[-1]) if days else ("", ""),
         launches=len(good),
@@ -194,12 +194,12 @@ def by_name(name: str) -> analyses.Answer:
     return ANALYSES[name]
 
 
-def _missing(found: Sequence[cells.Measured]) -> list[tuple[str, str]]:
-    """Cells none of whose launches is ok; those that diverged were done."""
+def _missing(found: Sequence[cells.Measured], told: set[str]) -> list[tuple[str, str]]:
+    """Cells none of whose launches is ok, but for those that diverged where an analysis says so."""
     return [
         (cells.name(one, found), f"{one.records[-1].status}: {one.records[-1].reason}")
         for one in found
-        if not one.steady() and not one.diverged()
+        if not one.steady() and not ("diverged" in told and one.diverged())
     ]
 
 
