@@ -114,7 +114,7 @@ def starts(name, prefixes):
 def is_translation(name):
     """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
-    translates = adapter == "*" or part in ("train", "exchange", "checkpoint", "reader")
+    translates = adapter == "*" or part in ("train", "update", "exchange", "checkpoint", "reader")
     return (first, second) == ("xfbench", "adapters") and translates
 
 

@@ -67,13 +67,19 @@ class Workload:
         """All of it as JSON values; `workload_from_json` is the way back."""
         return {
             "network": self.network.to_json(),
-            "solver": asdict(self.solver),
+            "solver": _solver_as_json(self.solver),
             "pixels": _as_json(self.pixels),
             "batch_size": self.batch_size,
             "data": self.data,
             "source": self.source,
             "epoch_images": self.epoch_images,
         }
+
+
+def _solver_as_json(solver: Solver) -> dict[str, Any]:
+    """Those without warm-up are what they were before any had one."""
+    document = asdict(solver)
+    return document if solver.warmup else {k: v for k, v in document.items() if k != "warmup"}
 
 
 def _as_json(pixels: Pixels) -> dict[str, Any]:

@@ -15,12 +15,16 @@ from typing import Any
 
 from xfbench import errors
 from xfbench.leaderboard import Row, Table, in_order
-from xfbench.request import Cell
+from xfbench.request import SOLVER, Cell
 from xfbench.statistics import group_ranks
 from xfbench.strategy import Value, words
 
 ROW = "row"
-_ONE_ROW = ("workload", "seed")  # of two networks nothing compares; a row is of all seeds
+_ONE_ROW = (
+    "workload",
+    *SOLVER,
+    "seed",
+)  # of two networks nothing compares; a row is of all seeds
 FIELDS = (
     *(name for name in Cell.model_fields if name not in _ONE_ROW),
     *("machine", "framework_version"),
@@ -104,7 +108,7 @@ def _table(head: Table, groups: dict[Any, list[Row]], places: bool) -> Table:
 
 
 def _key(table: Table) -> tuple[Any, ...]:
-    where = table.workload, table.data, table.device, table.precision
+    where = table.workload, table.solver, table.data, table.device, table.precision
     return (*where, table.scaling or "", table.batch_size, table.machine)
 
 

@@ -16,7 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, errors, facts, job, launched, machine, runner
+from xfbench import (
+    adapter,
+    command,
+    digest,
+    errors,
+    facts,
+    job,
+    launched,
+    machine,
+    runner,
+    training,
+)
 from xfbench.environment import Environment, described_by
 from xfbench.equality import certify, jobs
 from xfbench.equality.certificate import Certificate
@@ -26,7 +37,6 @@ from xfbench.plan import Plan
 from xfbench.record import Machine, Record
 from xfbench.request import Request
 from xfbench.results.store import Store
-from xfbench.workloads import workloads
 
 _PLAN = "plan.json"
 _SEED = 0
@@ -123,7 +133,7 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
         (folder / "interpreters" / name).write_text("python3\n")
     for number, request in enumerate(wanted, 1):
         aside = job.checkpoint_folder(request, plan.checkpoint_dir)
-        document = job.document("train", request, workloads()[request.workload], **aside)
+        document = job.document("train", request, training.workload(request), **aside)
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
         for request in _provable(wanted):
@@ -281,7 +291,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
         known: dict[str, Any] = {
             "created": (here / "started").read_text(encoding="utf-8").strip(),
             "protocol": protocols.get(request.cell()),
-            "workload": facts.facts(workloads()[request.workload]),
+            "workload": facts.facts(training.workload(request)),
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(runner.certified_fields(request)),

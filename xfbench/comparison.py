@@ -18,7 +18,7 @@ from xfbench.equality import certificate
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates, unproven
 from xfbench.record import Record
-from xfbench.request import Cell
+from xfbench.request import SOLVER, Cell, solver_words
 from xfbench.results import index, selection
 from xfbench.results.store import Complain, Store, existing
 from xfbench.statistics import Comparison, Launches
@@ -299,7 +299,11 @@ def _name(group: _Group, other: _Group, own: Side, their: Side) -> str:
     names = ("framework", "kernel", *(n for n in _OF_REQUEST if n not in _NOT_NAMED))
     mine, theirs = _values(group, names), _values(other, names)
     differing = [
-        f"{value} {name}" if name in ("threads", "checkpoints") else str(value)
+        solver_words(name, value)
+        if name in SOLVER
+        else f"{value} {name}"
+        if name in ("threads", "checkpoints")
+        else str(value)
         for name, value, that in zip(names, mine, theirs, strict=True)
         if (name in ("framework", "kernel") or value != that) and value is not None
     ]

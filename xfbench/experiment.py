@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from xfbench import adapter, environment, errors, machine, paths, sites, starting
+from xfbench import adapter, environment, errors, machine, paths, sites, starting, training
 from xfbench.data import sets
-from xfbench.request import Cell, Protocol
+from xfbench.request import SOLVER, Cell, Protocol
 from xfbench.strategy import Value
 from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Size
 from xfbench.workloads import workloads
@@ -36,10 +36,11 @@ MAX_CELLS = 100_000
 
 
 def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str | int) else given
+    return [given] if isinstance(given, str | int | float) else given
 
 
 Positive = Annotated[int, Field(ge=1)]
+Scaled = Literal["none", "linear"]
 
 
 class Matrix(BaseModel):
@@ -79,9 +80,18 @@ class Matrix(BaseModel):
     warmup: int = 3
     window: Positive | None = None
     checkpoints: int = 0
+    lars: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
+    learning_rate: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
+    rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None
+    rate_warmup: Annotated[Sequence[int], BeforeValidator(_listed)] | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)
     seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
+
+    @property
+    def solver(self) -> dict[str, Sequence[Any] | None]:
+        """Its lists of what may be otherwise about a network's solver."""
+        return {name: getattr(self, name) for name in SOLVER}
 
 
 class Experiment(BaseModel):
@@ -206,7 +216,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     caches: Sequence[str | None] = m.page_cache or [None]
     inputs: Sequence[str | None] = m.input or [None]
     sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed)
-    count = prod(len(one) for one in (*named, *sized))
+    count = prod(len(one) for one in (*named, *sized, *filter(None, m.solver.values())))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
     precise = Protocol(precision=m.until_precision)
@@ -261,9 +271,9 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 site=m.site,
                 checkpoints=m.checkpoints,
             )
+            found |= dict.fromkeys(training.variants(cell, m.solver), protocol)
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
-        found[cell] = protocol
     return list(found.items())
 
 

@@ -44,6 +44,7 @@ def of_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[
             request.scaling or "",
             request.kept_batch_size,
             machine_class(record.machine),
+            request.solver,
         )
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)

@@ -129,7 +129,8 @@ class Row:
 class Table:
     """One comparison: what is the same in all rows, the ranked rows, and those that are not.
 
-    `batch_size` is that of an update, under weak scaling that of each rank. Where rows are the
+    `batch_size` is that of an update, under weak scaling that of each rank; `solver` what is
+    otherwise than published about it (see `training.py`). Where rows are the
     best of groups `by` some fields (see `best.py`), those of these that are named here are empty.
     """
 
@@ -143,10 +144,11 @@ class Table:
     rows: tuple[Row, ...]
     unranked: tuple[Row, ...]
     by: tuple[str, ...] = ()
+    solver: str = ""
 
     @property
     def title(self) -> str:
-        same = [self.workload, self.data, self.precision, self.device]
+        same = [self.workload, self.solver, self.data, self.precision, self.device]
         scaling = f"{self.scaling} scaling" if self.scaling else ""
         each = " per rank" if self.scaling == "weak" else ""
         batch = f"batch {self.batch_size}{each}" if self.batch_size else ""
@@ -192,7 +194,7 @@ def tables_of(
 
 
 def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
-    workload, data, device, precision, scaling, batch, machine = head
+    workload, data, device, precision, scaling, batch, machine, solver = head
     rows = in_order(_with_efficiency(_without_superseded(found), scaling))
     ranked = [row for row in rows if row.reason is None]
     places = ranks([row.speeds for row in ranked])
@@ -206,6 +208,7 @@ def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
         machine,
         tuple(replace(row, rank=place) for row, place in zip(ranked, places, strict=True)),
         tuple(row for row in rows if row.reason is not None),
+        solver=solver,
     )
 
 

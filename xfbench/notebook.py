@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Names: TypeAlias = str | Sequence[str] | None
 Numbers: TypeAlias = int | Sequence[int] | None
+Rates: TypeAlias = float | Sequence[float] | None
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,10 @@ def run(
     warmup: int | None = None,
     window: int | None = None,
     affinity: str | None = None,
+    lars: Rates = None,
+    learning_rate: Rates = None,
+    rate_scaling: Names = None,
+    rate_warmup: Numbers = None,
     checkpoints: int | None = None,
     checkpoint_dir: str | Path | None = None,
     launches: int | None = None,
@@ -177,6 +182,10 @@ def run(
             "warmup": warmup,
             "window": window,
             "affinity": affinity,
+            "lars": _listed(lars),
+            "learning_rate": _listed(learning_rate),
+            "rate_scaling": _listed(rate_scaling),
+            "rate_warmup": _listed(rate_warmup),
             "checkpoints": checkpoints,
             "launches": launches,
             "until_precision": until_precision,
@@ -202,7 +211,7 @@ def run(
 def _listed(given: T | Sequence[T] | None) -> list[T] | None:
     if given is None:
         return None
-    return [given] if isinstance(given, str | int) else [*given]  # type: ignore[misc]
+    return [given] if isinstance(given, str | int | float) else [*given]  # type: ignore[misc]
 
 
 def _warn(line: str) -> None:

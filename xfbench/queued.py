@@ -20,7 +20,7 @@ from pathlib import Path
 import filelock
 from rich.console import Console
 
-from xfbench import atomic, errors, facts, sealed, sites
+from xfbench import atomic, errors, facts, sealed, sites, training
 from xfbench.command import CommandError
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
@@ -28,7 +28,6 @@ from xfbench.record import Record
 from xfbench.request import Request
 from xfbench.results.store import Store
 from xfbench.runner import Session
-from xfbench.workloads import workloads
 
 ALIVE = "alive"  # the driver in the job counts in it
 _LOOK_SECONDS = 2.0
@@ -327,7 +326,7 @@ def _unwritten(
             reason=reason,
             request=request,
             protocol=dict(plan.protocols).get(request.cell()),
-            workload=facts.facts(workloads()[request.workload]),
+            workload=facts.facts(training.workload(request)),
         )
         for request in missing
     ]

@@ -18,6 +18,8 @@ from pydantic import (
 from xfbench.strategy import Value, words
 
 Positive = Field(ge=1)
+# What a cell may choose about its network's solver (see `training.py`); None: as published.
+SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
 def _pairs(given: Any) -> Any:
@@ -36,6 +38,17 @@ StrategyOptions = Annotated[
         }
     ),
 ]
+
+
+def solver_words(name: str, value: Any) -> str:
+    """One of the choices of `SOLVER` in words; of None, as published."""
+    if name == "lars":
+        return f"LARS {float(value):g}" if value else "no LARS"
+    if name == "rate_warmup":
+        return f"warm-up {value} epoch{'' if value == 1 else 's'}" if value else "no warm-up"
+    if name == "rate_scaling" and value in (None, "none"):
+        return "rate not scaled"
+    return "rate as published" if value is None else f"rate {value}"
 
 
 class PreparedSet(BaseModel):
@@ -72,7 +85,9 @@ class Cell(BaseModel):
     otherwise than the adapter has them. A prepared data set is read by the worker, the same in
     every framework, or by the framework's own reader (`input`), in so many threads or processes
     beside those that train. `checkpoints`, so many, are spread over the timed
-    windows, or over the epochs.
+    windows, or over the epochs. About the solver `lars` (a trust coefficient, 0 for none), the base
+    `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many epochs at first
+    (`rate_warmup`) may be chosen: see `training.py`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,6 +120,10 @@ class Cell(BaseModel):
     launcher: str = "local"
     site: str | None = None
     checkpoints: int = Field(default=0, ge=0)
+    lars: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rate_scaling: Literal["linear"] | None = None
+    rate_warmup: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -138,6 +157,12 @@ class Cell(BaseModel):
         return f"{self.strategy} {words(self.strategy_options)}".rstrip()
 
     @property
+    def solver(self) -> str:
+        """What it chooses about the solver: "LARS 0.5, rate linear"; "" for nothing."""
+        found = [(name, getattr(self, name)) for name in SOLVER]
+        return ", ".join(solver_words(name, value) for name, value in found if value is not None)
+
+    @property
     def kept_batch_size(self) -> int:
         """The images that the law keeps: under weak scaling each rank's, else an update's."""
         return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
@@ -146,8 +171,8 @@ class Cell(BaseModel):
         """A few words that tell this cell from its neighbours, for progress and errors."""
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
         together = [f"{self.ranks} ranks{nodes} {self.together}"] if self.ranks > 1 else []
-        parts = [self.workload, self.framework, self.kernel, *together, f"{self.threads} threads"]
-        return " · ".join(parts)
+        parts = [self.workload, self.solver, self.framework, self.kernel, *together]
+        return " · ".join(filter(None, [*parts, f"{self.threads} threads"]))
 
     def request(self, launch: int) -> Request:
         return Request(**self.model_dump(), launch=launch)
@@ -187,5 +212,6 @@ class Request(Cell):
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints")
         unchosen = {name for name in choices if not getattr(self, name)}
-        unchosen |= {name for name in ("input", "input_threads") if getattr(self, name) is None}
+        open_ = ("input", "input_threads", *SOLVER)
+        unchosen |= {name for name in open_ if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

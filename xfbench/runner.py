@@ -26,6 +26,7 @@ from xfbench import (
     media,
     roofline,
     statistics,
+    training,
 )
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
@@ -183,6 +184,7 @@ def certified_fields(request: Request) -> Certified:
         request.ranks,
         request.strategy,
         request.strategy_options,
+        training.workload(request).solver,
     )
 
 
@@ -261,7 +263,7 @@ def _launch(
     request: Request, session: Session, protocol: Protocol | None
 ) -> tuple[Record, Path | None]:
     described = adapter.load(request.framework)
-    workload = workloads()[request.workload]
+    workload = training.workload(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
     fields["workload"] = facts.facts(workload)
     fields["machine"] = machine.describe()

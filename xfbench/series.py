@@ -102,6 +102,7 @@ def _alike(record: Record, request: Request) -> tuple[Any, ...]:
         *(request.framework, request.workload, request.device, request.precision, request.kernel),
         *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
         request.kept_batch_size,
+        request.solver,
         machine_class(record.machine),
     )
 

@@ -184,7 +184,7 @@ def _networks(tables: Sequence[Table]) -> list[Network]:
 
     def name(table: Table) -> str:
         alike = [one for one in tables if one.workload == table.workload]
-        parts = [table.workload]
+        parts = [table.workload, *filter(None, [table.solver])]
         parts += [table.data] if len({one.data for one in alike}) > 1 else []
         if len({one.batch_size for one in alike}) > 1:
             parts.append(f"batch {table.batch_size}")

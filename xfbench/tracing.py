@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, environment, experiment, job, runner
+from xfbench import adapter, environment, experiment, job, runner, training
 from xfbench.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.request import Cell
-from xfbench.workloads import workloads
 
 
 class TraceError(XfbenchError):
@@ -52,7 +51,7 @@ def trace_cell(
         document = job.document(
             "trace",
             request,
-            workloads()[cell.workload],
+            training.workload(cell),
             dropout="identity",
             output="trace.npz",
             keep=keep,

@@ -67,7 +67,8 @@ def title(request: Request) -> str:
     """What is verified, in a line."""
     parts = [request.framework, request.workload, request.kernel]
     together = [f"{request.ranks} ranks {request.together}"] if request.ranks > 1 else []
-    return " · ".join([*parts, *together, request.device, request.precision])
+    how = filter(None, [request.solver])
+    return " · ".join([*parts, *how, *together, request.device, request.precision])
 
 
 def verdicts(
@@ -113,7 +114,8 @@ def verdicts(
 def text(answer: Mapping[str, Any]) -> str:
     """One answer for a terminal."""
     name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
-    parts = [name, *(answer[k] for k in ("workload", "kernel", "device", "precision"))]
+    named = ("workload", "solver", "kernel", "device", "precision")
+    parts = [name, *(answer[k] for k in named if answer[k])]
     if answer["ranks"] > 1:
         chosen = words(answer["strategy_options"].items())
         parts.append(f"{answer['ranks']} ranks {answer['strategy']} {chosen}".rstrip())
@@ -148,7 +150,8 @@ def markdown(answers: Sequence[Mapping[str, Any]]) -> str:
     """A table for the docs: one line per kind of check."""
     lines = []
     for answer in answers:
-        head = [answer["workload"], f"{answer['framework']} {answer['framework_version'] or ''}"]
+        network = " · ".join(filter(None, (answer["workload"], answer["solver"])))
+        head = [network, f"{answer['framework']} {answer['framework_version'] or ''}"]
         head += [answer["kernel"], answer["verdict"]]
         for check in answer["checks"] or [None]:
             if check is None:

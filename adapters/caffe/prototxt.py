@@ -99,6 +99,11 @@ def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random")
     return "\n".join(parts) + "\n"
 
 
+def rates_in_python(solver: Solver) -> bool:
+    """Whether the solver has what Caffe has not, LARS or warm-up: then decay is not Caffe's."""
+    return bool(solver.lars or solver.warmup)
+
+
 def solver_parameter(solver: Solver, net_path: str) -> str:
     """`solver` as a SolverParameter that trains the network in `net_path` on the CPU."""
     lines = [
@@ -107,7 +112,7 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
         f"base_lr: {solver.base_lr}",
         f"lr_policy: {_quoted(solver.policy)}",
         f"momentum: {solver.momentum}",
-        f"weight_decay: {solver.weight_decay}",
+        f"weight_decay: {0.0 if rates_in_python(solver) else solver.weight_decay}",
         f"max_iter: {solver.max_iter}",
         "solver_mode: CPU",
     ]

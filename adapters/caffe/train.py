@@ -16,12 +16,14 @@ from typing import Any, Iterator, Tuple
 import caffe
 import numpy as np
 
-from xfbench.adapters.caffe import prototxt
+from xfbench.adapters.caffe import prototxt, update
 from xfbench.worker import observe
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
+
+LARS = True
 
 Batch = Tuple[np.ndarray, np.ndarray]
 
@@ -81,8 +83,12 @@ class CaffeTrainer:
                 self.divisors[name] = self.net.params[layer_name][2]
                 self.full_divisor[name] = 1 / (1 - momenta[layer_name])
         self.learned = [name for name, p in network.parameters.items() if p.learned]
-        if joined:  # between the backward pass and the update
-            self.solver.add_callback(lambda: None, self._join)
+        self.scale = None
+        if prototxt.rates_in_python(solver):
+            learned = {name: (network.parameters[name], self.blobs[name]) for name in self.learned}
+            self.scale = update.Scale(solver, learned)
+        if joined or self.scale:  # between the backward pass and the update
+            self.solver.add_callback(lambda: None, self._before_update)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Batch:
         return np.ascontiguousarray(images, np.float32), labels.astype(np.float32)
@@ -161,6 +167,11 @@ class CaffeTrainer:
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
             "pools": observe.pools("openblas", "libmkl"),
         }
+
+    def _before_update(self) -> None:
+        self._join()
+        if self.scale:
+            self.scale(self.solver.iter)
 
     def _join(self) -> None:
         """Each gradient becomes its mean over the ranks."""

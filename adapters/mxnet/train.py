@@ -21,6 +21,8 @@ from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
+LARS = True
+
 # False runs MXNet's own LRN, to show its defect: it reads its input in the plain layout and
 # the gradient in oneDNN's, when that comes from a convolution, as if both were the same.
 COMPOSE_LRN = True

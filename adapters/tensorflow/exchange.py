@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from xfbench.adapters.tensorflow import update
 from xfbench.worker import distributed
 from xfbench.worker.protocol import Group
 from xfbench.workloads.layers import Parameter
@@ -73,15 +74,8 @@ class ParameterServer:
                     weight = self._variable(f"{name}/weight", value.shape, dtype)
                     velocity = self._variable(f"{name}/velocity", value.shape, dtype)
                     starts += [weight.assign(value).op, velocity.initializer]
-                    decay = solver.weight_decay * parameter.decay_mult
-                    update = tf.raw_ops.ResourceApplyKerasMomentum(
-                        var=weight.handle,
-                        accum=velocity.handle,
-                        lr=self.rate * parameter.lr_mult,
-                        grad=value + decay * weight if decay else value,
-                        momentum=tf.constant(solver.momentum, dtype),
-                    )
-                    with tf.control_dependencies([update]):
+                    done = update.apply(solver, parameter, weight, velocity, self.rate, value)
+                    with tf.control_dependencies([done]):
                         weights.append(weight.read_value())
             with tf.device("/job:ps/task:0"):
                 self.next = number.assign_add(1, read_value=True)

@@ -18,13 +18,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from xfbench.adapters.tensorflow import checkpoint
+from xfbench.adapters.tensorflow import checkpoint, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
 from xfbench.worker import distributed
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
+
+LARS = True
 
 Pads = List[Tuple[int, int]]
 Moved = List[Tuple[Any, Any]]
@@ -371,15 +373,8 @@ class TensorFlowTrainer:
     def _train_step(self, images: Any, labels: Any, rate: Any) -> Any:
         loss, gradients = self._backward(images, labels)
         for name, gradient in gradients.items():
-            parameter, variable = self.network.parameters[name], self.variables[name]
-            decay = self.solver.weight_decay * parameter.decay_mult
-            tf.raw_ops.ResourceApplyKerasMomentum(
-                var=variable.handle,
-                accum=self.velocities[name].handle,
-                lr=rate * parameter.lr_mult,
-                grad=gradient + decay * variable if decay else gradient,
-                momentum=tf.constant(self.solver.momentum, self.dtype),
-            )
+            variables = self.variables[name], self.velocities[name]
+            update.apply(self.solver, self.network.parameters[name], *variables, rate, gradient)
         return loss
 
     def _update_at_servers(self, batch: tuple[Any, Any]) -> Any:

@@ -17,13 +17,15 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional
 
-from xfbench.adapters.torch import checkpoint
+from xfbench.adapters.torch import checkpoint, update
 from xfbench.worker import observe
 from xfbench.worker.distributed import addresses
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
+
+LARS = True
 
 _PARAMETERS = {
     "weight": "weight",
@@ -206,7 +208,7 @@ class TorchTrainer:
                 {
                     "params": tensors,
                     "lr_mult": lr_mult,
-                    "weight_decay": solver.weight_decay * decay_mult,
+                    "weight_decay": 0.0 if solver.lars else solver.weight_decay * decay_mult,
                 }
                 for (lr_mult, decay_mult), tensors in groups.items()
             ],
@@ -214,6 +216,7 @@ class TorchTrainer:
             momentum=solver.momentum,
             fused=True,
         )
+        self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
         self.batch: Any = None
@@ -232,6 +235,8 @@ class TorchTrainer:
         self.batch = batch
         self._set_rate(self.solver.learning_rate(self.iteration))
         self.last_loss = self._backward(batch)
+        if self.scale:
+            self.scale()
         self.optimizer.step()
         self.iteration += 1
 

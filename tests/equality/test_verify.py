@@ -87,6 +87,13 @@ def test_another_seed_is_no_false_alarm(verify, framework):
     assert (verdict.verdict, told(verdict)) == ("equal", [])
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_lars_and_warm_up_are_the_oracles(verify, framework):
+    verdict = verify(framework, "lenet", lars=[0.5], rate_warmup=[2])
+    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+    assert verdict.request.solver == "LARS 0.5, warm-up 2 epochs"
+
+
 @pytest.mark.parametrize(
     "plant", [p for p in plants.plants() if p.workload in SMALL], ids=lambda plant: plant.name
 )

@@ -64,12 +64,21 @@ def trained(record, cell):
 
 
 @pytest.fixture
-def found():
+def answered():
+    """A function: a study's answer over records."""
+
+    def of(made, records, certificates: dict[str, Certificate | str] | None = None):
+        return answer.answer(made, "laptop", records, certificates or {})
+
+    return of
+
+
+@pytest.fixture
+def found(answered):
     """A function: the one finding of a study over records."""
 
     def of(made, records, certificates: dict[str, Certificate | str] | None = None):
-        said = answer.answer(made, "laptop", records, certificates or {})
-        [finding] = said.findings
+        [finding] = answered(made, records, certificates).findings
         return finding
 
     return of

@@ -1,7 +1,10 @@
 """The learning-rate policies are Caffe's."""
 
+from dataclasses import replace
+
 import pytest
 
+from xfbench.workloads import workload_from_json, workloads
 from xfbench.workloads.solver import Solver
 
 
@@ -29,3 +32,19 @@ def test_poly_ends_at_zero():
 def test_an_unknown_policy_is_refused():
     with pytest.raises(ValueError, match="cosine"):
         Solver(0.1, "cosine").learning_rate(0)
+
+
+def test_the_rate_grows_in_equal_steps_to_what_its_policy_says():
+    solver = Solver(0.1, warmup=4)
+    rates = [solver.learning_rate(t) for t in range(6)]
+    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
+    falling = Solver(0.1, "step", gamma=0.5, stepsize=2, warmup=4)
+    rates = [falling.learning_rate(t) for t in range(5)]
+    assert rates == pytest.approx([0.025, 0.05, 0.0375, 0.05, 0.025])
+
+
+def test_a_network_without_warm_up_is_written_as_before_there_was_any():
+    lenet = workloads()["lenet"]
+    assert "warmup" not in lenet.to_json()["solver"]
+    warm = replace(lenet, solver=replace(lenet.solver, warmup=4))
+    assert workload_from_json(warm.to_json()) == warm

@@ -50,6 +50,41 @@ Pythons = Annotated[
 ]
 
 
+# What may be otherwise than published about the solver: see `training.py`.
+Lars = Annotated[
+    str | None,
+    typer.Option(
+        help="Trust coefficients of LARS, 0 for none (default: none).", show_default=False
+    ),
+]
+LearningRate = Annotated[
+    str | None, typer.Option(help="Base rates (default: the network's).", show_default=False)
+]
+RateScaling = Annotated[
+    str | None,
+    typer.Option(help="linear: the rate grows with the batch; none (default).", show_default=False),
+]
+RateWarmup = Annotated[
+    str | None,
+    typer.Option(
+        help="Epochs in which the rate grows to what it is to be (default: none).",
+        show_default=False,
+    ),
+]
+
+
+def solver(
+    lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
+) -> dict[str, Any]:
+    """These options as settings. Raises UsageError that names the option."""
+    return {
+        "lars": words(lars, float, "--lars"),
+        "learning_rate": words(learning_rate, float, "--learning-rate"),
+        "rate_scaling": words(rate_scaling, str, "--rate-scaling"),
+        "rate_warmup": words(rate_warmup, natural, "--rate-warmup"),
+    }
+
+
 def say(line: str) -> None:
     """What is being done, told beside the document on standard output."""
     print(line, file=sys.stderr)

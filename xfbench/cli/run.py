@@ -14,7 +14,11 @@ from xfbench.cli.options import (
     FRAMEWORKS,
     DryRun,
     Json,
+    Lars,
+    LearningRate,
     Pythons,
+    RateScaling,
+    RateWarmup,
     Results,
     StrategyOptions,
     choices,
@@ -23,6 +27,7 @@ from xfbench.cli.options import (
     pythons,
     say,
     share,
+    solver,
     words,
 )
 
@@ -132,6 +137,10 @@ def run(
             show_default=False,
         ),
     ] = None,
+    lars: Lars = None,
+    learning_rate: LearningRate = None,
+    rate_scaling: RateScaling = None,
+    rate_warmup: RateWarmup = None,
     window: Annotated[
         int | None,
         typer.Option(
@@ -210,6 +219,7 @@ def run(
     xfbench run --until-precision 2%
     xfbench run --framework torch,mxnet --workload alexnet --batch-size 16 --threads 1,2
     xfbench run --framework torch --workload lenet --epochs 5 --launches 5
+    xfbench run --framework torch --batch-size 512 --rate-scaling linear --rate-warmup 2 --epochs 5
     xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
     xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
     xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
@@ -252,6 +262,7 @@ def run(
             "site": site,
             "queue": queue or None,
             "affinity": affinity,
+            **solver(lars, learning_rate, rate_scaling, rate_warmup),
             "checkpoints": checkpoints,
             "launches": launches,
             "until_precision": widths[0] if widths else None,

@@ -12,12 +12,17 @@ from xfbench.cli.options import (
     WORKLOADS,
     DryRun,
     Json,
+    Lars,
+    LearningRate,
     Pythons,
+    RateScaling,
+    RateWarmup,
     StrategyOptions,
     choices,
     positive,
     pythons,
     say,
+    solver,
     words,
 )
 
@@ -48,6 +53,10 @@ def verify(
     site: Annotated[
         str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
     ] = None,
+    lars: Lars = None,
+    learning_rate: LearningRate = None,
+    rate_scaling: RateScaling = None,
+    rate_warmup: RateWarmup = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
     ] = 1,
@@ -79,6 +88,7 @@ def verify(
     xfbench verify
     xfbench verify --framework mxnet --workload caffenet --kernel all
     xfbench verify --framework torch --workload lenet --ranks 1,2,4
+    xfbench verify --workload lenet --lars 0.5
     xfbench verify --self-test
     """
     from xfbench import errors, verdicts
@@ -112,6 +122,7 @@ def verify(
         strategy=words(strategy, str, "--strategy"),
         strategy_options=choices(strategy_options) or {},
         scaling="weak",
+        **solver(lars, learning_rate, rate_scaling, rate_warmup),
         launcher=launcher,
         site=site,
     )

@@ -11,16 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xfbench import digest
+from xfbench import digest, training
 from xfbench.equality.blocks import NOISE, blocks, single
 from xfbench.equality.scaled import scaled
-from xfbench.workloads import Workload
+from xfbench.request import Request
+from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
 # How much more than measured rounding is allowed: the one factor for everything.
 SAFETY = 10
+WARMUP = 4  # updates
 DRAWS = 3  # of rounding, for every case; later ones are of SAFETY times as much
 WEIGHTS = ("own", "scaled")
 # One unit in the last place of each precision, in those of float32.
@@ -88,6 +90,18 @@ class Case:
     def key(self, precision: str, nudge: int = 0) -> str:
         """The name of this case at a precision; `nudge` numbers the draw of rounding."""
         return f"{self.name}:{precision}:{nudge}"
+
+
+def of(request: Request) -> Workload:
+    """What is to be proven of a request: its workload, with the rate and warm-up that cases have.
+
+    They lower the rate as far as they need to, and their few updates see a short warm-up whole:
+    one answer of the oracle is for every rate that is asked for.
+    """
+    trained, published = training.workload(request), workloads()[request.workload].solver
+    warmup = min(trained.solver.warmup, WARMUP)
+    solver = replace(trained.solver, base_lr=published.base_lr, warmup=warmup)
+    return replace(trained, solver=solver)
 
 
 def batch_size(workload: Workload) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, atomic, facts, machine, paths, runner
+from xfbench import adapter, atomic, facts, machine, paths, runner, training
 from xfbench.environment import Environment
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
@@ -14,7 +14,6 @@ from xfbench.equality.verify import Verdict, Verifier, unprovable
 from xfbench.record import Machine
 from xfbench.request import Request
 from xfbench.runner import Session, certified_fields
-from xfbench.workloads import workloads
 
 _SEED = 0
 
@@ -23,7 +22,7 @@ def subject(request: Request, found: Environment, where: Machine | None = None) 
     """What a certificate for this request would be bound to now, here or on another machine."""
     return Subject.of(
         request,
-        facts.facts(workloads()[request.workload]).digest,
+        facts.facts(training.workload(request)).digest,
         adapter.load(request.framework).digest,
         found.digest,
         where or machine.describe(),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench import adapter, environment, errors, experiment, paths
 from xfbench.equality.jobs import CheckError
@@ -25,7 +25,10 @@ _ADAPTERS = "XFBENCH_ADAPTERS"
 
 
 class Plant(BaseModel):
-    """One discrepancy: in `file` of the adapter, `find` (once) becomes `replace`."""
+    """One discrepancy: in `file` of the adapter, `find` (once) becomes `replace`.
+
+    `solver` is what a matrix has about it otherwise than published.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +37,7 @@ class Plant(BaseModel):
     workload: str
     layer: str
     ranks: int = 1
+    solver: dict[str, float] = Field(default_factory=dict)
     file: str = "train.py"
     find: str
     replace: str
@@ -92,7 +96,8 @@ def self_test(
         )
         say(f"{plant.name}: {'caught' if caught else 'MISSED'} at {layer}")
     trials = alarms = 0
-    for plant in {(p.framework, p.workload, p.ranks): p for p in wanted}.values():
+    kinds = {(p.framework, p.workload, p.ranks, *p.solver.items()): p for p in wanted}
+    for plant in kinds.values():
         for seed in range(seeds):
             trials += 1
             verdict = _verdict(verifier, plant, seed)
@@ -108,6 +113,7 @@ def _verdict(verifier: Verifier, plant: Plant, seed: int) -> Verdict:
         workload=[plant.workload],
         ranks=[plant.ranks],
         scaling="weak" if plant.ranks > 1 else None,
+        **plant.solver,
     )
     [(cell, _)] = experiment.cells([matrix])
     found = environment.ensure(adapter.load(plant.framework))

@@ -21,7 +21,6 @@ from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
 from xfbench.strategy import ASYNCHRONOUS
-from xfbench.workloads import workloads
 
 # An error so large, before any update, that no draw of rounding could explain it.
 _BEYOND_DOUBT = 1000.0
@@ -47,6 +46,7 @@ class Verdict:
         return {
             "framework": request.framework,
             "workload": request.workload,
+            "solver": request.solver or None,
             "kernel": request.kernel,
             "device": request.device,
             "precision": request.precision,
@@ -99,7 +99,7 @@ class Verifier:
             return Verdict(request, "unsupported", refused)
         if request.ranks > 1:
             return self._together(request, found, seed)
-        workload = workloads()[request.workload]
+        workload = cases.of(request)
         precision = request.precision
         whole = cases.whole(workload, seed)
         wholes = self.oracle.expected(whole, precision=precision)
@@ -158,7 +158,7 @@ class Verifier:
 
         The network itself is one rank's certificate to prove.
         """
-        workload = workloads()[request.workload]
+        workload = cases.of(request)
         whole = cases.whole(workload, seed, request.ranks)
         wanted = [
             (expected, precision)
@@ -185,7 +185,7 @@ class Verifier:
         documents: Sequence[dict[str, Any]],
         activations: Path | None,
     ) -> jobs.Results:
-        described, workload = adapter.load(request.framework), workloads()[request.workload]
+        described, workload = adapter.load(request.framework), cases.of(request)
         return self.run(
             documents, request, workload, described, found, activations, self.time_limit
         )
@@ -194,7 +194,7 @@ class Verifier:
         self, request: Request, found: Environment, names: Sequence[str], weights: str, seed: int
     ) -> set[str]:
         """Which of these layers go wrong when each runs alone."""
-        workload = workloads()[request.workload]
+        workload = cases.of(request)
         alone = {name: cases.of_layer(workload, name, weights, seed) for name in names}
         expected = self.oracle.expected(list(alone.values()), precision=request.precision)
         results = self._run(

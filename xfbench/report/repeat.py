@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from xfbench.record import Record
-from xfbench.request import Request
+from xfbench.request import SOLVER, Request
 from xfbench.strategy import words
 
 # What a name or value looks like that needs no quotes in any shell.
@@ -53,6 +53,7 @@ def _settings(asked: Request) -> dict[str, object]:
         "--warmup": asked.warmup,
         "--window": asked.window if asked.window > 1 or asked.device != "cpu" else None,
         "--checkpoints": asked.checkpoints or None,
+        **{f"--{name.replace('_', '-')}": getattr(asked, name) for name in SOLVER},
     }
     if asked.ranks > 1:
         options |= {"--ranks": asked.ranks, "--strategy": asked.strategy}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from xfbench.equality import certificate
 from xfbench.errors import UsageError
 from xfbench.record import Record
 from xfbench.report import repeat
-from xfbench.request import Request
+from xfbench.request import SOLVER, Request
 from xfbench.results import private, submission
 from xfbench.results.store import Store
 
@@ -45,6 +46,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "steps": (lambda asked: asked.steps, None),
     "epochs": (lambda asked: asked.epochs, None),
     "checkpoints": (lambda asked: asked.checkpoints, 0),
+    **{name: (attrgetter(name), None) for name in SOLVER},
 }
 
 

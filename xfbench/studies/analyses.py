@@ -17,7 +17,7 @@ from xfbench.studies.quantities import QUANTITIES, Quantity, launches
 from xfbench.studies.wording import figure, joined, plural
 
 Answer = Callable[[Analysis, Sequence[Measured], Certificates], Finding]
-_NOTHING = "Nothing of it was measured here."
+NOTHING = "Nothing of it was measured here."
 
 
 def fields(one: Measured) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def values(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
     what = quantity(of)
     found = [_value(of, one, cells, _mean(launches(what, one.records))) for one in cells]
     known = [(one, one.interval) for one in found if one.interval]
-    sentence = _NOTHING
+    sentence = NOTHING
     if known:
         ends = [min(known, key=lambda p: p[1].value), max(known, key=lambda p: p[1].value)]
         told = [f"{figure(i, what.unit)} ({_called(one)})" for one, i in ends]
@@ -99,7 +99,7 @@ def best_of(of: Analysis, cells: Sequence[Measured], certificates: Certificates)
 
 def _which(of: Analysis, outcomes: Any, tried: Sequence[str]) -> str:
     if not outcomes:
-        return f"There are no two values of {of.over} to compare." if tried else _NOTHING
+        return f"There are no two values of {of.over} to compare." if tried else NOTHING
     tried_words = f"{of.over.replace('_', ' ')} {joined(tried)}"
     certain = Counter(str(may[0].value(of.over)) for _, may in outcomes if len(may) == 1)
     open_ = sum(len(may) != 1 for _, may in outcomes)
@@ -150,6 +150,8 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
     what = quantity(of)
     found: list[Value] = []
     for group in of_cells.alike(cells, of.over):
+        if len({str(one.value(of.over)) for one in group}) == 1:
+            continue
         known = [one for one in group if launches(what, one.records)]
         if of.against == "best":
             without = of_cells.unproven(known, certificates)
@@ -160,7 +162,8 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
                 continue
             own = launches(what, one.records)
             if base is None or not own:
-                lacks = "nothing counts of it" if not own else "what it is relative to is not here"
+                lacks = _lost(one) or "nothing counts of it"
+                lacks = lacks if not own else "what it is relative to is not here"
                 found.append(_value(of, one, cells, None, lacks))
                 continue
             reason = of_cells.comparable(one, base, certificates)
@@ -171,7 +174,7 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
             note = f"against {of_cells.worded(of.over, base.value(of.over))}"
             found.append(_value(of, one, cells, times, reason, note))
     known_values = [(one, one.interval) for one in found if one.interval]
-    sentence = _NOTHING if not found else "Nothing of it can be compared."
+    sentence = NOTHING if not found else "Nothing of it can be compared."
     if known_values:
         low = min(known_values, key=lambda pair: pair[1].value)
         high = max(known_values, key=lambda pair: pair[1].value)
@@ -261,9 +264,12 @@ def _value(
     of_strategy = over == "nodes" or over not in of_cells.NAMED
     without = (over, *(["strategy"] if of_strategy else [])) if over else ()
     at = one.value(over) if over else None
+    lost = _lost(one)
     if interval is None and reason is None:
         last = one.records[-1]
-        reason = last.reason if last.status != "ok" else "no launch of it counts"
+        reason = lost or (last.reason if last.status != "ok" else "no launch of it counts")
+    elif lost and not reason:
+        note = "; ".join(filter(None, (note, lost)))
     number = float(at) if isinstance(at, int | float) else None
     return Value(
         name=of_cells.name(one, among, without),
@@ -274,6 +280,15 @@ def _value(
         reason=reason,
         note=note,
     )
+
+
+def _lost(one: Measured) -> str:
+    """How many of its launches diverged, and where the first did; "" where none did."""
+    lost = one.diverged()
+    if not lost:
+        return ""
+    of_all = plural(len(one.records), "launch")
+    return f"{len(lost)} of {of_all} diverged: {lost[0].reason}"
 
 
 def _finding(

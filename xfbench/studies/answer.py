@@ -13,7 +13,7 @@ from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
-from xfbench.studies import analyses, cells, learning
+from xfbench.studies import analyses, cells, divergence, learning
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import Size
 from xfbench.studies.wording import plural
@@ -25,6 +25,7 @@ ANALYSES: dict[str, analyses.Answer] = {
     "ratio": analyses.ratio,
     "efficiency": analyses.efficiency,
     "learning_speedup": learning.learning_speedup,
+    "diverged": divergence.diverged,
 }
 
 
@@ -129,7 +130,7 @@ def answer(
         size=size,
         findings=tuple(findings),
         published=quoted(study),
-        missing=tuple(_missing(found)),
+        missing=tuple(_missing(found, told={one.name for one in study.analysis})),
         machines=tuple(dict.fromkeys(machine_class(record.machine) for record in good)),
         span=(days[0], days[-1]) if days else ("", ""),
         launches=len(good),
@@ -193,12 +194,12 @@ def by_name(name: str) -> analyses.Answer:
     return ANALYSES[name]
 
 
-def _missing(found: Sequence[cells.Measured]) -> list[tuple[str, str]]:
-    """Cells none of whose launches is ok, but those that were had under another name after all."""
+def _missing(found: Sequence[cells.Measured], told: set[str]) -> list[tuple[str, str]]:
+    """Cells none of whose launches is ok, but for those that diverged where an analysis says so."""
     return [
         (cells.name(one, found), f"{one.records[-1].status}: {one.records[-1].reason}")
         for one in found
-        if not one.steady()
+        if not one.steady() and not ("diverged" in told and one.diverged())
     ]
 
 

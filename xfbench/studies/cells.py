@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import adapter, comparison, leaderboard
+from xfbench import adapter, comparison, leaderboard, training
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment, Matrix
 from xfbench.grouping import machine_class, of_cells
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
-from xfbench.request import Request
+from xfbench.request import SOLVER, Request, solver_words
 from xfbench.strategy import words
 from xfbench.studies.form import SIZES, Scalar, Size
 from xfbench.workloads import workloads
@@ -21,6 +21,7 @@ from xfbench.workloads import workloads
 NAMED = (
     *("workload", "framework", "kernel", "device", "precision", "threads", "ranks", "nodes"),
     *("strategy", "scaling", "batch_size", "data", "format", "medium", "page_cache", "input"),
+    *SOLVER,
     *("checkpoints", "machine"),
 )
 # What follows from a setting, and may differ where that one does.
@@ -31,6 +32,8 @@ _FOLLOW: dict[str, tuple[str, ...]] = {
     "ranks": ("nodes", "strategy"),
     "nodes": ("ranks", "strategy"),
 }
+# What is so where nothing was chosen.
+_UNCHOSEN = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
 
 
@@ -57,6 +60,8 @@ class Measured:
             return request.together
         if name in ("format", "medium"):
             return getattr(request.data_set, name, None)
+        if name in _UNCHOSEN:
+            return getattr(request, name) or _UNCHOSEN[name]
         if name in Request.model_fields:
             return getattr(request, name)
         options = adapter.load(request.framework).strategy(request.strategy)
@@ -69,6 +74,16 @@ class Measured:
     def steady(self) -> list[Record]:
         """The launches that are ok."""
         return [record for record in self.records if record.status == "ok"]
+
+    def diverged(self) -> list[Record]:
+        """The launches that did all steps, and whose loss became no number."""
+        return [
+            record
+            for record in self.records
+            if record.status == "invalid"
+            and record.measurement
+            and None in record.measurement.losses
+        ]
 
 
 def measured(records: Iterable[Record]) -> list[Measured]:
@@ -113,6 +128,7 @@ def _asks(m: Matrix, r: Request) -> bool:
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
+        *((getattr(r, name), training.chosen(_own(r), name, m.solver[name])) for name in SOLVER),
     )
     if not all(allowed is None or value in allowed for value, allowed in lists):
         return False
@@ -199,6 +215,8 @@ def worded(field: str, value: Any) -> str:
     """A setting's value with what it counts: "2 threads"."""
     if unit := _WITH_UNIT.get(field):
         return f"{value} {unit}{'' if value == 1 else 's'}"
+    if field in SOLVER:
+        return solver_words(field, value)
     if field == "batch_size":
         return f"batch {value}"
     if field == "page_cache":

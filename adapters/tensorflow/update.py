@@ -1,0 +1,38 @@
+"""How TensorFlow updates a parameter, here and at parameter servers: its own momentum operation.
+
+It keeps the rate inside the velocity, as `xfbench.workloads.solver` has it. LARS it has not:
+that is a factor of the rate, of the norms that TensorFlow computes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from xfbench.workloads.layers import Parameter
+from xfbench.workloads.solver import Solver
+
+
+def apply(
+    solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
+) -> Any:
+    """One update of `weight` and `velocity`, variables; the operation, where there is a graph."""
+    decay = solver.weight_decay * parameter.decay_mult
+    rate = rate * parameter.lr_mult
+    if solver.lars:
+        rate *= _trust(solver.lars, decay, weight, gradient)
+    return tf.raw_ops.ResourceApplyKerasMomentum(
+        var=weight.handle,
+        accum=velocity.handle,
+        lr=rate,
+        grad=gradient + decay * weight if decay else gradient,
+        momentum=tf.constant(solver.momentum, gradient.dtype),
+    )
+
+
+def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
+    """What LARS multiplies the rate by."""
+    size, slope = tf.norm(weight), tf.norm(gradient)
+    known = tf.logical_and(size > 0, slope > 0)
+    return tf.where(known, lars * size / (slope + decay * size), tf.ones_like(size))

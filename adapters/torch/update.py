@@ -1,0 +1,36 @@
+"""LARS (see `xfbench.workloads.solver`), which PyTorch has not: done to gradients before its SGD.
+
+Decay is added here, where it is scaled with the gradient, and SGD has none. The rate stays a
+number of its parameter groups, so that the momentum buffer is as without LARS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xfbench.workloads.layers import Network
+from xfbench.workloads.solver import Solver
+
+
+class Scale:
+    """Each learned parameter's gradient, decay added, times what LARS multiplies its rate by."""
+
+    def __init__(self, network: Network, solver: Solver, tensors: dict[str, Any]) -> None:
+        learned = {name: how for name, how in network.parameters.items() if how.learned}
+        self.trust = solver.lars
+        self.weights = [tensors[name] for name in learned]
+        self.decay = [solver.weight_decay * how.decay_mult for how in learned.values()]
+        like = self.weights[0]
+        self.decays = torch.tensor(self.decay, dtype=like.dtype, device=like.device)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def __call__(self) -> None:
+        gradients = [weight.grad for weight in self.weights]
+        sizes = torch.stack(torch._foreach_norm(self.weights))
+        slopes = torch.stack(torch._foreach_norm(gradients))
+        trusted = self.trust * sizes / (slopes + self.decays * sizes)
+        trusted = torch.where((sizes == 0) | (slopes == 0), torch.ones_like(sizes), trusted)
+        for gradient, weight, decay, factor in zip(gradients, self.weights, self.decay, trusted):
+            gradient.add_(weight, alpha=decay).mul_(factor)

@@ -1,0 +1,96 @@
+"""Launches whose loss became no number are a finding, and none of their figures counts."""
+
+import pytest
+
+NAN = "the loss of update 3 is not finite"
+
+
+@pytest.fixture
+def diverging(trained):
+    """A function that makes a launch that diverged."""
+
+    def make(**request):
+        made = trained([1.0, None], accuracy=0.1, **request)
+        lost = made.measurement.model_copy(update={"losses": (2.3, 2.2, None)})
+        return made.model_copy(update={"status": "invalid", "reason": NAN, "measurement": lost})
+
+    return make
+
+
+@pytest.fixture
+def asked(study):
+    """A function that makes a study of one analysis over runs at two rates, of two seeds."""
+
+    def make(**analysis):
+        rates = {"learning_rate": [0.01, 1.0], "seed": [0, 1]}
+        matrix = {**rates, "epochs": 2, "steps": None, "data": ["digits"]}
+        return study(analysis, matrix=matrix)
+
+    return make
+
+
+@pytest.fixture
+def runs(trained, diverging):
+    good = [trained([1.0, 0.5], seed=seed) for seed in (0, 1)]
+    return [*good, trained([1.0, 0.5], learning_rate=1.0), diverging(learning_rate=1.0, seed=1)]
+
+
+def test_it_is_told_what_diverged_how_often_and_where(asked, runs, found):
+    finding = found(asked(name="diverged"), runs)
+    assert finding.sentence.startswith("1 of 2 configurations diverged: ")
+    assert "rate 1.0 (1 of 2 launches)" in finding.sentence
+    shares = {one.fields["learning_rate"]: one.interval.value for one in finding.values}
+    assert shares == {None: 0.0, 1.0: 0.5}
+    [note] = [one.note for one in finding.values if one.note]
+    assert note == f"1 of 2 launches: {NAN}"
+
+
+def test_where_nothing_diverged_it_says_so(asked, runs, found):
+    assert found(asked(name="diverged"), runs[:2]).sentence == "None of 1 configuration diverged."
+
+
+def test_what_a_cell_gives_is_of_the_launches_that_did_not_and_says_how_many_did(
+    asked, runs, found
+):
+    finding = found(asked(name="values", of="test_accuracy"), runs)
+    [half] = [one for one in finding.values if one.fields["learning_rate"] == 1.0]
+    assert half.interval.value == pytest.approx(0.9) and half.interval.launches == 1
+    assert half.note == f"1 of 2 launches diverged: {NAN}"
+
+
+def test_a_cell_that_diverged_in_every_launch_is_there_without_a_figure(asked, runs, found):
+    finding = found(asked(name="values", of="test_accuracy"), [*runs[:2], runs[3]])
+    [lost] = [one for one in finding.values if one.fields["learning_rate"] == 1.0]
+    assert lost.interval is None and lost.reason == f"1 of 1 launch diverged: {NAN}"
+
+
+@pytest.mark.parametrize(("analysis", "told"), [("diverged", False), ("values", True)])
+def test_it_was_done_where_an_analysis_tells_it_and_else_is_missing(
+    asked, runs, answered, analysis, told
+):
+    missing = answered(asked(name=analysis), [*runs[:2], runs[3]]).missing
+    assert bool(missing) == told
+
+
+def test_a_launch_that_is_invalid_for_another_reason_did_not_diverge(asked, runs, found):
+    other = runs[2].model_copy(update={"status": "invalid", "reason": "another kernel"})
+    finding = found(asked(name="diverged"), [*runs[:2], other])
+    assert finding.sentence == "None of 1 configuration diverged."
+
+
+def test_cells_are_compared_over_a_choice_about_the_solver_and_called_by_it(study, trained, found):
+    matrix = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 1]}
+    matrix |= {"epochs": 2, "steps": None, "data": ["digits"]}
+    made = study(
+        {"name": "ratio", "of": "test_accuracy", "over": "lars", "against": 0}, matrix=matrix
+    )
+    records = [
+        trained([1.0, 0.5], accuracy=accuracy, lars=lars, rate_scaling=scaling)
+        for lars, accuracy in ((None, 0.4), (0.5, 0.8))
+        for scaling in (None, "linear")
+    ]
+    finding = found(made, records)
+    assert sorted((one.name, one.at) for one in finding.values) == [
+        ("lenet · reference · rate linear", "LARS 0.5"),
+        ("lenet · reference · rate not scaled", "LARS 0.5"),
+    ]

@@ -1,0 +1,72 @@
+"""How a cell's network is trained: as published, but for what the cell chooses about its solver.
+
+Such a cell trains another workload, of another digest, which stands in tables of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from xfbench.errors import UsageError
+from xfbench.request import SOLVER, Cell
+from xfbench.worker.input import epoch_images
+from xfbench.workloads import Workload, workloads
+
+
+def workload(cell: Cell) -> Workload:
+    """The workload that the cell trains.
+
+    Scaled "linear", the rate is that for the published batch times how much larger the update's
+    is (Goyal et al. 2017). Raises UsageError for a warm-up over epochs of unknown length.
+    """
+    own = workloads()[cell.workload]
+    solver = own.solver
+    if cell.lars is not None:
+        solver = replace(solver, lars=cell.lars)
+    if cell.learning_rate is not None:
+        solver = replace(solver, base_lr=cell.learning_rate)
+    if cell.rate_scaling == "linear":
+        rate = solver.base_lr * cell.global_batch_size / own.batch_size
+        solver = replace(solver, base_lr=rate)
+    if cell.rate_warmup is not None:
+        solver = replace(solver, warmup=_updates(cell, own))
+    return own if solver == own.solver else replace(own, solver=solver)
+
+
+def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[Cell]:
+    """The cell with every combination of the `lists`, by names of `SOLVER`.
+
+    Raises UsageError as `workload` does, and ValidationError for a value that cannot be.
+    """
+    own = workloads()[cell.workload]
+    values = [chosen(own, name, lists.get(name)) for name in SOLVER]
+    for point in itertools.product(*values):
+        one = Cell(**{**dict(cell), **dict(zip(SOLVER, point, strict=True))})
+        workload(one)
+        yield one
+
+
+def chosen(own: Workload, name: str, values: Sequence[Any] | None) -> list[Any]:
+    """Values of a choice as cells have them: what the network has anyway is not chosen."""
+    anyway = {
+        "lars": own.solver.lars,
+        "learning_rate": own.solver.base_lr,
+        "rate_scaling": "none",
+        "rate_warmup": None if own.solver.warmup else 0,
+    }
+    return [None if value == anyway[name] else value for value in values or [None]]
+
+
+def _updates(cell: Cell, own: Workload) -> int:
+    """In how many updates the rate grows."""
+    if not cell.rate_warmup:
+        return 0
+    images = cell.data_set.train_images if cell.data_set else epoch_images(cell.data, own)
+    if images is None:
+        raise UsageError(
+            f"rate_warmup is in epochs: nobody says how many images one of {own.name} has"
+        )
+    return max(1, cell.rate_warmup * (images // cell.global_batch_size))
