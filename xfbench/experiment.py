@@ -17,13 +17,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
 
 from xfbench import adapter, environment, errors, machine, paths, sites, starting
 from xfbench.data import sets
 from xfbench.request import Cell, Protocol
-from xfbench.strategy import Value
-from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Size
+from xfbench.strategy import Value, in_bytes
+from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Rising, Size
 from xfbench.workloads import workloads
 
 DEVICES = ("cpu", "cuda")
@@ -39,14 +47,24 @@ def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str | int) else given
 
 
+def _sized(given: Any) -> Any:
+    return in_bytes(given) if isinstance(given, str) else given
+
+
 Positive = Annotated[int, Field(ge=1)]
+# Tags in brackets are no part of a setting's place (`_told`).
+Batches = Annotated[
+    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[Rising, Tag("[rising]")],
+    Discriminator(lambda given: "[rising]" if isinstance(given, dict | Rising) else "[list]"),
+]
 
 
 class Matrix(BaseModel):
     """Lists of settings; every combination is a cell. None: the default of the workload or host.
 
     Threads "powers" are 1, 2, 4, … and the cores that a rank may have. With `ranks_per_node` there
-    are as many nodes as that takes. A matrix belongs to the sizes `size` of its study, to all of
+    are as many nodes as that takes. Batches that are found out are a study's (`Rising`): of them
+    `cells` has the first. A matrix belongs to the sizes `size` of its study, to all of
     them if it names none.
     """
 
@@ -59,7 +77,7 @@ class Matrix(BaseModel):
     precision: Sequence[str] = ("float32",)
     kernel: Sequence[str] = ("default",)
     threads: Sequence[Positive] | Literal["powers"] | None = None
-    batch_size: Sequence[Positive] | None = None
+    batch_size: Batches | None = None
     ranks: Sequence[int] = (1,)
     strategy: Sequence[str] = ("default",)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
@@ -79,9 +97,15 @@ class Matrix(BaseModel):
     warmup: int = 3
     window: Positive | None = None
     checkpoints: int = 0
+    memory_limit: Annotated[int | None, BeforeValidator(_sized)] = Field(default=None, ge=1)
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)
     seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
+
+    @property
+    def batch_sizes(self) -> Sequence[int] | None:
+        """Those that are known beforehand."""
+        return [self.batch_size.start] if isinstance(self.batch_size, Rising) else self.batch_size
 
 
 class Experiment(BaseModel):
@@ -198,7 +222,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     if not spread:
         raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
     threads = _of_rank(m, site, spread)
-    sizes: Sequence[int | None] = m.batch_size or [None]
+    sizes: Sequence[int | None] = m.batch_sizes or [None]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
     found_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
@@ -260,6 +284,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
                 checkpoints=m.checkpoints,
+                memory_limit=m.memory_limit,
             )
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
@@ -363,7 +388,8 @@ def _told(error: ValidationError, model: type[BaseModel]) -> str:
     where = ".".join(places)
     if first["type"] == "extra_forbidden":
         field = str(first["loc"][-1])
-        return f"{where}: {errors.unknown('setting', field, model.model_fields)}"
+        known = [one.alias or name for name, one in model.model_fields.items()]
+        return f"{where}: {errors.unknown('setting', field, known)}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{where}: {message}" if where else message
 
@@ -373,6 +399,6 @@ def _model(error: ValidationError) -> type[BaseModel]:
     tables: dict[str, type[BaseModel]]
     tables = {"matrix": Matrix, "prepared": Prepared, "analysis": Analysis, "published": Quoted}
     place = error.errors()[0]["loc"]
-    if "claim" in place:
-        return Claim
+    if "claim" in place or "[rising]" in place:
+        return Claim if "claim" in place else Rising
     return tables.get(str(place[0]), Experiment) if len(place) > 1 else Experiment

@@ -72,7 +72,7 @@ class Cell(BaseModel):
     otherwise than the adapter has them. A prepared data set is read by the worker, the same in
     every framework, or by the framework's own reader (`input`), in so many threads or processes
     beside those that train. `checkpoints`, so many, are spread over the timed
-    windows, or over the epochs.
+    windows, or over the epochs. Each rank gets `memory_limit` bytes of private memory at most.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,6 +105,7 @@ class Cell(BaseModel):
     launcher: str = "local"
     site: str | None = None
     checkpoints: int = Field(default=0, ge=0)
+    memory_limit: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -185,7 +186,7 @@ class Request(Cell):
 
         What may be chosen and was not is left out, as in records from before it was there.
         """
-        choices = ("strategy_options", "data_set", "page_cache", "checkpoints")
+        choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unchosen = {name for name in choices if not getattr(self, name)}
         unchosen |= {name for name in ("input", "input_threads") if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

@@ -53,6 +53,7 @@ def _settings(asked: Request) -> dict[str, object]:
         "--warmup": asked.warmup,
         "--window": asked.window if asked.window > 1 or asked.device != "cpu" else None,
         "--checkpoints": asked.checkpoints or None,
+        "--memory-limit": asked.memory_limit,
     }
     if asked.ranks > 1:
         options |= {"--ranks": asked.ranks, "--strategy": asked.strategy}

@@ -45,6 +45,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "steps": (lambda asked: asked.steps, None),
     "epochs": (lambda asked: asked.epochs, None),
     "checkpoints": (lambda asked: asked.checkpoints, 0),
+    "memory_limit": (lambda asked: asked.memory_limit, None),
 }
 
 
