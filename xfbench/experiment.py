@@ -17,21 +17,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xfbench import adapter, environment, errors, machine, paths, sites, starting
 from xfbench.data import sets
 from xfbench.request import Cell, Protocol
-from xfbench.strategy import Value, in_bytes
-from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Rising, Size
+from xfbench.strategy import Value
+from xfbench.studies.form import (
+    SIZES,
+    Analysis,
+    Batches,
+    Bytes,
+    Claim,
+    Positive,
+    Prepared,
+    Quoted,
+    Rising,
+    Size,
+)
 from xfbench.workloads import workloads
 
 DEVICES = ("cpu", "cuda")
@@ -45,18 +48,6 @@ MAX_CELLS = 100_000
 
 def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str | int) else given
-
-
-def _sized(given: Any) -> Any:
-    return in_bytes(given) if isinstance(given, str) else given
-
-
-Positive = Annotated[int, Field(ge=1)]
-# Tags in brackets are no part of a setting's place (`_told`).
-Batches = Annotated[
-    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[Rising, Tag("[rising]")],
-    Discriminator(lambda given: "[rising]" if isinstance(given, dict | Rising) else "[list]"),
-]
 
 
 class Matrix(BaseModel):
@@ -97,7 +88,7 @@ class Matrix(BaseModel):
     warmup: int = 3
     window: Positive | None = None
     checkpoints: int = 0
-    memory_limit: Annotated[int | None, BeforeValidator(_sized)] = Field(default=None, ge=1)
+    memory_limit: Bytes | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)
     seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)

@@ -200,7 +200,7 @@ def run(
         return plan.measure(part, store, done)
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    found = rising.measure(lines, prepared.plan, measure, known)
+    found = rising.measure(lines, prepared.plan, measure, known, say)
     records += [record for record in found if not memory.is_out(record)]  # as was expected
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
     if any(record.status not in ("ok", "unsupported", "unavailable") for record in records):

@@ -2,7 +2,8 @@
 
 Peak memory over the batch is a straight line, by least squares over the cells: its slope is what
 an image takes, its start what is there whatever the batch. Throughput stops growing at the
-smallest batch of which no larger one is better by more than these launches would have shown.
+smallest batch of which no larger one is better by more than these launches would have shown; its
+interval ends at the first from which on they rule out a gain that matters.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from xfbench.studies.wording import figure, joined, number
 
 # They are of every batch that was tried; others only of those that double.
 OF_TRIALS = ("out_of_memory", "memory_per_image", "values")
+MATTERS = 0.02  # of throughput: a batch that may give so much more is not ruled out
 EACH, WHATEVER = "each image", "whatever the batch"
 
 
@@ -213,22 +215,25 @@ def stops_growing(of: Analysis, cells: Sequence[Measured], certificates: Certifi
         if reason:
             found.append(Value(name, "", None, None, fields, reason))
             continue
-        place = next(n for n in range(len(known)) if not _better(known[n:]))
-        one, count = known[place], min(len(launches(what, each.records)) for each in known)
-        larger = known[place + 1 :]
-        if not larger:
-            why = "the largest that was measured is better than every smaller one"
-        else:
-            best = max(larger, key=lambda each: _against(each, one).ratio.value)
-            against = _against(best, one)
-            seen = against.smallest_visible_difference
+        counts = [len(launches(what, one.records)) for one in known]
+        first, sure = (
+            next(known[n:] for n in range(len(known)) if not better(known[n:]))
+            for better in (_better, _maybe_better)
+        )
+        least, most = float(_size(first[0])), float(_size(sure[0]))
+        why = "the largest that was measured is better than every smaller one"
+        if first[1:]:
+            best = max(first[1:], key=lambda each: _against(each, first[0]).ratio.value)
+            against = _against(best, first[0])
             why = (
                 f"the best of the larger ones, {_size(best)}, gives "
-                f"{figure(against.ratio, 'times')}, and {seen:.1%} more would have been seen"
+                f"{figure(against.ratio, 'times')}, of which no more than "
+                f"{against.smallest_visible_difference:.1%} would have gone unseen"
             )
-            told.append(f"{name}: at {_size(one)} images")
+            upto = f" to {figure(Interval(most, None, None, 0), 'images')}" if most > least else ""
+            told.append(f"{name} at {number(least, 'images')}{upto or ' images'}")
         found.append(
-            Value(name, "", None, Interval(float(_size(one)), None, None, count), fields, None, why)
+            Value(name, "", None, Interval(least, least, most, min(counts)), fields, note=why)
         )
     return Finding(
         title=of.title or "Where throughput stops growing",
@@ -255,5 +260,14 @@ def _better(rising: Sequence[Measured]) -> bool:
         found = _against(larger, rising[0])
         seen = found.smallest_visible_difference
         if seen is not None and found.ratio.value - 1 > seen:
+            return True
+    return False
+
+
+def _maybe_better(rising: Sequence[Measured]) -> bool:
+    """Whether any of the others may be better than the first by more than matters."""
+    for larger in rising[1:]:
+        high = _against(larger, rising[0]).ratio.high
+        if high is None or high > 1 + MATTERS:
             return True
     return False

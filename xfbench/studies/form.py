@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from xfbench.data.manifest import FormatName
 from xfbench.elsewhere import Citation, Figure
+from xfbench.strategy import in_bytes
 
 Scalar = str | int | float
 Size = Literal["smoke", "laptop", "paper"]
 SIZES: tuple[Size, ...] = ("smoke", "laptop", "paper")
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _sized(given: Any) -> Any:
+    return in_bytes(given) if isinstance(given, str) else given
+
+
+Bytes = Annotated[int, Field(ge=1), BeforeValidator(_sized)]
 
 
 class _Table(BaseModel):
@@ -65,6 +83,13 @@ class Rising(_Table):
         until += [f"while a launch takes no more than {self.seconds:g} s"] if self.seconds else []
         until += [f"while {self.flat} doublings gain anything"] if self.flat else []
         return f"{self.start} and on, doubled {', '.join(until)}"
+
+
+# Tags in brackets are no part of a setting's place in a file, where a slip is told.
+Batches = Annotated[
+    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[Rising, Tag("[rising]")],
+    Discriminator(lambda given: "[rising]" if isinstance(given, dict | Rising) else "[list]"),
+]
 
 
 class Claim(_Table):

@@ -155,11 +155,16 @@ def limited(lines: Sequence[Line], known: Sequence[Record]) -> list[Line]:
 
 
 def measure(
-    lines: Sequence[Line], template: Plan, do: Measure, known: Sequence[Record] = ()
+    lines: Sequence[Line],
+    template: Plan,
+    do: Measure,
+    known: Sequence[Record] = (),
+    say: Callable[[str], None] = print,
 ) -> list[Record]:
     """Find the end of each line, then do the launches of batches that double; the new records.
 
-    `do` carries out a plan. Lines take turns: each round has the next trial of every one.
+    `do` carries out a plan, `say` tells what is tried. Lines take turns: each round has the next
+    trial of every one.
     """
     records = earlier(lines, known)
     count = len(records)
@@ -173,6 +178,8 @@ def measure(
         requests = tuple(cell.request(1) for cell, _ in pairs)
         if not requests:
             break
+        for cell, _ in pairs:
+            say(f"trying {cell.label()} · batch {cell.global_batch_size}")
         part = {"requests": requests, "protocols": tuple(pairs)}
         new = do(template.model_copy(update=part), ())
         if not {record.request for record in new} >= set(requests):  # nobody says what came of it

@@ -15,7 +15,8 @@ PREFIX = "out of memory"
 # Allocators of the frameworks, of what they are built on, and of devices.
 _SAID = re.compile(
     r"out of memory|bad_alloc|(can't|cannot|could not|unable to|failed to) allocate|\bOOM\b"
-    r"|resource_?exhausted|_ALLOC_FAILED|host allocation of size \d+ failed|MemoryError",
+    r"|resource_?exhausted|_ALLOC_FAILED|host allocation of size \d+ failed"
+    r"|memory allocation (still )?failed|MemoryError",
     re.I,
 )
 # What may have other causes, where no limit was set: oneDNN names none, threads need a stack.
