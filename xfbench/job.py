@@ -127,7 +127,9 @@ def _work(
     if answer["status"] == "crashed":
         file = of_rank(folder / "stderr", outcome.rank)
         said = file.read_bytes()[-_SAID_BYTES:].decode(errors="replace") if file.exists() else ""
-        reason = memory.ended(outcome, said, request.memory_limit, memory.kills() - killed)
+        reason = memory.ended(
+            outcome, _nameless(said), request.memory_limit, memory.kills() - killed
+        )
         if reason:
             return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}
     return answer
@@ -329,7 +331,11 @@ def _last_words(folder: Path, number: int | str) -> str:
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    said = words[-1][:200]
+    return f": {_nameless(words[-1][:200])}"
+
+
+def _nameless(said: str) -> str:
+    """The same without the names of hosts."""
     for host in {platform.node(), *slurm.hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
-    return f": {said}"
+    return said
