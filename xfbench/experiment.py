@@ -23,7 +23,18 @@ from xfbench import adapter, environment, errors, machine, paths, sites, startin
 from xfbench.data import sets
 from xfbench.request import SOLVER, Cell, Protocol
 from xfbench.strategy import Value
-from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Size
+from xfbench.studies.form import (
+    SIZES,
+    Analysis,
+    Batches,
+    Bytes,
+    Claim,
+    Positive,
+    Prepared,
+    Quoted,
+    Rising,
+    Size,
+)
 from xfbench.workloads import workloads
 
 DEVICES = ("cpu", "cuda")
@@ -39,7 +50,6 @@ def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str | int | float) else given
 
 
-Positive = Annotated[int, Field(ge=1)]
 Scaled = Literal["none", "linear"]
 
 
@@ -47,7 +57,8 @@ class Matrix(BaseModel):
     """Lists of settings; every combination is a cell. None: the default of the workload or host.
 
     Threads "powers" are 1, 2, 4, … and the cores that a rank may have. With `ranks_per_node` there
-    are as many nodes as that takes. A matrix belongs to the sizes `size` of its study, to all of
+    are as many nodes as that takes. Batches that are found out are a study's (`Rising`): of them
+    `cells` has the first. A matrix belongs to the sizes `size` of its study, to all of
     them if it names none.
     """
 
@@ -60,7 +71,7 @@ class Matrix(BaseModel):
     precision: Sequence[str] = ("float32",)
     kernel: Sequence[str] = ("default",)
     threads: Sequence[Positive] | Literal["powers"] | None = None
-    batch_size: Sequence[Positive] | None = None
+    batch_size: Batches | None = None
     ranks: Sequence[int] = (1,)
     strategy: Sequence[str] = ("default",)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
@@ -84,6 +95,7 @@ class Matrix(BaseModel):
     learning_rate: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
     rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None
     rate_warmup: Annotated[Sequence[int], BeforeValidator(_listed)] | None = None
+    memory_limit: Bytes | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)
     seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
@@ -92,6 +104,11 @@ class Matrix(BaseModel):
     def solver(self) -> dict[str, Sequence[Any] | None]:
         """Its lists of what may be otherwise about a network's solver."""
         return {name: getattr(self, name) for name in SOLVER}
+
+    @property
+    def batch_sizes(self) -> Sequence[int] | None:
+        """Those that are known beforehand."""
+        return [self.batch_size.start] if isinstance(self.batch_size, Rising) else self.batch_size
 
 
 class Experiment(BaseModel):
@@ -208,7 +225,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     if not spread:
         raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
     threads = _of_rank(m, site, spread)
-    sizes: Sequence[int | None] = m.batch_size or [None]
+    sizes: Sequence[int | None] = m.batch_sizes or [None]
     named = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
     found_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
@@ -270,6 +287,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
                 checkpoints=m.checkpoints,
+                memory_limit=m.memory_limit,
             )
             found |= dict.fromkeys(training.variants(cell, m.solver), protocol)
         except ValidationError as error:
@@ -373,7 +391,8 @@ def _told(error: ValidationError, model: type[BaseModel]) -> str:
     where = ".".join(places)
     if first["type"] == "extra_forbidden":
         field = str(first["loc"][-1])
-        return f"{where}: {errors.unknown('setting', field, model.model_fields)}"
+        known = [one.alias or name for name, one in model.model_fields.items()]
+        return f"{where}: {errors.unknown('setting', field, known)}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{where}: {message}" if where else message
 
@@ -383,6 +402,6 @@ def _model(error: ValidationError) -> type[BaseModel]:
     tables: dict[str, type[BaseModel]]
     tables = {"matrix": Matrix, "prepared": Prepared, "analysis": Analysis, "published": Quoted}
     place = error.errors()[0]["loc"]
-    if "claim" in place:
-        return Claim
+    if "claim" in place or "[rising]" in place:
+        return Claim if "claim" in place else Rising
     return tables.get(str(place[0]), Experiment) if len(place) > 1 else Experiment

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, ranks, sites, starting, worker_archive
+from xfbench import adapter, command, digest, memory, ranks, sites, starting, worker_archive
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import slurm
@@ -33,6 +33,7 @@ from xfbench.worker.distributed import address, of_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
+_SAID_BYTES = 100_000  # of standard error, in which why it died is looked for
 # At a job that is ending, for how: longer than Slurm waits between asking and killing.
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
@@ -109,6 +110,7 @@ def _work(
     except UnavailableError as error:
         return {"status": "unavailable", "reason": str(error)}
     _keep_command([*helpers, *start.commands], folder)
+    killed = memory.kills()
     try:
         outcome = _run(start, helpers, request, folder, time_limit)
     except command.CommandError as error:
@@ -121,7 +123,16 @@ def _work(
     if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
         said = _last_words(folder, "start")
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
-    return replied(folder, request, outcome, time_limit)
+    answer = replied(folder, request, outcome, time_limit)
+    if answer["status"] == "crashed":
+        file = of_rank(folder / "stderr", outcome.rank)
+        said = file.read_bytes()[-_SAID_BYTES:].decode(errors="replace") if file.exists() else ""
+        reason = memory.ended(
+            outcome, _nameless(said), request.memory_limit, memory.kills() - killed
+        )
+        if reason:
+            return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}
+    return answer
 
 
 def lay_out(job: dict[str, Any], folder: Path) -> None:
@@ -145,8 +156,8 @@ def replied(
     for rank in order:
         answer = _answer(folder, rank, wanted, outcome)
         if answer["status"] != "ok":
-            named = f"rank {rank} of {request.ranks}: " if request.ranks > 1 else ""
-            return {**answer, "reason": f"{named}{answer.get('reason') or 'no reason given'}"}
+            reason = answer.get("reason") or "no reason given"
+            return {**answer, "reason": _of_rank(reason, rank, request)}
         answers[rank] = answer
     try:
         strategy = adapter.load(request.framework).strategy(request.strategy)
@@ -157,6 +168,10 @@ def replied(
         )
     except (ValueError, KeyError, TypeError) as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
+
+
+def _of_rank(reason: str, rank: int, request: Request) -> str:
+    return f"rank {rank} of {request.ranks}: {reason}" if request.ranks > 1 else reason
 
 
 def prepared(
@@ -316,7 +331,11 @@ def _last_words(folder: Path, number: int | str) -> str:
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    said = words[-1][:200]
+    return f": {_nameless(words[-1][:200])}"
+
+
+def _nameless(said: str) -> str:
+    """The same without the names of hosts."""
     for host in {platform.node(), *slurm.hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
-    return f": {said}"
+    return said

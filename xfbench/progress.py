@@ -38,7 +38,7 @@ def follow(
     `verify`, each kind of cell gets its certificate first, made where it is missing.
     An interrupt is passed on after what was done has been counted.
     """
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)  # reasons have brackets
     here = machine.describe()
     console.print(f"xfbench · {grouping.machine_class(here)} · {here.kernel_release}")
     started = time.monotonic()

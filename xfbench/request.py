@@ -87,7 +87,8 @@ class Cell(BaseModel):
     beside those that train. `checkpoints`, so many, are spread over the timed
     windows, or over the epochs. About the solver `lars` (a trust coefficient, 0 for none), the base
     `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many epochs at first
-    (`rate_warmup`) may be chosen: see `training.py`.
+    (`rate_warmup`) may be chosen: see `training.py`. Each rank gets `memory_limit` bytes of private
+    memory at most.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -124,6 +125,7 @@ class Cell(BaseModel):
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     rate_scaling: Literal["linear"] | None = None
     rate_warmup: int | None = Field(default=None, ge=0)
+    memory_limit: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -210,7 +212,7 @@ class Request(Cell):
 
         What may be chosen and was not is left out, as in records from before it was there.
         """
-        choices = ("strategy_options", "data_set", "page_cache", "checkpoints")
+        choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unchosen = {name for name in choices if not getattr(self, name)}
         open_ = ("input", "input_threads", *SOLVER)
         unchosen |= {name for name in open_ if getattr(self, name) is None}

@@ -26,6 +26,14 @@ def words(chosen: Iterable[tuple[str, Value]]) -> str:
     return " ".join(f"{name}={value}" for name, value in chosen)
 
 
+def in_bytes(text: str) -> int:
+    """A size that somebody typed: 1MB, 512KiB, 1.5GB, or a number. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
+    if not found or found[2] not in _UNITS or not int(float(found[1]) * _UNITS[found[2]]):
+        raise ValueError("a size in bytes is needed, as in 1MB or 512KiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,12 +68,10 @@ class Option(_Table):
             if re.fullmatch(r"[1-9][0-9]{0,5}", str(text)):
                 return int(text)
             raise errors.UsageError(f"{name}={text}: a whole number of one or more is needed")
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", str(text))
-        if not found or found[2] not in _UNITS or not int(float(found[1]) * _UNITS[found[2]]):
-            raise errors.UsageError(
-                f"{name}={text}: a size in bytes is needed, as in 1MB or 512KiB"
-            )
-        return int(float(found[1]) * _UNITS[found[2]])
+        try:
+            return in_bytes(str(text))
+        except ValueError as error:
+            raise errors.UsageError(f"{name}={text}: {error}") from error
 
 
 class Strategy(_Table):

@@ -138,6 +138,16 @@ def share(item: str) -> float:
     return value
 
 
+def size(text: str | None, option: str) -> int | None:
+    """Bytes, from 8GB or 512MiB. Raises UsageError that names the option."""
+    from xfbench.strategy import in_bytes
+
+    try:
+        return None if text is None else in_bytes(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
+
+
 def pythons(pairs: list[str] | None) -> dict[str, Path]:
     """From `torch=/usr/bin/python3` and the like. Raises UsageError, also on a missing file."""
     from xfbench import asked

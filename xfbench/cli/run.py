@@ -27,6 +27,7 @@ from xfbench.cli.options import (
     pythons,
     say,
     share,
+    size,
     solver,
     words,
 )
@@ -159,6 +160,14 @@ def run(
         Path | None,
         typer.Option(help="Where each lies for a while (default: with the results)."),
     ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Private memory that each rank gets at most, as in 8GB (default: no limit).",
+            show_default=False,
+        ),
+    ] = None,
     launches: Annotated[
         int | None,
         typer.Option(min=1, help="So many fresh processes per cell.", show_default=False),
@@ -264,6 +273,7 @@ def run(
             "affinity": affinity,
             **solver(lars, learning_rate, rate_scaling, rate_warmup),
             "checkpoints": checkpoints,
+            "memory_limit": size(memory_limit, "--memory-limit"),
             "launches": launches,
             "until_precision": widths[0] if widths else None,
             "seed": words(seed, natural, "--seed"),

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.cli.options import DryRun, Json, Pythons, Results, positive, pythons, say, words
+from xfbench.cli.options import size as memory_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xfbench.experiment import Experiment
+    from xfbench.plan import Plan
+    from xfbench.record import Record
     from xfbench.request import Cell, Request
     from xfbench.results.store import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.form import Size
+    from xfbench.studies.rising import Line
     from xfbench.studies.running import Prepared
 
 app = typer.Typer(no_args_is_help=True, help="Questions asked in print: list, show, run, report.")
@@ -121,6 +125,15 @@ def run(
     others: With = None,
     results: Results = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Where batches rise: private memory of a rank, as in 8GB (default: the file's, "
+            "or what is available).",
+            show_default=False,
+        ),
+    ] = None,
     minutes: Annotated[int, typer.Option(min=1, help="How long a submitted job may take.")] = 60,
     queue: Annotated[str, typer.Option(help="Slurm's partition.", show_default=False)] = "",
     account: Annotated[
@@ -147,9 +160,9 @@ def run(
     xfbench study run kernels --size laptop --resume
     xfbench study run mine.toml --framework torch
     """
-    from xfbench import errors, experiment, paths, plan, queued, runner
+    from xfbench import errors, experiment, memory, paths, plan, queued, runner
     from xfbench.results.store import Store
-    from xfbench.studies import answer, running
+    from xfbench.studies import answer, rising, running
 
     one = experiment.load(name)
     answer.check(one)
@@ -166,21 +179,29 @@ def run(
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
+        memory_limit=memory_size(memory_limit, "--memory-limit"),
     )
     chosen = _size(size) or one.sizes[0]
     prepared = running.prepare(one, chosen, choices)
     store = Store(paths.results(results))
     done = runner.done(prepared.plan.requests, store) if resume else []
+    known = list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
+    lines = rising.limited(prepared.lines, known)
     if dry_run:
-        _foresee(prepared, prepared.plan.without(done).requests, store, as_json)
+        _foresee(prepared, lines, prepared.plan.without(done).requests, store, as_json)
         return
     for cell, reason in prepared.left_out:
         say(f"left out: {cell.label()}: {reason}")
-    if queued.wanted(prepared.plan):
-        jobs = queued.prepare(prepared.plan, store, minutes, queue, account)
-        records = queued.measure(jobs, store, done, wait=True)
-    else:
-        records = plan.measure(prepared.plan, store, done)
+
+    def measure(part: Plan, done: Sequence[Record]) -> list[Record]:
+        if queued.wanted(part):
+            jobs = queued.prepare(part, store, minutes, queue, account)
+            return queued.measure(jobs, store, done, wait=True)
+        return plan.measure(part, store, done)
+
+    records = measure(prepared.plan, done) if prepared.plan.requests else []
+    found = rising.measure(lines, prepared.plan, measure, known, say)
+    records += [record for record in found if not memory.is_out(record)]  # as was expected
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
     if any(record.status not in ("ok", "unsupported", "unavailable") for record in records):
         raise typer.Exit(1)
@@ -236,8 +257,17 @@ def _print(found: Answer, as_json: bool) -> None:
         print()
 
 
-def _foresee(prepared: Prepared, requests: Sequence[Request], store: Store, as_json: bool) -> None:
-    """The cells, the launches at most, how long they take, and what cannot be done here."""
+def _foresee(
+    prepared: Prepared,
+    rising: Sequence[Line],
+    requests: Sequence[Request],
+    store: Store,
+    as_json: bool,
+) -> None:
+    """The cells, the launches at most, how long they take, and what cannot be done here.
+
+    Of batches that are found out, from where on: their cells are not known.
+    """
     from xfbench import runner
     from xfbench.studies import running
 
@@ -252,9 +282,29 @@ def _foresee(prepared: Prepared, requests: Sequence[Request], store: Store, as_j
             {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
             for cell, count, reason in (*lines, *out)
         ]
-        print(json.dumps({"cells": cells, "launches": len(requests), "estimate": vars(expected)}))
+        found_out = [
+            {
+                "cell": line.cell.model_dump(mode="json"),
+                "batch_size": line.rising.model_dump(mode="json"),
+                "launches_at_most": line.most_launches(),
+                "reason": runner.refusal(line.cell.request(1)),
+            }
+            for line in rising
+        ]
+        told = {"cells": cells, "launches": len(requests), "estimate": vars(expected)}
+        print(json.dumps({**told, "found_out": found_out}))
         return
-    print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
+    if lines or not rising:
+        print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
+    if rising:
+        print("of these the batches, and so the launches, are not known beforehand:")
+    for line in rising:
+        most, reason = line.most_launches(), runner.refusal(line.cell.request(1))
+        limit = line.cell.memory_limit
+        parts = [line.cell.label(), f"batch {line.rising.words()}"]
+        parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []
+        parts += [f"at most {most} launches"] if most else []
+        print(" · ".join(parts) + (f": {reason}" if reason else ""))
     for cell, count, reason in (*lines, *out):
         what = f"{cell.label()} · batch {cell.global_batch_size}"
         times = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
@@ -309,4 +359,6 @@ def _told(one: Experiment) -> dict[str, object]:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key} {one}" for key, one in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

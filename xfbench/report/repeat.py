@@ -54,6 +54,7 @@ def _settings(asked: Request) -> dict[str, object]:
         "--window": asked.window if asked.window > 1 or asked.device != "cpu" else None,
         "--checkpoints": asked.checkpoints or None,
         **{f"--{name.replace('_', '-')}": getattr(asked, name) for name in SOLVER},
+        "--memory-limit": asked.memory_limit,
     }
     if asked.ranks > 1:
         options |= {"--ranks": asked.ranks, "--strategy": asked.strategy}

@@ -47,6 +47,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "epochs": (lambda asked: asked.epochs, None),
     "checkpoints": (lambda asked: asked.checkpoints, 0),
     **{name: (attrgetter(name), None) for name in SOLVER},
+    "memory_limit": (lambda asked: asked.memory_limit, None),
 }
 
 

@@ -162,8 +162,8 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
                 continue
             own = launches(what, one.records)
             if base is None or not own:
-                lacks = _lost(one) or "nothing counts of it"
-                lacks = lacks if not own else "what it is relative to is not here"
+                lacks = "what it is relative to is not here"
+                lacks = lacks if own else _lost(one) or _lacking(one)
                 found.append(_value(of, one, cells, None, lacks))
                 continue
             reason = of_cells.comparable(one, base, certificates)
@@ -191,6 +191,12 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
         if len(known_values) == 1:
             sentence = f"{figure(low[1], 'times')} {word} ({_called(low[0])})."
     return _finding(of, sentence, "times", found)
+
+
+def _lacking(one: Measured) -> str:
+    """Why nothing counts of it."""
+    last = one.records[-1]
+    return last.reason if last.status != "ok" and last.reason else "nothing counts of it"
 
 
 def _baseline(

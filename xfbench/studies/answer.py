@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import adapter, conditions, errors, published
+from xfbench import adapter, conditions, errors, memory, published
 from xfbench.elsewhere import Citation, Figure
 from xfbench.experiment import Experiment
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
-from xfbench.studies import analyses, cells, divergence, learning
+from xfbench.studies import analyses, cells, divergence, ends, learning
 from xfbench.studies.finding import Finding
-from xfbench.studies.form import Size
+from xfbench.studies.form import Rising, Size
 from xfbench.studies.wording import plural
 
 ANALYSES: dict[str, analyses.Answer] = {
@@ -26,6 +26,9 @@ ANALYSES: dict[str, analyses.Answer] = {
     "efficiency": analyses.efficiency,
     "learning_speedup": learning.learning_speedup,
     "diverged": divergence.diverged,
+    "out_of_memory": ends.out_of_memory,
+    "memory_per_image": ends.memory_per_image,
+    "stops_growing": ends.stops_growing,
 }
 
 
@@ -122,15 +125,23 @@ def answer(
     for one in study.analysis:
         made = by_name(one.name)
         chosen = [cell for cell in found if cell.matches(one.where)]
+        if one.name not in ends.OF_TRIALS:
+            chosen = [cell for cell in chosen if cells.doubled(study, size, cell)]
         findings.append(made(one, chosen, certificates))
     days = sorted(record.created[:10] for record in own)
     good = [record for record in own if record.status == "ok"]
+    rises = any(isinstance(one.batch_size, Rising) for one in study.of_size(size))
     return Answer(
         study=study,
         size=size,
         findings=tuple(findings),
         published=quoted(study),
-        missing=tuple(_missing(found, told={one.name for one in study.analysis})),
+        missing=tuple(
+            _missing(
+                [one for one in found if not (rises and ends.is_out(one))],
+                told={one.name for one in study.analysis},
+            )
+        ),
         machines=tuple(dict.fromkeys(machine_class(record.machine) for record in good)),
         span=(days[0], days[-1]) if days else ("", ""),
         launches=len(good),
@@ -141,7 +152,7 @@ def answer(
             for one in found
             if one.steady()
             for record in one.records
-            if record.status != "ok"
+            if record.status != "ok" and not (rises and memory.is_out(record))
         ),
         sentences=tuple(
             (told.citation.key, told.sentence) for told in published.findings(study.name)

@@ -14,7 +14,7 @@ from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.request import SOLVER, Request, solver_words
 from xfbench.strategy import words
-from xfbench.studies.form import SIZES, Scalar, Size
+from xfbench.studies.form import SIZES, Rising, Scalar, Size
 from xfbench.workloads import workloads
 
 # What tells cells apart in words, in this order; "machine" is last.
@@ -22,7 +22,7 @@ NAMED = (
     *("workload", "framework", "kernel", "device", "precision", "threads", "ranks", "nodes"),
     *("strategy", "scaling", "batch_size", "data", "format", "medium", "page_cache", "input"),
     *SOLVER,
-    *("checkpoints", "machine"),
+    *("checkpoints", "memory_limit", "machine"),
 )
 # What follows from a setting, and may differ where that one does.
 _FOLLOW: dict[str, tuple[str, ...]] = {
@@ -104,6 +104,15 @@ def of_study(study: Experiment, size: Size, records: Iterable[Record]) -> list[R
     ]
 
 
+def doubled(study: Experiment, size: Size, one: Measured) -> bool:
+    """Whether its batch is one to be compared, and was not just tried to find the end of memory."""
+    return any(
+        not isinstance(m.batch_size, Rising) or m.batch_size.doubled(one.request.kept_batch_size)
+        for m in study.of_size(size)
+        if _asks(m, one.request)
+    )
+
+
 def fullest(study: Experiment, records: Sequence[Record]) -> Size | None:
     """The size of which most was measured; the smaller one where that is the same of both."""
     good = [record for record in records if record.status == "ok"]
@@ -124,7 +133,7 @@ def _asks(m: Matrix, r: Request) -> bool:
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.kept_batch_size, m.batch_size or [_own(r).batch_size]),
+        (r.kept_batch_size, _batches(m, r)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
@@ -138,6 +147,8 @@ def _asks(m: Matrix, r: Request) -> bool:
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
+        # What is available, or somebody chooses, is where batches find their end.
+        (r.memory_limit, r.memory_limit if isinstance(m.batch_size, Rising) else m.memory_limit),
     )
     if any(value != wanted for value, wanted in single):
         return False
@@ -149,6 +160,14 @@ def _asks(m: Matrix, r: Request) -> bool:
         chosen = described.strategy(r.strategy).differing(m.strategy_options, r.device)
         together &= chosen == dict(r.strategy_options)
     return r.kernel in kernels and together and _data(m, r)
+
+
+def _batches(m: Matrix, r: Request) -> Sequence[int]:
+    """Those that the matrix has; where they are found out, any from its first to its last on."""
+    if isinstance(m.batch_size, Rising):
+        size, last = r.kept_batch_size, m.batch_size.most
+        return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
+    return m.batch_size or [_own(r).batch_size]
 
 
 def _own(r: Request) -> Any:
@@ -221,6 +240,8 @@ def worded(field: str, value: Any) -> str:
         return f"batch {value}"
     if field == "page_cache":
         return f"{value} cache"
+    if field == "memory_limit":
+        return f"at most {value / 1e9:.3g} GB"
     return str(value) if field in NAMED else f"{field} {value}"
 
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from xfbench.data.manifest import FormatName
 from xfbench.elsewhere import Citation, Figure
+from xfbench.strategy import in_bytes
 
 Scalar = str | int | float
 Size = Literal["smoke", "laptop", "paper"]
 SIZES: tuple[Size, ...] = ("smoke", "laptop", "paper")
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _sized(given: Any) -> Any:
+    return in_bytes(given) if isinstance(given, str) else given
+
+
+Bytes = Annotated[int, Field(ge=1), BeforeValidator(_sized)]
 
 
 class _Table(BaseModel):
@@ -26,6 +44,52 @@ class Prepared(_Table):
     """
 
     format: tuple[FormatName, ...] = ("raw",)
+
+
+class Rising(_Table):
+    """Batches that are found out: from one on they double, until a launch is out of memory.
+
+    Then the batch is bisected until what runs and what does not are no more than `within` of it
+    apart. It ends sooner where the batch would be over `most`, a launch took more than
+    `seconds`, or throughput did not rise by `grows` in `flat` doublings in a row while the peak of
+    memory was below a quarter of the limit.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+
+    start: int = Field(alias="from", ge=1)
+    until: Literal["out of memory"]
+    within: float = Field(default=1 / 16, gt=0, lt=1)
+    most: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+    flat: int | None = Field(default=None, ge=1)
+    grows: float = Field(default=0.02, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Rising:
+        if self.most is not None and self.most < self.start:
+            raise ValueError(f"most ({self.most}) is less than from ({self.start})")
+        return self
+
+    def doubled(self, batch: int) -> bool:
+        """Whether it is one of those that double, not one tried between two of them."""
+        times, rest = divmod(batch, self.start)
+        return rest == 0 and times & (times - 1) == 0
+
+    def words(self) -> str:
+        """For a person."""
+        until = [f"until a launch is {self.until}, to within {self.within:.3g} of it"]
+        until += [f"at most {self.most}"] if self.most else []
+        until += [f"while a launch takes no more than {self.seconds:g} s"] if self.seconds else []
+        until += [f"while {self.flat} doublings gain anything"] if self.flat else []
+        return f"{self.start} and on, doubled {', '.join(until)}"
+
+
+# Tags in brackets are no part of a setting's place in a file, where a slip is told.
+Batches = Annotated[
+    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[Rising, Tag("[rising]")],
+    Discriminator(lambda given: "[rising]" if isinstance(given, dict | Rising) else "[list]"),
+]
 
 
 class Claim(_Table):

@@ -15,7 +15,8 @@ from xfbench.plan import Plan
 from xfbench.record import Record
 from xfbench.request import Cell, Request
 from xfbench.studies import media
-from xfbench.studies.form import Size
+from xfbench.studies.form import Rising, Size
+from xfbench.studies.rising import Line
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,19 @@ class Choices:
     verify: bool = True
     strict: bool = False
     time_limit: float = runner.DEFAULT_TIME_LIMIT
+    memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is to be run, and the cells that are not, each with the reason."""
+    """What is to be run, and the cells that are not, each with the reason.
+
+    The plan has what is known beforehand; the batches of `lines` are found out one by one.
+    """
 
     plan: Plan
     left_out: tuple[tuple[Cell, str], ...]
+    lines: tuple[Line, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,22 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         names = [n for n in one.framework if not choices.frameworks or n in choices.frameworks]
         if names:
             placed = media.placed(study, one, known)
-            chosen.append(placed.model_copy(update={**update, "framework": names}))
+            own: dict[str, object] = {"framework": names}
+            if choices.memory_limit and isinstance(one.batch_size, Rising):
+                own["memory_limit"] = choices.memory_limit
+            chosen.append(placed.model_copy(update={**update, **own}))
     if not chosen:
         raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")
-    cells = experiment.cells(chosen, choices.pythons)
-    reasons = [(cell, None if study.crowded else crowded(cell)) for cell, _ in cells]
+    fixed = [one for one in chosen if not isinstance(one.batch_size, Rising)]
+    cells = experiment.cells(fixed, choices.pythons)
+    lines = [
+        Line(cell, one.batch_size, protocol)
+        for one in chosen
+        if isinstance(one.batch_size, Rising)
+        for cell, protocol in experiment.cells([one], choices.pythons)
+    ]
+    every = [*(cell for cell, _ in cells), *(line.cell for line in lines)]
+    reasons = [(cell, None if study.crowded else crowded(cell)) for cell in every]
     left_out = tuple((cell, reason) for cell, reason in reasons if reason)
     without = {cell for cell, _ in left_out}
     wanted = [(cell, protocol) for cell, protocol in cells if cell not in without]
@@ -92,7 +109,7 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         time_limit=choices.time_limit,
         data_folders=experiment.folders(chosen),
     )
-    return Prepared(plan, left_out)
+    return Prepared(plan, left_out, tuple(one for one in lines if one.cell not in without))
 
 
 def crowded(cell: Cell) -> str | None:

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from xfbench.worker import affinity, distributed, host, observe, watch
+from xfbench.worker import affinity, distributed, host, memory, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
@@ -50,6 +50,8 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     own_cpus = _settle(job)
+    limit = job["request"].get("memory_limit") if job["action"] == "train" else None
+    memory.confine(limit)
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -60,11 +62,10 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         return {"status": "ok", "reason": None, **_do(job, own_cpus)}
     except Unsupported as error:
         return _refusal("unsupported", str(error), "")
-    except MemoryError:
-        return _refusal("failed", "out of memory", traceback.format_exc())
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
-        return _refusal("failed", f"{type(error).__name__}: {first}", traceback.format_exc())
+        reason = memory.raised(error, limit) or f"{type(error).__name__}: {first}"
+        return _refusal("failed", reason, traceback.format_exc())
 
 
 def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
