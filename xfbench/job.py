@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, ranks, sites, starting, worker_archive
+from xfbench import adapter, command, digest, probing, ranks, sites, starting, worker_archive
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import slurm
@@ -166,9 +166,13 @@ def prepared(
 
     Raises UnavailableError, with what to do, where something that starts them is missing.
     """
+    found = probing.placed(request, described, found, folder)
     base = command.Command(
         (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
-        found.variables(described, request.kernel, request.threads),
+        {
+            **found.variables(described, request.kernel, request.threads),
+            **probing.variables(request),
+        },
         folder,
     )
     base, helpers = _together(base, described, request)

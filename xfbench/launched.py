@@ -14,6 +14,7 @@ from xfbench import (
     conditions,
     digest,
     machine,
+    probing,
     revision,
     roofline,
     statistics,
@@ -80,6 +81,8 @@ def record(
             fields["storage"] = Storage(
                 medium=storage.medium, reads=storage.reads, **reply["storage"]
             )
+        if request.probe:
+            fields["support"] = probing.supported(request, reply)
         loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
@@ -97,7 +100,7 @@ def record(
         fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
     seen = fields["conditions"]
     speed = statistics.throughput(request, measurement)
-    share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
+    share = roofline.share(fields.get("limit"), fields["workload"], speed, request.ranks)
     if share is not None and share > 1 and request.device == "cpu":
         roofline.measure_again(request.threads)
         fields["limit"] = roofline.limit(request, ())

@@ -37,6 +37,7 @@ def merged(
     used: Counter[str] = Counter()
     for reply in replies:
         used.update(reply["used"])
+    places = [reply["place"] for reply in replies if "place" in reply]
     if "measurement" not in first:
         return {**first, "used": used}
     measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
@@ -44,6 +45,7 @@ def merged(
     return {
         **first,
         "used": used,
+        "places": places,
         "measurement": measurement,
         "communication": communication.shared(
             told, measurement["step_seconds"], nodes, asynchronous=asynchronous

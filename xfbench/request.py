@@ -72,7 +72,9 @@ class Cell(BaseModel):
     otherwise than the adapter has them. A prepared data set is read by the worker, the same in
     every framework, or by the framework's own reader (`input`), in so many threads or processes
     beside those that train. `checkpoints`, so many, are spread over the timed
-    windows, or over the epochs.
+    windows, or over the epochs. A `probe` is no measurement: it tries what the framework
+    takes from an HPC system, in one process, with reserved huge pages, out of a module, or on
+    several ranks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,6 +107,7 @@ class Cell(BaseModel):
     launcher: str = "local"
     site: str | None = None
     checkpoints: int = Field(default=0, ge=0)
+    probe: Literal["process", "huge_pages", "modules", "ranks"] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -147,6 +150,7 @@ class Cell(BaseModel):
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
         together = [f"{self.ranks} ranks{nodes} {self.together}"] if self.ranks > 1 else []
         parts = [self.workload, self.framework, self.kernel, *together, f"{self.threads} threads"]
+        parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
         return " · ".join(parts)
 
     def request(self, launch: int) -> Request:
@@ -187,5 +191,6 @@ class Request(Cell):
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints")
         unchosen = {name for name in choices if not getattr(self, name)}
-        unchosen |= {name for name in ("input", "input_threads") if getattr(self, name) is None}
+        optional = ("input", "input_threads", "probe")
+        unchosen |= {name for name in optional if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude={"launch", *unchosen})

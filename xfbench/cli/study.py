@@ -176,11 +176,11 @@ def run(
         return
     for cell, reason in prepared.left_out:
         say(f"left out: {cell.label()}: {reason}")
-    if queued.wanted(prepared.plan):
-        jobs = queued.prepare(prepared.plan, store, minutes, queue, account)
-        records = queued.measure(jobs, store, done, wait=True)
-    else:
-        records = plan.measure(prepared.plan, store, done)
+    here, there = queued.apart(prepared.plan)
+    records = plan.measure(here, store, done) if here.requests or not there.requests else []
+    if there.requests:
+        jobs = queued.prepare(there, store, minutes, queue, account)
+        records += queued.measure(jobs, store, done, wait=True)
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
     if any(record.status not in ("ok", "unsupported", "unavailable") for record in records):
         raise typer.Exit(1)

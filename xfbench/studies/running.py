@@ -75,7 +75,8 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         names = [n for n in one.framework if not choices.frameworks or n in choices.frameworks]
         if names:
             placed = media.placed(study, one, known)
-            chosen.append(placed.model_copy(update={**update, "framework": names}))
+            own = {"launcher": one.launcher} if one.probe and one.launcher else {}
+            chosen.append(placed.model_copy(update={**update, **own, "framework": names}))
     if not chosen:
         raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")
     cells = experiment.cells(chosen, choices.pythons)

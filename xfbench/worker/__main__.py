@@ -82,7 +82,7 @@ def _settle(job: dict[str, Any]) -> list[int] | None:
 
 
 def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
-    from xfbench.worker import check, loop, trace
+    from xfbench.worker import check, loop, probes, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
@@ -121,18 +121,19 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         return check.canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
         saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
+        attempt = probes.Attempt(adapter.build, request["probe"]) if request.get("probe") else None
         reply = loop.train(
             workload,
             request,
             options,
-            adapter.build,
+            attempt.build if attempt else adapter.build,
             group,
             folder,
             saved_in,
             _reader(request) if request.get("input") == "native" else None,
         )
         reply["observed"]["laid_out"] = own_cpus
-        return reply
+        return {**reply, **(attempt.told(own_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")
 
 
