@@ -65,6 +65,9 @@ def record(
     if status != "ok":
         return Record.make(status=status, reason=reason or "no reason given", **fields)
     try:
+        if request.probe == "native":
+            found_by_itself = probing.supported(request, reply)
+            return Record.make(status="ok", support=found_by_itself, **fields)
         measurement = Measurement.model_validate(reply["measurement"])
         observed = Observed.model_validate(reply["observed"])
         fields |= {

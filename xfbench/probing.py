@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from xfbench import adapter, modules, sites
 from xfbench.adapter import Adapter
@@ -34,6 +34,8 @@ _MEMORY = Path("/proc/meminfo")
 
 def features(request: Request) -> tuple[str, ...]:
     """What a probe like that answers."""
+    if request.probe == "native":
+        return ("native_slurm" if request.launcher == "slurm" else "native",)
     if request.probe != "ranks":
         return _OF.get(request.probe or "", ())
     if request.device == "cuda":
@@ -47,15 +49,15 @@ def features(request: Request) -> tuple[str, ...]:
         found += ["ranks", "own_cores", "joining", "fast_network"] if locally else []
         found += ["mpirun", "pmix"] if not locally else []
     if by_mpi:
-        found.append("mpich" if locally else "mpi")
+        found += ["mpich", "fast_mpi"] if locally else ["mpi"]
     return tuple(found)
 
 
 def words(request: Request) -> str | None:
     """Which probe, for people; None for what is none."""
-    if request.probe != "ranks":
+    if request.probe not in ("ranks", "native"):
         return request.probe and f"probe {request.probe.replace('_', ' ')}"
-    return f"probe ranks by {request.launcher}"
+    return f"probe {request.probe} by {request.launcher}"
 
 
 def variables(request: Request) -> dict[str, str]:
@@ -102,6 +104,8 @@ def _reserved(file: Path = _MEMORY) -> bool:
 
 def supported(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
     """What came of it, by what its ranks replied. Raises KeyError or pydantic's error."""
+    if request.probe == "native":
+        return _by_itself(request, reply)
     told = [Support.model_validate(one) for one in reply["support"]]
     if request.probe == "modules":
         says = f"`module load {_MODULE}` gave the interpreter, which trained {_updates(reply)}"
@@ -119,7 +123,8 @@ def answers(record: Record) -> tuple[Support, ...]:
     if record.support:
         return record.support
     here = bool(record.machine and record.machine.accelerators) or request.device == "cpu"
-    tried = record.status != "unavailable" and here
+    asked = not (request.probe == "native" and record.status == "unsupported")
+    tried = record.status != "unavailable" and here and asked
     reason = " ".join((record.reason or record.status).split())
     said = reason if record.status.startswith("un") else f"{record.status}: {reason}"
     return tuple(
@@ -150,16 +155,26 @@ def _of_ranks(request: Request, reply: Mapping[str, Any]) -> list[Support]:
         "slurm": (joined, f"{trained}; {_starter(told_by)}"),
         "pmix": _pmix(told_by),
         "fast_network": _fast(places),
+        "fast_mpi": _fast(places),
         "gpus": (joined, means),
     }
     if request.strategy == "mpi":
         by_loop = "no way of its own: its gradients were joined by MPI from the training loop"
-        found["joining"] = ("no", by_loop)
+        found["joining"] = found["fast_network"] = ("no", by_loop)
     return [
         Support.model_validate({"feature": name, "supported": yes, "evidence": evidence})
         for name in features(request)
         for yes, evidence in [found[name]]
     ]
+
+
+def _by_itself(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
+    counts = [place["found"] for place in _places(reply)]
+    said = next((place["said"] for place in _places(reply) if place["said"]), "")
+    words = said or f"{len(counts)} ranks were started, and find {', '.join(map(str, counts))}"
+    [feature] = features(request)
+    supported: Literal["yes", "no"] = "yes" if set(counts) == {request.ranks} else "no"
+    return (Support(feature=feature, supported=supported, evidence=words),)
 
 
 def _own_means(framework: str) -> list[str]:

@@ -39,7 +39,7 @@ def merged(
         used.update(reply["used"])
     places = [reply["place"] for reply in replies if "place" in reply]
     if "measurement" not in first:
-        return {**first, "used": used}
+        return {**first, "used": used, "places": places}
     measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
     told = [reply.get("communication") for reply in replies]
     return {

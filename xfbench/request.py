@@ -73,8 +73,8 @@ class Cell(BaseModel):
     every framework, or by the framework's own reader (`input`), in so many threads or processes
     beside those that train. `checkpoints`, so many, are spread over the timed
     windows, or over the epochs. A `probe` is no measurement: it tries what the framework
-    takes from an HPC system, in one process, with reserved huge pages, out of a module, or on
-    several ranks.
+    takes from an HPC system, in one process, with reserved huge pages, out of a module, on
+    several ranks, or on ranks that are told nothing but what their start command tells (native).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,7 +107,7 @@ class Cell(BaseModel):
     launcher: str = "local"
     site: str | None = None
     checkpoints: int = Field(default=0, ge=0)
-    probe: Literal["process", "huge_pages", "modules", "ranks"] | None = None
+    probe: Literal["process", "huge_pages", "modules", "ranks", "native"] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

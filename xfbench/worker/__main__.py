@@ -94,6 +94,8 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
             "packages": observe.packages(),
         }
     request = job["request"]
+    if request.get("probe") == "native":
+        return probes.found_by_itself(_native(request["framework"]))
     remote = job.get("remote", False)
     distributed.name_addresses(remote)
     group = distributed.group(request, remote, job.get("strategy_options"))
@@ -135,6 +137,18 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         reply["observed"]["laid_out"] = own_cpus
         return {**reply, **(attempt.told(own_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")
+
+
+def _native(framework: str) -> Any:
+    """What says how many ranks a framework finds by itself. Raises Unsupported."""
+    from xfbench.worker.protocol import Unsupported
+
+    try:
+        return importlib.import_module(f"xfbench.adapters.{framework}.native").ranks
+    except ModuleNotFoundError as error:
+        if not str(error.name).endswith(".native"):
+            raise
+        raise Unsupported(f"the adapter {framework} has no native.py to ask") from error
 
 
 def _reader(request: dict[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from xfbench.worker import checkpoint, memory, observe
 Answer = Dict[str, str]
 # A step takes longer than that, so that the signal comes in it.
 _SIGNAL_AFTER, _SIGNALLED_STEP = 0.001, 3
+_PATIENCE = 30  # seconds
 _TOLD = ("PMIX_", "PMI_", "OMPI_COMM_WORLD_", "SLURM_PROCID", "SLURM_NTASKS", "XFBENCH_RANK")
 _FAST = ("ibverbs", "rdmacm", "fabric", "libucp", "libuct", "psm2", "nccl")
 _MEGABYTE = 10**6
@@ -78,6 +79,25 @@ class Attempt:
             *_placed(self.target, self.refused, grown),
             self.trainer.outcome(),
         ]
+
+
+def found_by_itself(ranks: Callable[[], int]) -> Dict[str, Any]:
+    """How many ranks the framework finds, in the words of a place; it may wait for them in vain."""
+    told: Dict[str, Any] = {"found": None, "said": f"no answer in {_PATIENCE} s"}
+
+    def ask() -> None:
+        try:
+            told.update(found=ranks(), said="")
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            told["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
+
+    signal.alarm(2 * _PATIENCE)  # for what lets no other thread run
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
+    signal.alarm(0)
+    return {"place": told}
 
 
 class Watched:
