@@ -37,6 +37,7 @@ CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "da
 READ_CLOCKS = ("xfbench.worker.loop", "xfbench.worker.reading", "xfbench.roofline")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
+TRANSLATING = ("train", "update", "exchange", "checkpoint", "reader", "native")
 
 
 def modules():
@@ -114,7 +115,7 @@ def starts(name, prefixes):
 def is_translation(name):
     """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
-    translates = adapter == "*" or part in ("train", "update", "exchange", "checkpoint", "reader")
+    translates = adapter == "*" or part in TRANSLATING
     return (first, second) == ("xfbench", "adapters") and translates
 
 
@@ -132,7 +133,7 @@ def refusals(module, source):
             allowed |= top == "threadpoolctl"  # one file, which the archive brings along
             allowed |= (module, top) == ("xfbench.worker.mpi", "mpi4py")
             allowed |= (module, top) == ("xfbench.worker.pictures", "PIL")
-            entrances = ("xfbench.adapters.*.train", "xfbench.adapters.*.reader")
+            entrances = [f"xfbench.adapters.*.{part}" for part in ("train", "reader", "native")]
             allowed |= module == "xfbench.worker.__main__" and name in entrances
         elif kind == "adapters":
             ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]

@@ -96,6 +96,7 @@ class Matrix(BaseModel):
     rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None
     rate_warmup: Annotated[Sequence[int], BeforeValidator(_listed)] | None = None
     memory_limit: Bytes | None = None
+    probe: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)
     seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
@@ -232,16 +233,16 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     stored = {name: (one.manifest.name, one.facts()) for name, one in found_sets.items()}
     caches: Sequence[str | None] = m.page_cache or [None]
     inputs: Sequence[str | None] = m.input or [None]
-    sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed)
+    probes: Sequence[str | None] = m.probe or [None]
+    sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed, probes)
     count = prod(len(one) for one in (*named, *sized, *filter(None, m.solver.values())))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
-    precise = Protocol(precision=m.until_precision)
-    protocol = Protocol.fixed(m.launches) if m.launches else precise
+    protocol = _protocol(m)
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
     for (name, framework, device, precision, kernel), settings in points:
-        of_rank, size, where, strategy, source, cache, reading, seed = settings
+        of_rank, size, where, strategy, source, cache, reading, seed, probe = settings
         ranks, nodes = where
         shared = ranks > nodes
         described = adapter.load(framework)
@@ -288,11 +289,18 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 site=m.site,
                 checkpoints=m.checkpoints,
                 memory_limit=m.memory_limit,
+                probe=probe,  # type: ignore[arg-type]
             )
             found |= dict.fromkeys(training.variants(cell, m.solver), protocol)
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
     return list(found.items())
+
+
+def _protocol(m: Matrix) -> Protocol:
+    if m.launches:
+        return Protocol.fixed(m.launches)
+    return Protocol(precision=m.until_precision)
 
 
 def folders(matrices: Sequence[Matrix]) -> dict[str, Path]:

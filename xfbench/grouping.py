@@ -25,16 +25,19 @@ def machine_class(machine: Machine | None) -> str:
     return " + ".join([*parts, *machine.accelerators])
 
 
-def of_cells(records: Iterable[Record]) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
+def of_cells(
+    records: Iterable[Record], *, probes: bool = False
+) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
     """The records by the table they stand in, and by their row in it, oldest first.
 
-    Those from elsewhere have rows of their own, and nothing in them that counts.
+    Those from elsewhere have rows of their own, and nothing in them that counts. Probes measure
+    nothing, and stand nowhere unless they are asked for.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
     for record in map(as_told, sorted(records, key=lambda one: (one.created, one.id))):
         request = record.request
-        if request is None:
+        if request is None or (request.probe and not probes):
             continue
         head = (
             request.workload,

@@ -20,7 +20,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, memory, ranks, sites, starting, worker_archive
+from xfbench import (
+    adapter,
+    command,
+    digest,
+    memory,
+    probing,
+    ranks,
+    sites,
+    starting,
+    worker_archive,
+)
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import slurm
@@ -181,9 +191,13 @@ def prepared(
 
     Raises UnavailableError, with what to do, where something that starts them is missing.
     """
+    found = probing.placed(request, described, found, folder)
     base = command.Command(
         (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
-        found.variables(described, request.kernel, request.threads),
+        {
+            **found.variables(described, request.kernel, request.threads),
+            **probing.variables(request),
+        },
         folder,
     )
     base, helpers = _together(base, described, request)

@@ -14,6 +14,7 @@ from xfbench import (
     conditions,
     digest,
     machine,
+    probing,
     revision,
     roofline,
     statistics,
@@ -64,6 +65,9 @@ def record(
     if status != "ok":
         return Record.make(status=status, reason=reason or "no reason given", **fields)
     try:
+        if request.probe == "native":
+            found_by_itself = probing.supported(request, reply)
+            return Record.make(status="ok", support=found_by_itself, **fields)
         measurement = Measurement.model_validate(reply["measurement"])
         observed = Observed.model_validate(reply["observed"])
         fields |= {
@@ -80,6 +84,8 @@ def record(
             fields["storage"] = Storage(
                 medium=storage.medium, reads=storage.reads, **reply["storage"]
             )
+        if request.probe:
+            fields["support"] = probing.supported(request, reply)
         loss = Canary.model_validate(reply["canary"]).loss
     except (ValidationError, KeyError, TypeError) as error:
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
@@ -97,7 +103,7 @@ def record(
         fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
     seen = fields["conditions"]
     speed = statistics.throughput(request, measurement)
-    share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
+    share = roofline.share(fields.get("limit"), fields["workload"], speed, request.ranks)
     if share is not None and share > 1 and request.device == "cpu":
         roofline.measure_again(request.threads)
         fields["limit"] = roofline.limit(request, ())

@@ -50,7 +50,7 @@ def follow(
     ready = f"environments ready in {time.monotonic() - started:.0f} s"
     console.print(f"{'  '.join(versions)}    {ready}")
     if verify:
-        _certify(requests, session, console)
+        _certify([one for one in requests if not one.probe], session, console)
     return _launch(requests, session, protocols, done, console)
 
 
@@ -155,10 +155,12 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
     assert request is not None
     count = f"{clock.count}/{len(clock.requests)}"
     figure = ""
-    if record.measurement:
+    if record.measurement and not request.probe:
         figure = f" · {measured.launch_throughput(record):.4g} images/s"
     reason = f": {record.reason}" if record.reason else ""
-    if record.status == "ok" and not measured.is_steady(record):
+    if request.probe:
+        reason = reason or f": {', '.join(one.supported for one in record.support)}"
+    elif record.status == "ok" and not measured.is_steady(record):
         reason = " · never became steady: not counted"
     elif record.conditions and record.status == "ok":
         noise = conditions.disturbances(record.conditions, machine.usable_cores())

@@ -56,6 +56,16 @@ def wanted(plan: Plan) -> bool:
     return any(one.launcher == "slurm" for one in plan.requests) and not inside()
 
 
+def apart(plan: Plan) -> tuple[Plan, Plan]:
+    """What of the plan is done here, and what in jobs that are submitted from here."""
+    far = [one for one in plan.requests if one.launcher == "slurm" and not inside()]
+    near = tuple(one for one in plan.requests if one not in set(far))
+    return (
+        plan.model_copy(update={"requests": near}),
+        plan.model_copy(update={"requests": tuple(far)}),
+    )
+
+
 def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
     """A job per number of nodes. Raises UsageError where the site has no such queue."""
     return [(part, _job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
@@ -112,7 +122,8 @@ def _measure(
             submitted.append(submit(plan, job, say))
         except CommandError as error:
             say(str(error))
-            records += _unwritten(plan, (), store, "unavailable", f"Slurm took no job: {error}")
+            last = str(error).splitlines()[-1]
+            records += _unwritten(plan, (), store, "unavailable", f"Slurm took no job: {last}")
     if not submitted:
         say("nothing is left to submit")
         return records

@@ -37,13 +37,15 @@ def merged(
     used: Counter[str] = Counter()
     for reply in replies:
         used.update(reply["used"])
+    places = [reply["place"] for reply in replies if "place" in reply]
     if "measurement" not in first:
-        return {**first, "used": used}
+        return {**first, "used": used, "places": places}
     measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
     told = [reply.get("communication") for reply in replies]
     return {
         **first,
         "used": used,
+        "places": places,
         "measurement": measurement,
         "communication": communication.shared(
             told, measurement["step_seconds"], nodes, asynchronous=asynchronous

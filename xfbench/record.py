@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.elsewhere import Citation, Figure
+from xfbench.features import Support
 from xfbench.request import Protocol, Request
 from xfbench.sealed import Sealed
 from xfbench.strategy import Value
@@ -353,6 +354,7 @@ class Record(Sealed):
     communication: Communication | None = None
     checkpoints: Checkpoints | None = None
     storage: Storage | None = None
+    support: tuple[Support, ...] = ()
     machine: Machine | None = None
     limit: Limit | None = None
     conditions: Conditions | None = None

@@ -275,7 +275,8 @@ def _launch(
         return Record.make(status="unavailable", reason=reason, **fields), None
     found = session.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
-    fields["limit"] = roofline.limit(request, machine.accelerators())
+    if not request.probe:
+        fields["limit"] = roofline.limit(request, machine.accelerators())
     data = session.folder_of(request)
     if request.data_set and data is None:
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"

@@ -208,13 +208,13 @@ class Comparison:
 def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Throughput of each launch that counts, by its block; a launch done again is another block.
 
-    What counts is measured by xfbench, ok and steady.
+    What counts is measured by xfbench, ok and steady, and no probe.
     """
     found: dict[tuple[int, int], float] = {}
     for record in records:
         if record.source != "measured" or record.status != "ok" or record.request is None:
             continue
-        if not is_steady(record):
+        if record.request.probe or not is_steady(record):
             continue
         number = record.request.launch
         times = sum(1 for launch, _ in found if launch == number)

@@ -122,6 +122,53 @@ def test_a_study_of_ones_own_is_one_file_with_a_plot_and_what_was_published(
     assert (tmp_path / "mine-1.svg").read_text().startswith("<svg xmlns")
 
 
+PROBES = """
+name = "mine"
+title = "Probes of mine"
+question = "What does the reference take?"
+sources = ["Doe20"]
+
+[[matrix]]
+framework = ["reference"]
+workload = ["lenet"]
+data = "synthetic"
+probe = ["process", "huge_pages"]
+batch_size = [4]
+threads = [1]
+steps = 3
+launches = 1
+
+[[analysis]]
+name = "support"
+
+[[analysis.claim]]
+source = "Doe20"
+text = "It goes on after a signal"
+where = { feature = "signal" }
+low = 1.0
+"""
+
+
+def test_a_study_of_probes_is_run_resumed_told_again_and_sent_away(xfbench, mine, tmp_path):
+    (tmp_path / "own" / "mine.toml").write_text(PROBES)
+    run = xfbench(*f"study run {mine} --json".split())
+    assert run.returncode == 0, run.stderr
+    [finding] = json.loads(run.stdout)["findings"]
+    assert ["checkpoint on SIGTERM, then on", "yes"] in finding["table"]
+    assert [one["verdict"] for one in finding["judged"]] == ["holds"]
+    xfbench(*"results export theirs.tar".split())
+    again = xfbench(*f"study run {mine} --resume --json".split())
+    assert json.loads(again.stdout)["findings"] == [finding]
+    kept = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
+    assert [one["request"]["probe"] for one in kept if one["status"] == "ok"] == ["process"]
+    told = xfbench(*f"study report {mine} --with theirs.tar --results nowhere --json".split())
+    assert json.loads(told.stdout)["findings"] == [finding], told.stderr
+    checked = xfbench("results", "validate", "results")
+    assert checked.returncode == 0, checked.stdout
+    board = json.loads(xfbench("leaderboard", "--json").stdout)
+    assert board["tables"] == []
+
+
 def test_a_dry_run_says_how_long_it_takes_once_something_is_known(xfbench, mine):
     shown = xfbench(*f"study run {mine} --dry-run".split())
     assert shown.returncode == 0, shown.stderr
@@ -155,6 +202,7 @@ def test_somebody_elses_records_are_told_too(xfbench, mine):
         ("run storage --medium nvme", "NAME=DIR"),
         ("run storage --medium nvme=nowhere", "no such folder"),
         ("run thread-sweep --launches 1,2", "one number"),
+        ("run hpc-support --framework reference", "has none of reference"),
         ("report thread-sweep", "holds no results"),
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],

@@ -194,10 +194,12 @@ def run(
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(part: Plan, done: Sequence[Record]) -> list[Record]:
-        if queued.wanted(part):
-            jobs = queued.prepare(part, store, minutes, queue, account)
-            return queued.measure(jobs, store, done, wait=True)
-        return plan.measure(part, store, done)
+        here, there = queued.apart(part)
+        records = plan.measure(here, store, done) if here.requests or not there.requests else []
+        if there.requests:
+            jobs = queued.prepare(there, store, minutes, queue, account)
+            records += queued.measure(jobs, store, done, wait=True)
+        return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
     found = rising.measure(lines, prepared.plan, measure, known, say)

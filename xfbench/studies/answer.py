@@ -13,7 +13,7 @@ from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
-from xfbench.studies import analyses, cells, divergence, ends, learning
+from xfbench.studies import analyses, cells, divergence, ends, learning, support
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import Rising, Size
 from xfbench.studies.wording import plural
@@ -29,6 +29,8 @@ ANALYSES: dict[str, analyses.Answer] = {
     "out_of_memory": ends.out_of_memory,
     "memory_per_image": ends.memory_per_image,
     "stops_growing": ends.stops_growing,
+    "support": support.support,
+    "support_evidence": support.evidence,
 }
 
 
@@ -169,6 +171,8 @@ def _is_crowded(record: Record) -> bool:
 
 def _is_disturbed(record: Record) -> bool:
     seen, machine = record.conditions, record.machine
+    if record.request and record.request.probe:
+        return False
     return bool(seen and machine and conditions.disturbances(seen, machine.cores))
 
 
@@ -192,7 +196,7 @@ def check(study: Experiment) -> None:
                 raise errors.unknown("setting", name, settings)
         for claim in one.claim:
             for name in claim.where:
-                if name not in {*settings, "speedup"}:
+                if name not in {*settings, "speedup", *support.CHOSEN_BY}:
                     raise errors.unknown("setting", name, settings)
             if (claim.best is not None) != (one.name == "best_of"):
                 raise errors.UsageError(f"a claim of {one.name}: best is for best_of alone")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import adapter, comparison, leaderboard, training
+from xfbench import adapter, comparison, leaderboard, probing, training
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment, Matrix
 from xfbench.grouping import machine_class, of_cells
 from xfbench.leaderboard import Certificates
@@ -22,7 +22,7 @@ NAMED = (
     *("workload", "framework", "kernel", "device", "precision", "threads", "ranks", "nodes"),
     *("strategy", "scaling", "batch_size", "data", "format", "medium", "page_cache", "input"),
     *SOLVER,
-    *("checkpoints", "memory_limit", "machine"),
+    *("checkpoints", "memory_limit", "probe", "machine"),
 )
 # What follows from a setting, and may differ where that one does.
 _FOLLOW: dict[str, tuple[str, ...]] = {
@@ -58,6 +58,8 @@ class Measured:
             return request.kept_batch_size
         if name == "strategy":
             return request.together
+        if name == "probe":
+            return probing.words(request)
         if name in ("format", "medium"):
             return getattr(request.data_set, name, None)
         if name in _UNCHOSEN:
@@ -88,7 +90,11 @@ class Measured:
 
 def measured(records: Iterable[Record]) -> list[Measured]:
     """The cells of the records, in a fixed order."""
-    found = [Measured(tuple(own)) for cells in of_cells(records).values() for own in cells.values()]
+    found = [
+        Measured(tuple(own))
+        for cells in of_cells(records, probes=True).values()
+        for own in cells.values()
+    ]
     return sorted(found, key=lambda one: [_sortable(one.value(name)) for name in NAMED])
 
 
@@ -138,6 +144,8 @@ def _asks(m: Matrix, r: Request) -> bool:
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
         *((getattr(r, name), training.chosen(_own(r), name, m.solver[name])) for name in SOLVER),
+        (r.probe, m.probe or [None]),
+        (r.launcher, [m.launcher] if m.probe and m.launcher else None),
     )
     if not all(allowed is None or value in allowed for value, allowed in lists):
         return False

@@ -58,7 +58,8 @@ class Finding:
 
     `over` names the setting that `at` is of, `unit` what the values are in: "times" for ratios,
     "%" for shares, which are kept as parts of one. `curves` are drawn instead of the
-    values where there are any, over `x_title`.
+    values where there are any, over `x_title`. `table` is another than that of the values, its
+    headers first.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Finding:
     curves: tuple[Curve, ...] = ()
     x_title: str = ""
     notes: tuple[str, ...] = ()
+    table: tuple[tuple[str, ...], ...] = ()
 
 
 def judge(

@@ -84,6 +84,8 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
             own: dict[str, object] = {"framework": names}
             if choices.memory_limit and isinstance(one.batch_size, Rising):
                 own["memory_limit"] = choices.memory_limit
+            if one.probe and one.launcher:
+                own["launcher"] = one.launcher
             chosen.append(placed.model_copy(update={**update, **own}))
     if not chosen:
         raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")

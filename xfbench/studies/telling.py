@@ -23,13 +23,17 @@ _STYLE = (
 
 
 def headers(finding: Finding) -> list[str]:
-    """Of the table of its values."""
+    """Of its table: that of its values, where it has no other."""
+    if finding.table:
+        return [*finding.table[0]]
     over = [finding.over] if finding.over else []
     return ["configuration", *over, finding.unit, "95 % interval", "launches", ""]
 
 
 def rows(finding: Finding) -> list[list[str]]:
-    """The table of its values: what has none says why."""
+    """Its table; in that of its values, what has none says why."""
+    if finding.table:
+        return [[*line] for line in finding.table[1:]]
     found = []
     for one in finding.values:
         known = one.interval
@@ -78,7 +82,7 @@ def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         for figure in drawn(finding, answer.published):
             if names:
                 parts.append(f"![{figure.title}]({names.pop(0)})")
-        parts += [table(headers(finding), rows(finding))] if finding.values else []
+        parts += [table(headers(finding), rows(finding))] if rows(finding) else []
         parts += [f"- {note}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")

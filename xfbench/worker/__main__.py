@@ -83,7 +83,7 @@ def _settle(job: dict[str, Any]) -> list[int] | None:
 
 
 def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
-    from xfbench.worker import check, loop, trace
+    from xfbench.worker import check, loop, probes, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
@@ -95,6 +95,8 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
             "packages": observe.packages(),
         }
     request = job["request"]
+    if request.get("probe") == "native":
+        return probes.found_by_itself(_native(request["framework"]))
     remote = job.get("remote", False)
     distributed.name_addresses(remote)
     group = distributed.group(request, remote, job.get("strategy_options"))
@@ -122,19 +124,32 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         return check.canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
         saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
+        attempt = probes.Attempt(adapter.build, request["probe"]) if request.get("probe") else None
         reply = loop.train(
             workload,
             request,
             options,
-            adapter.build,
+            attempt.build if attempt else adapter.build,
             group,
             folder,
             saved_in,
             _reader(request) if request.get("input") == "native" else None,
         )
         reply["observed"]["laid_out"] = own_cpus
-        return reply
+        return {**reply, **(attempt.told(own_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")
+
+
+def _native(framework: str) -> Any:
+    """What says how many ranks a framework finds by itself. Raises Unsupported."""
+    from xfbench.worker.protocol import Unsupported
+
+    try:
+        return importlib.import_module(f"xfbench.adapters.{framework}.native").ranks
+    except ModuleNotFoundError as error:
+        if not str(error.name).endswith(".native"):
+            raise
+        raise Unsupported(f"the adapter {framework} has no native.py to ask") from error
 
 
 def _reader(request: dict[str, Any]) -> Any:

@@ -1,0 +1,168 @@
+"""What probes come to in a study: a table of features, its evidence, and what claims make of it."""
+
+import pytest
+
+from xfbench import experiment, probing
+from xfbench.features import FEATURES, Support
+from xfbench.machine import describe
+from xfbench.studies import answer, cells, page, running, telling
+
+RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}
+
+
+@pytest.fixture
+def probe(record):
+    """A function that makes the record of a probe with these answers."""
+
+    def make(probe="process", fields=None, of=None, **answers):
+        support = tuple(
+            Support(feature=name, supported=yes, evidence=f"{name} was seen")
+            for name, yes in answers.items()
+        )
+        own = {"support": support, "machine": describe(), "measurement": None, **(fields or {})}
+        return record(fields=own, probe=probe, **(of or {}))
+
+    return make
+
+
+@pytest.fixture
+def come_to():
+    """A function: what the study hpc-support says of these records of the reference."""
+    study = experiment.load("hpc-support")
+    matrices = [
+        one.model_copy(
+            update={
+                "framework": ["reference", "torch"],
+                "batch_size": [4],
+                "steps": 3,
+                "launcher": None,
+                "strategy": ["default", "none"],
+            }
+        )
+        for one in study.matrix
+    ]
+    study = study.model_copy(update={"matrix": matrices})
+    return lambda *records: answer.answer(study, "smoke", records, {})
+
+
+def lines(finding):
+    """The table's lines by their first field."""
+    return {line[0]: line[1:] for line in finding.table[1:]}
+
+
+def test_features_stand_against_frameworks_with_the_evidence_below(come_to, probe):
+    torch = {"framework": "torch", "kernel": "onednn"}
+    found = come_to(probe(signal="yes", numa="not here"), probe(of=torch, signal="no"))
+    table, seen = found.findings
+    assert table.table[0] == ("feature", "reference", "torch")
+    assert lines(table)[FEATURES["signal"]] == ("yes", "no")
+    assert lines(table)[FEATURES["numa"]] == ("not here", "–")
+    assert "reference takes 1 of 1 and torch takes 0 of 1" in table.sentence
+    assert f"Not here: {FEATURES['numa']}." in table.sentence
+    assert (FEATURES["signal"], "torch", "no", "signal was seen") in seen.table
+    assert seen.sentence == "3 answers: 1 yes, 1 no, 1 not here."
+    text = telling.markdown(found)
+    assert "| torch" in text and "signal was seen" in text
+    assert "Native support for schedulers is proposed" in text
+    assert "signal was seen" in page.html(found)
+    assert [one["table"] for one in found.document()["findings"]] == [table.table, seen.table]
+
+
+def test_the_last_answer_counts_and_one_that_was_tried_before_others(come_to, probe):
+    at = "2026-01-0{}T00:00:00.000Z".format
+    first = probe(fields={"created": at(1)}, signal="no", numa="yes", affinity="not here")
+    later = probe(fields={"created": at(2)}, signal="yes", numa="not here", affinity="yes")
+    for records in ((first, later), (later, first)):
+        found = lines(come_to(*records).findings[0])
+        assert found[FEATURES["signal"]] == found[FEATURES["numa"]] == ("yes",)
+        assert found[FEATURES["affinity"]] == ("yes",)
+
+
+def test_somebody_elses_machine_has_columns_of_its_own(come_to, probe):
+    knl = describe().model_copy(update={"cpu_model": "Xeon Phi"})
+    found = come_to(probe(numa="not here"), probe(fields={"machine": knl}, numa="yes"))
+    table = found.findings[0].table
+    assert len(table[0]) == 3 and sum("Xeon Phi" in head for head in table[0]) == 1
+    assert sorted(lines(found.findings[0])[FEATURES["numa"]]) == ["not here", "yes"]
+
+
+def test_what_was_refused_before_there_was_a_machine_is_said_of_each(come_to, probe):
+    refused = probe(
+        "huge_pages",
+        fields={"machine": None, "status": "unavailable", "reason": "Slurm took\n no job"},
+    )
+    table, seen = come_to(probe(signal="yes"), refused).findings
+    assert len(table.table[0]) == 2
+    assert lines(table)[FEATURES["huge_pages"]] == ("not here",)
+    assert (FEATURES["huge_pages"], "reference", "not here", "Slurm took no job") in seen.table
+    [alone, _] = come_to(refused).findings
+    assert alone.table[0] == ("feature", "reference")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "supported", "said"),
+    [
+        ("crashed", "ended by SIGSEGV", "no", "crashed: ended by SIGSEGV"),
+        ("timed_out", "too long", "no", "timed_out: too long"),
+        ("unavailable", "no Lmod", "not here", "no Lmod"),
+        ("unsupported", "it has none", "no", "it has none"),
+    ],
+)
+def test_without_an_answer_the_reason_is_one(probe, status, reason, supported, said):
+    fields = {"status": status, "reason": reason, "support": ()}
+    found = probing.answers(probe(fields=fields))
+    assert {one.feature for one in found} == {
+        *("affinity", "transparent_huge_pages", "numa", "high_bandwidth", "signal")
+    }
+    assert {(one.supported, one.evidence) for one in found} == {(supported, said)}
+
+
+def test_what_needs_a_device_that_is_not_there_is_not_here(probe):
+    fields = {"status": "unsupported", "reason": "it has no cuda", "support": ()}
+    without = probe("ranks", fields=fields, of={**RANKS, "device": "cuda"})
+    [told] = probing.answers(without)
+    assert (told.feature, told.supported) == ("gpus", "not here")
+    there = describe().model_copy(update={"accelerators": ("a GPU",)})
+    on_it = probe("ranks", fields={**fields, "machine": there}, of={**RANKS, "device": "cuda"})
+    assert [one.supported for one in probing.answers(on_it)] == ["no"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict", "why"),
+    [
+        ({"signal": "yes"}, "cannot be told", "nothing of it was tried here"),
+        ({"affinity": "yes", "numa": "not here"}, "cannot be told", FEATURES["numa"]),
+        ({"affinity": "yes", "numa": "no"}, "holds", "1 of 2 answers yes"),
+        ({"affinity": "yes", "numa": "yes"}, "does not hold", "2 of 2 answers yes"),
+    ],
+)
+def test_a_claim_is_about_a_share_of_what_could_all_be_tried(come_to, probe, answers, verdict, why):
+    _, hardware = come_to(probe(**answers)).findings[0].judged
+    assert "hardware" in hardware.text
+    assert hardware.verdict == verdict and why in hardware.why
+
+
+def test_records_of_probes_and_of_measurements_are_in_each_others_studies_nowhere(
+    probe, record, study
+):
+    made = study({"name": "values"}, {"batch_size": [4]})
+    measured = record(fields={"machine": describe()})
+    assert cells.of_study(made, "laptop", [measured, probe(signal="yes")]) == [measured]
+    probing_it = study({"name": "support"}, {"probe": "process"})
+    tried = probe(signal="yes")
+    assert cells.of_study(probing_it, "laptop", [measured, tried]) == [tried]
+
+
+def test_a_probe_keeps_its_launcher_whatever_starts_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
+    choices = running.Choices(frameworks=["torch"], launcher="mpi")
+    made = running.prepare(experiment.load("hpc-support"), "smoke", choices).plan
+    ranks = {one.launcher for one in made.requests if one.probe == "ranks"}
+    assert ranks == {"local", "mpi", "slurm"}
+    assert {one.launcher for one in made.requests if one.probe == "process"} == {"mpi"}
+
+
+def test_a_study_without_an_answer_says_so(come_to):
+    table, seen = come_to().findings
+    assert table.sentence == seen.sentence == "Nothing was tried."
+    assert table.table == seen.table == ()

@@ -1,0 +1,208 @@
+"""What a probe sees in one process: where memory lies, and what a signal in a step comes to."""
+
+import mmap
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from xfbench.worker import placement, probes
+
+
+class Trainer:
+    """One parameter, and a checkpoint that is nothing else."""
+
+    def __init__(self):
+        self.value = np.arange(3.0)
+
+    def step(self, batch):
+        self.value = self.value + 1
+        sum(range(1_000_000))
+
+    def wait(self):
+        return 1.0
+
+    def parameters(self):
+        return {"conv1/weight": self.value.copy()}
+
+    def assign(self, parameters):
+        self.value = parameters["conv1/weight"].copy()
+
+    def save(self, folder):
+        np.save(folder / "value.npy", self.value)
+
+    def restore(self, folder):
+        self.value = np.load(folder / "value.npy")
+
+
+class Forgetful(Trainer):
+    def restore(self, folder):
+        pass
+
+
+class Deaf(Trainer):
+    def step(self, batch):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        super().step(batch)
+
+
+class Full(Trainer):
+    def save(self, folder):
+        raise RuntimeError("no room\nat all")
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A function: five steps of this trainer, asked to end in the third; it, and the answer."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(trainer):
+        watched = probes.Watched(trainer, signalled=True)
+        for _ in range(5):
+            watched.step(None)
+            watched.wait()
+        assert not list(tmp_path.iterdir())
+        return watched, watched.outcome()
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_in_a_step_is_outlived_saved_and_trained_on_from(trained):
+    watched, told = trained(Trainer())
+    assert told["supported"] == "yes", told
+    assert "in step 3" in told["evidence"] and "2 steps more" in told["evidence"]
+    assert list(watched.parameters()["conv1/weight"]) == [5.0, 6.0, 7.0]
+    assert watched.steps == 5
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        (Forgetful, "does not read back equal: conv1/weight"),
+        (Deaf, "never came"),
+        (Full, "RuntimeError: no room"),
+    ],
+)
+def test_what_a_signal_ends_in_otherwise_is_a_no_with_the_reason(trained, trainer, words):
+    _, told = trained(trainer())
+    assert told["supported"] == "no"
+    assert told["evidence"].endswith(words), told
+
+
+def test_after_a_checkpoint_that_failed_training_goes_on_from_where_it_was(trained):
+    watched, _ = trained(Full())
+    assert list(watched.parameters()["conv1/weight"]) == [5.0, 6.0, 7.0]
+
+
+def test_ranks_are_compared_before_each_goes_its_own_way():
+    class Apart(Trainer):
+        def apart(self):
+            self.value = self.value * 2
+
+    one, other = (probes.Watched(Apart(), signalled=False) for _ in range(2))
+    for watched in (one, other):
+        watched.step(None)
+        assert hasattr(watched, "apart")
+    other.apart()
+    other.step(None)
+    assert one.together() == other.together()
+    assert other.together()[1] == 1
+    alone = probes.Watched(Trainer(), signalled=False)
+    alone.step(None)
+    alone.step(None)
+    assert not hasattr(alone, "apart")
+    assert alone.together()[1] == 2 and alone.together()[0] != one.together()[0]
+
+
+def test_memory_in_transparent_huge_pages_is_seen():
+    if placement.huge_page_mode() in ("", "never"):
+        pytest.skip("there are none here")
+    before = placement.rolled_up("AnonHugePages")
+    size = 16 << 20
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as own:
+        own.madvise(mmap.MADV_HUGEPAGE)
+        for place in range(0, size, 4096):
+            own[place] = 1
+        assert placement.rolled_up("AnonHugePages") - before >= size - (4 << 20)
+
+
+def test_what_the_system_says_of_memory_is_read(tmp_path):
+    rollup = tmp_path / "rollup"
+    rollup.write_text("Rss:  10 kB\nAnonHugePages:    2048 kB\nPrivate_Hugetlb:  0 kB\n")
+    assert placement.rolled_up("AnonHugePages", rollup) == 2 << 20
+    assert placement.rolled_up("Nothing", rollup) is None
+    assert placement.rolled_up("Rss", tmp_path / "nowhere") is None
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f00 default file=/lib/x.so mapped=9 N0=9 kernelpagesize_kB=4\n"
+        "7f01 prefer:1 anon=7 dirty=7 N0=2 N1=5 kernelpagesize_kB=4\n"
+        "7f02 default heap anon=1 N0=1\n"
+    )
+    assert placement.pages_by_node(maps) == {0: 3, 1: 5}
+    (tmp_path / "has_memory").write_text("0-1,3\n")
+    (tmp_path / "has_cpu").write_text("0\n")
+    assert placement.nodes("has_memory", tmp_path) == {0, 1, 3}
+    assert placement.nodes("has_cpu", tmp_path) == {0}
+    assert placement.nodes("has_memory", tmp_path / "nowhere") == set()
+    mode = tmp_path / "enabled"
+    mode.write_text("always [madvise] never\n")
+    assert placement.huge_page_mode(mode) == "madvise"
+
+
+def test_a_nodes_memory_is_preferred_where_it_is_asked_for():
+    script = (
+        "from xfbench.worker import placement\n"
+        "node = max(placement.nodes('has_memory') or {0})\n"
+        "print(placement.prefer(node), placement.prefer(1000))\n"
+        "kept = bytearray(b'1') * (32 << 20)\n"
+        "found = placement.pages_by_node()\n"
+        "print(node, found.get(node, 0) * placement.PAGE_BYTES >> 20)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    if not first.startswith("None "):
+        pytest.skip(first)
+    assert "set_mempolicy: " in first.removeprefix("None ")
+    assert int(second.split()[1]) >= 32
+
+
+@pytest.mark.parametrize(
+    ("nodes", "grown", "expected"),
+    [
+        ({"has_memory": {0, 1}, "has_cpu": {0, 1}}, {1: 95, 0: 5}, ("yes", "not here")),
+        ({"has_memory": {0, 1}, "has_cpu": {0, 1}}, {1: 40, 0: 60}, ("no", "not here")),
+        ({"has_memory": {0, 1}, "has_cpu": {0}}, {1: 95, 0: -5}, ("yes", "yes")),
+        ({"has_memory": {0, 1}, "has_cpu": {0}}, {0: 95}, ("no", "no")),
+        ({"has_memory": {0}, "has_cpu": {0}}, {0: 95}, ("not here", "not here")),
+        ({"has_memory": {0, 1}, "has_cpu": {0}}, {}, ("not here", "not here")),
+    ],
+)
+def test_where_memory_had_to_go_is_told_by_what_was_added(monkeypatch, nodes, grown, expected):
+    monkeypatch.setattr(probes.memory, "nodes", nodes.__getitem__)
+    target, told = max(nodes["has_memory"]), probes._placed
+    found = told(target, None, grown)
+    assert tuple(one["supported"] for one in found) == expected
+    refused = told(target, "set_mempolicy: Operation not permitted", grown)
+    assert refused[0]["supported"] == "not here" and "permitted" in refused[0]["evidence"]
+
+
+def test_threads_that_left_their_cores_are_a_no():
+    assert probes._kept([0], [0])["supported"] == "yes"
+    assert probes._kept([0], [0, 1])["supported"] == "no"
+    assert probes._kept(None, [0, 1])["supported"] == "not here"
+
+
+def test_a_framework_that_waits_for_its_ranks_in_vain_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(probes, "_PATIENCE", 1)
+    never = threading.Event()
+    told = probes.found_by_itself(never.wait)["place"]
+    assert told == {"found": None, "said": "no answer in 1 s"}
+    assert probes.found_by_itself(lambda: 3)["place"] == {"found": 3, "said": ""}
+    assert signal.alarm(0) == 0
