@@ -13,7 +13,7 @@ from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
-from xfbench.studies import analyses, cells, learning
+from xfbench.studies import analyses, cells, learning, links
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import Size
 from xfbench.studies.wording import plural
@@ -25,6 +25,7 @@ ANALYSES: dict[str, analyses.Answer] = {
     "ratio": analyses.ratio,
     "efficiency": analyses.efficiency,
     "learning_speedup": learning.learning_speedup,
+    "links": links.links,
 }
 
 
