@@ -149,7 +149,7 @@ def run(
     """
     from xfbench import errors, experiment, paths, plan, queued, runner
     from xfbench.results.store import Store
-    from xfbench.studies import answer, running
+    from xfbench.studies import answer, media, running
 
     one = experiment.load(name)
     answer.check(one)
@@ -174,6 +174,8 @@ def run(
     if dry_run:
         _foresee(prepared, prepared.plan.without(done).requests, store, as_json)
         return
+    for data in prepared.absent:
+        say(f"left out: {media.missing(data)}")
     for cell, reason in prepared.left_out:
         say(f"left out: {cell.label()}: {reason}")
     if queued.wanted(prepared.plan):
@@ -239,7 +241,7 @@ def _print(found: Answer, as_json: bool) -> None:
 def _foresee(prepared: Prepared, requests: Sequence[Request], store: Store, as_json: bool) -> None:
     """The cells, the launches at most, how long they take, and what cannot be done here."""
     from xfbench import runner
-    from xfbench.studies import running
+    from xfbench.studies import media, running
 
     expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())
     launches: dict[Cell, int] = {}
@@ -252,9 +254,12 @@ def _foresee(prepared: Prepared, requests: Sequence[Request], store: Store, as_j
             {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
             for cell, count, reason in (*lines, *out)
         ]
-        print(json.dumps({"cells": cells, "launches": len(requests), "estimate": vars(expected)}))
+        told = {"cells": cells, "launches": len(requests), "estimate": vars(expected)}
+        print(json.dumps({**told, "absent": prepared.absent}))
         return
     print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
+    for name in prepared.absent:
+        print(f"left out: {media.missing(name)}")
     for cell, count, reason in (*lines, *out):
         what = f"{cell.label()} · batch {cell.global_batch_size}"
         times = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"

@@ -13,7 +13,7 @@ from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
-from xfbench.studies import analyses, cells, learning, links
+from xfbench.studies import analyses, cells, learning, links, media
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import Size
 from xfbench.studies.wording import plural
@@ -130,7 +130,7 @@ def answer(
         size=size,
         findings=tuple(findings),
         published=quoted(study),
-        missing=tuple(_missing(found)),
+        missing=(*_missing(found), *_absent(study, size, own)),
         machines=tuple(dict.fromkeys(machine_class(record.machine) for record in good)),
         span=(days[0], days[-1]) if days else ("", ""),
         launches=len(good),
@@ -201,6 +201,14 @@ def _missing(found: Sequence[cells.Measured]) -> list[tuple[str, str]]:
         for one in found
         if not one.steady()
     ]
+
+
+def _absent(study: Experiment, size: Size, own: Sequence[Record]) -> list[tuple[str, str]]:
+    """Data sets that it would have trained on if they had been there."""
+    asked = [name for matrix in study.of_size(size) for name in matrix.data or ()]
+    there = {record.request.data for record in own if record.request}
+    wanted = [name for name in study.present if name in asked and name not in there]
+    return [(name, media.missing(name)) for name in wanted]
 
 
 def quoted(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:

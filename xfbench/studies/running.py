@@ -35,10 +35,14 @@ class Choices:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is to be run, and the cells that are not, each with the reason."""
+    """What is to be run, and the cells that are not, each with the reason.
+
+    `absent` are data sets that would be trained on if they were there.
+    """
 
     plan: Plan
     left_out: tuple[tuple[Cell, str], ...]
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,12 +74,18 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         for name in ("launches", "launcher", "site")
         if (value := getattr(choices, name)) is not None
     }
-    chosen = []
-    for one in matrices:
+    chosen, absent = [], {}
+    for whole in matrices:
+        one, without = media.present(study, whole)
+        absent.update(dict.fromkeys(without))
+        if one is None:
+            continue
         names = [n for n in one.framework if not choices.frameworks or n in choices.frameworks]
         if names:
             placed = media.placed(study, one, known)
             chosen.append(placed.model_copy(update={**update, "framework": names}))
+    if not chosen and absent:
+        raise errors.UsageError(f"{study.name}: {media.missing(next(iter(absent)))}")
     if not chosen:
         raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")
     cells = experiment.cells(chosen, choices.pythons)
@@ -92,7 +102,7 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         time_limit=choices.time_limit,
         data_folders=experiment.folders(chosen),
     )
-    return Prepared(plan, left_out)
+    return Prepared(plan, left_out, tuple(absent))
 
 
 def crowded(cell: Cell) -> str | None:
