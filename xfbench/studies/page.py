@@ -9,6 +9,7 @@ from xfbench import errors, experiment
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.report import page
+from xfbench.report.figures import Figure
 from xfbench.report.studies import MOST_ROWS, Claim, Part, Study, Table
 from xfbench.studies import answer as answers
 from xfbench.studies import cells, telling
@@ -85,12 +86,26 @@ def _part(finding: Finding, answer: Answer, most: int | None) -> Part:
             )
             for one in finding.judged
         ),
-        figures=tuple(
-            replace(one, data=one.data[:most]) for one in drawn(finding, answer.published)
-        ),
+        figures=tuple(_short(one, most) for one in drawn(finding, answer.published)),
         table=_table(f"Measured: {finding.title}", headers, rows, most),
         notes=finding.notes[:most],
     )
+
+
+def _short(figure: Figure, most: int | None) -> Figure:
+    """With so many rows of data at most, and of each line so many points, evenly from all of it."""
+    longest = max((len(line.points) for line in figure.lines), default=0)
+    if most is None or max(longest, len(figure.data)) <= most:
+        return figure
+    lines = []
+    for line in figure.lines:
+        step = max(1.0, (len(line.points) - 1) / (most - 1))
+        chosen = range(min(len(line.points), most))
+        lines.append(replace(line, points=tuple(line.points[round(n * step)] for n in chosen)))
+    places = {point.x for line in lines for point in line.points} | {m.x for m in figure.marks}
+    note = f"Drawn are {most} of {longest} points of a line." if longest > most else figure.note
+    at = tuple(sorted(places)) if figure.at else ()
+    return replace(figure, data=figure.data[:most], lines=tuple(lines), at=at, note=note)
 
 
 def _table(
