@@ -76,8 +76,8 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
     }
     chosen, absent = [], {}
     for whole in matrices:
-        one, without = media.present(study, whole)
-        absent.update(dict.fromkeys(without))
+        one, lacking = media.present(study, whole)
+        absent.update(dict.fromkeys(lacking))
         if one is None:
             continue
         names = [n for n in one.framework if not choices.frameworks or n in choices.frameworks]

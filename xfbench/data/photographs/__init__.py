@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from xfbench import paths
-from xfbench.data.sources import Source
+from xfbench.data.sources import Source, Split
 from xfbench.worker.samples import Sample
 
 NAMES = ("astronaut", "chelsea", "coffee", "retina", "rocket")
@@ -36,16 +36,17 @@ TRAIN, TEST, SIDE = 400, 100, 256
 def source() -> Source:
     """400 photographs to train on and 100 others to test with, of 256×256 pixels."""
     note = "cut out of photographs that come with scikit-image (public domain, CC0)"
+    splits: dict[Split, Sequence[Sample]]
     splits = {"train": _Cuts(0, TRAIN), "test": _Cuts(TRAIN, TEST)}
-    return Source("photographs", CLASSES, {**splits}, 3, note)
+    return Source("photographs", CLASSES, splits, 3, note)
 
 
 class _Cuts(Sequence[Sample]):
-    def __init__(self, first: int, count: int) -> None:
-        self.first, self.count = first, count
+    def __init__(self, first: int, size: int) -> None:
+        self.first, self.size = first, size
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         number = self.first + index
