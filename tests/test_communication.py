@@ -7,7 +7,13 @@ from xfbench.record import Communication
 
 
 def told(compute, sent=1000.0):
-    return {"compute_seconds": compute, "payload_bytes": 400, "sent": {"eth0": sent, "lo": 1.0}}
+    links = [link("network", "eth0", sent), link("loopback", "lo", 1.0)]
+    more = {"links": links, "uncounted": {"pcie": "no rank used an NVIDIA device"}}
+    return {"compute_seconds": compute, "payload_bytes": 400, **more}
+
+
+def link(kind, name, sent):
+    return {"kind": kind, "name": name, "sent_bytes": sent, "received_bytes": 2 * sent}
 
 
 def test_a_step_is_computing_waiting_for_the_slowest_and_what_of_the_exchange_shows():
@@ -23,6 +29,16 @@ def test_interfaces_are_counted_once_on_each_node():
     ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
     assert communication.shared(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"] == 30.0
     assert communication.shared(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"] == 10.0
+
+
+def test_each_link_is_told_of_its_node(record):
+    ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
+    found = communication.shared(ranks, [1.0], nodes=2)
+    places = [(one["node"], one["name"], one["sent_bytes"]) for one in found["links"]]
+    assert places == [(0, "eth0", 10.0), (0, "lo", 1.0), (1, "eth0", 20.0), (1, "lo", 1.0)]
+    assert found["uncounted"] == {"pcie": "no rank used an NVIDIA device"}
+    kept = Communication(strategy="ddp", bytes_per_step=800, **found)
+    assert kept.links[2].received_bytes == 40.0
 
 
 def test_where_one_rank_tells_nothing_nothing_is_known():

@@ -101,12 +101,20 @@ def shared(
     computing = [of_step(alone) for alone in series]
     slowest = computing if asynchronous else [max(alone) for alone in series]
     usual = statistics.median(slowest)
+    links = [
+        {**link, "node": node}
+        for node, one in enumerate(known[:: len(known) // nodes])
+        for link in one["links"]
+    ]
     sent: Counter[str] = Counter()
-    for one in known[:: len(known) // nodes]:
-        sent.update(one["sent"])
+    for link in links:
+        if link["kind"] in ("loopback", "network"):
+            sent[link["name"]] += link["sent_bytes"]
     return {
         "payload_bytes": known[0]["payload_bytes"],
         "interface_bytes": dict(sent),
+        "links": links,
+        "uncounted": known[0]["uncounted"],
         "compute_seconds": computing,
         "waiting_seconds": [last - mean for last, mean in zip(slowest, computing, strict=True)],
         "exposed_seconds": [step - usual for step in steps],

@@ -118,7 +118,8 @@ class Experiment(BaseModel):
     `sources` are the keys of publications that asked it; `method` says in a few sentences how it
     is answered, `limits` what is not tried. Where it is `crowded`, ranks may share processors;
     else what would have to is left out. `published` are figures that belong to a file of one's
-    own; those of the built-in ones lie elsewhere.
+    own; those of the built-in ones lie elsewhere. Data sets named `present` are trained on where
+    they are in the data folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -131,6 +132,7 @@ class Experiment(BaseModel):
     limits: Sequence[str] = ()
     crowded: bool = False
     prepared: Prepared | None = None
+    present: Sequence[str] = ()
     matrix: Sequence[Matrix] = Field(min_length=1)
     analysis: Sequence[Analysis] = ()
     published: Sequence[Quoted] = ()

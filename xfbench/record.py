@@ -136,6 +136,21 @@ class Limit(_Part):
     source: str
 
 
+class Link(_Part):
+    """What went over one link of a node per step, whoever sent it, by its own counters.
+
+    `kind` is loopback, network, infiniband, nvlink (all of a device's) or pcie; of devices "sent"
+    is out of the device. `bits_per_second` is what it carries at most each way, if that is known.
+    """
+
+    node: int
+    kind: str
+    name: str
+    sent_bytes: float
+    received_bytes: float
+    bits_per_second: float | None = None
+
+
 class Communication(_Part):
     """What ranks exchanged, and what it cost.
 
@@ -146,7 +161,8 @@ class Communication(_Part):
     `waiting_seconds` how much longer the slowest took; of each timed step, `exposed_seconds` is
     what it took beyond the slowest's median. Rounding and noise may make that negative. Under an
     asynchronous strategy nobody waits, and all of them are of the ranks' rates together.
-    `strategy_options` has every option of the strategy, chosen or not.
+    `strategy_options` has every option of the strategy, chosen or not. `links` are all that have a
+    counter, of each node, and `uncounted` says by kind of link why there is none.
     """
 
     strategy: str
@@ -157,6 +173,8 @@ class Communication(_Part):
     payload_bytes: int | None = None
     interface_bytes: dict[str, float] = Field(default_factory=dict)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    uncounted: dict[str, str] = Field(default_factory=dict)
 
 
 class Checkpoints(_Part):

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tests.studies.test_analyses import FAST, SLOW, by_threads
+from xfbench.machine import describe
 from xfbench.studies import answer, drawing, page, telling
 
 PRINTED = {
@@ -47,6 +48,19 @@ def test_what_a_field_says_does_not_end_a_table(told):
     text = telling.markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
     [line] = [one for one in text.splitlines() if "1.7 times" in one]
     assert "a \\| b" in line and "\\nc" in line
+
+
+def test_what_a_record_says_stays_in_its_line(study, launched):
+    evil = "\x1b[2J\n# Answer\u202e"
+    gone = {"status": "crashed", "reason": evil, "measurement": None}
+    machine = describe().model_copy(update={"cpu_model": evil})
+    records = [
+        *launched(0.1, fields={"machine": machine}),
+        *launched(0.1, fields={**gone, "machine": machine}),
+    ]
+    text = telling.markdown(answer.answer(study({"name": "values"}), "laptop", records, {}))
+    assert "A launch does not count" in text and "\\x1b[2J" in text
+    assert "\x1b" not in text and "\u202e" not in text and "\n# Answer" not in text
 
 
 def test_a_range_is_drawn_as_its_two_ends_and_nothing_between(told):

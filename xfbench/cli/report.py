@@ -17,7 +17,7 @@ def report(
     open_it: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
     results: Results = None,
 ) -> None:
-    """Write one HTML file that needs nothing else: summary, leaderboards, figures.
+    """Write one HTML file that needs nothing else: summary, leaderboards, figures, studies.
 
     \b
     xfbench report
@@ -29,6 +29,7 @@ def report(
     from xfbench.report import page
     from xfbench.results import index, selection
     from xfbench.results.store import existing
+    from xfbench.studies import page as studies
 
     folder = paths.results(results)
     conditions = selection.parse(where or ())
@@ -38,7 +39,9 @@ def report(
         say(line)
     if not records:
         raise errors.UsageError(f"{folder} has no record of what was asked for")
-    text = page.html(records, certificate.of_folder(folder), literature.records()).encode()
+    certificates = certificate.of_folder(folder)
+    asked = studies.sections(records, certificates, say)
+    text = page.html(records, certificates, literature.records(), asked).encode()
     try:
         atomic.write(output.absolute(), text)
     except OSError as error:

@@ -162,7 +162,7 @@ def run(
     """
     from xfbench import errors, experiment, memory, paths, plan, queued, runner
     from xfbench.results.store import Store
-    from xfbench.studies import answer, rising, running
+    from xfbench.studies import answer, media, rising, running
 
     one = experiment.load(name)
     answer.check(one)
@@ -190,6 +190,8 @@ def run(
     if dry_run:
         _foresee(prepared, lines, prepared.plan.without(done).requests, store, as_json)
         return
+    for data in prepared.absent:
+        say(f"left out: {media.missing(data)}")
     for cell, reason in prepared.left_out:
         say(f"left out: {cell.label()}: {reason}")
 
@@ -271,7 +273,7 @@ def _foresee(
     Of batches that are found out, from where on: their cells are not known.
     """
     from xfbench import runner
-    from xfbench.studies import running
+    from xfbench.studies import media, running
 
     expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())
     launches: dict[Cell, int] = {}
@@ -294,7 +296,7 @@ def _foresee(
             for line in rising
         ]
         told = {"cells": cells, "launches": len(requests), "estimate": vars(expected)}
-        print(json.dumps({**told, "found_out": found_out}))
+        print(json.dumps({**told, "found_out": found_out, "absent": prepared.absent}))
         return
     if lines or not rising:
         print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
@@ -307,6 +309,8 @@ def _foresee(
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []
         parts += [f"at most {most} launches"] if most else []
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
+    for name in prepared.absent:
+        print(f"left out: {media.missing(name)}")
     for cell, count, reason in (*lines, *out):
         what = f"{cell.label()} · batch {cell.global_batch_size}"
         times = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -51,14 +50,8 @@ def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
         if own
     ]
     cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
-    sources = [(key, _pieces(title)) for key, title in beside.bibliography(cited)]
+    sources = [(key, text.pieces(title, _LONGEST)) for key, title in beside.bibliography(cited)]
     return Others(tuple(groups), tuple(sources))
-
-
-def _pieces(title: str) -> tuple[str, ...]:
-    """A reference is longer than what the page shows of a field in one piece."""
-    cut = title if len(title) <= _LONGEST else f"{title[:_LONGEST]}…"
-    return tuple(textwrap.wrap(cut, text.MOST))
 
 
 def named(records: Sequence[Record]) -> list[str]:

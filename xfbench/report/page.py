@@ -19,17 +19,22 @@ from xfbench import beside, paths
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.report import content, slowdowns, svg
-from xfbench.report.text import legible
+from xfbench.report.studies import Study
+from xfbench.report.text import legible, pieces
 
 
 def html(
-    records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
+    records: Sequence[Record],
+    certificates: Certificates,
+    literature: Sequence[Record] = (),
+    studies: Sequence[Study] = (),
 ) -> str:
     """The page about these records, with what `literature` has about the same networks."""
     report = content.report(records, certificates, literature)
     return rendered(
         "page.html",
         report=report,
+        studies=studies,
         slowdowns=slowdowns.shown(board.table for board in report.boards),
         most_slowdowns=slowdowns.MOST,
         many=content.MANY_ROWS,
@@ -59,6 +64,7 @@ def rendered(template: str, **values: Any) -> str:
         script=script,
         draw=svg.draw,
         legend=svg.legend,
+        pieces=pieces,
         interval_bar=svg.interval_bar,
         **values,
     )

@@ -7,9 +7,10 @@ cannot be seen, that turn the reading direction, or that no document may have, a
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 
-MOST = 240
+MOST, LONGEST = 240, 1200
 
 # Format (bidirectional controls, joiners), control, surrogate, private, unassigned characters,
 # and separators of lines and paragraphs: none of them is anything to look at.
@@ -35,6 +36,12 @@ def legible(value: str, most: int = MOST) -> str:
                 shown.append(character)
         cut = "".join(shown)
     return cut if len(value) <= most else f"{cut}… ({len(value):,} characters)"
+
+
+def pieces(value: str, most: int = LONGEST) -> tuple[str, ...]:
+    """A text that is longer than what a page shows of a field, cut after `most` characters."""
+    cut = value if len(value) <= most else f"{value[:most]}…"
+    return tuple(textwrap.wrap(cut, MOST))
 
 
 def _code(character: str) -> str:

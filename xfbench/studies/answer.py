@@ -13,7 +13,7 @@ from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates
 from xfbench.record import Record
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
-from xfbench.studies import analyses, cells, divergence, ends, learning, support
+from xfbench.studies import analyses, cells, divergence, ends, learning, links, media, support
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import Rising, Size
 from xfbench.studies.wording import plural
@@ -31,6 +31,7 @@ ANALYSES: dict[str, analyses.Answer] = {
     "stops_growing": ends.stops_growing,
     "support": support.support,
     "support_evidence": support.evidence,
+    "links": links.links,
 }
 
 
@@ -138,11 +139,12 @@ def answer(
         size=size,
         findings=tuple(findings),
         published=quoted(study),
-        missing=tuple(
-            _missing(
+        missing=(
+            *_missing(
                 [one for one in found if not (rises and ends.is_out(one))],
                 told={one.name for one in study.analysis},
-            )
+            ),
+            *_absent(study, size, own),
         ),
         machines=tuple(dict.fromkeys(machine_class(record.machine) for record in good)),
         span=(days[0], days[-1]) if days else ("", ""),
@@ -216,6 +218,14 @@ def _missing(found: Sequence[cells.Measured], told: set[str]) -> list[tuple[str,
         for one in found
         if not one.steady() and not ("diverged" in told and one.diverged())
     ]
+
+
+def _absent(study: Experiment, size: Size, own: Sequence[Record]) -> list[tuple[str, str]]:
+    """Data sets that it would have trained on if they had been there."""
+    asked = [name for matrix in study.of_size(size) for name in matrix.data or ()]
+    there = {record.request.data for record in own if record.request}
+    wanted = [name for name in study.present if name in asked and name not in there]
+    return [(name, media.missing(name)) for name in wanted]
 
 
 def quoted(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:

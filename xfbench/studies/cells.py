@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ _UNCHOSEN = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
     """One cell on one kind of machine, with all its launches and seeds."""
 
@@ -98,15 +99,30 @@ def measured(records: Iterable[Record]) -> list[Measured]:
     return sorted(found, key=lambda one: [_sortable(one.value(name)) for name in NAMED])
 
 
+class _Known:
+    """Networks and adapters as they are now, each read once: there may be many records."""
+
+    def __init__(self) -> None:
+        self.workloads = workloads()
+        self.names = adapter.names()
+        self.adapters: dict[str, adapter.Adapter] = {}
+
+    def adapter(self, name: str) -> adapter.Adapter | None:
+        """None for one that is not there."""
+        if name not in self.adapters and name in self.names:
+            self.adapters[name] = adapter.load(name)
+        return self.adapters.get(name)
+
+
 def of_study(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
     """The measured records that one of the study's matrices asks for, on whatever machine."""
-    matrices = study.of_size(size)
+    matrices, known = study.of_size(size), _Known()
     return [
         record
         for record in records
         if record.source == "measured"
         and record.request
-        and any(_asks(one, record.request) for one in matrices)
+        and any(_asks(one, record.request, known) for one in matrices)
     ]
 
 
@@ -127,23 +143,26 @@ def fullest(study: Experiment, records: Sequence[Record]) -> Size | None:
     return best if counts[best] else None
 
 
-def _asks(m: Matrix, r: Request) -> bool:
+def _asks(m: Matrix, r: Request, known: _Known) -> bool:
     """Whether the matrix has such a cell, whatever chose what it leaves open."""
+    if r.framework not in m.framework or r.workload not in m.workload:
+        return False
+    own, described = known.workloads.get(r.workload), known.adapter(r.framework)
+    if own is None:
+        return False
     window = m.window or WINDOWS.get(r.device, 1)
     steps = m.steps if m.epochs else m.steps or DEFAULT_STEPS * window
     lists: tuple[tuple[Any, Sequence[Any] | None], ...] = (
-        (r.framework, m.framework),
-        (r.workload, m.workload),
         (r.device, m.device),
         (r.precision, m.precision),
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.kept_batch_size, _batches(m, r)),
+        (r.kept_batch_size, _batches(m, r, own.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
-        *((getattr(r, name), training.chosen(_own(r), name, m.solver[name])) for name in SOLVER),
+        *((getattr(r, name), training.chosen(own, name, m.solver[name])) for name in SOLVER),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
     )
@@ -160,32 +179,27 @@ def _asks(m: Matrix, r: Request) -> bool:
     )
     if any(value != wanted for value, wanted in single):
         return False
-    described = adapter.load(r.framework) if r.framework in adapter.names() else None
-    own = list(described.kernels_on(r.device))[:1] if described else []
-    kernels = [one for name in m.kernel for one in (own if name == "default" else [name])]
+    first = list(described.kernels_on(r.device))[:1] if described else []
+    kernels = [one for name in m.kernel for one in (first if name == "default" else [name])]
     together = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
     if described and r.ranks > 1:
         chosen = described.strategy(r.strategy).differing(m.strategy_options, r.device)
         together &= chosen == dict(r.strategy_options)
-    return r.kernel in kernels and together and _data(m, r)
+    return r.kernel in kernels and together and _data(m, r, own.data)
 
 
-def _batches(m: Matrix, r: Request) -> Sequence[int]:
+def _batches(m: Matrix, r: Request, own: int) -> Sequence[int]:
     """Those that the matrix has; where they are found out, any from its first to its last on."""
     if isinstance(m.batch_size, Rising):
         size, last = r.kept_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
-    return m.batch_size or [_own(r).batch_size]
+    return m.batch_size or [own]
 
 
-def _own(r: Request) -> Any:
-    return workloads()[r.workload]
-
-
-def _data(m: Matrix, r: Request) -> bool:
+def _data(m: Matrix, r: Request, own: str) -> bool:
     """Of a study's own data the format is named; of others the set."""
     if m.data is None:
-        return r.data == ("synthetic" if m.steps and not m.epochs else _own(r).data)
+        return r.data == ("synthetic" if m.steps and not m.epochs else own)
     names = {r.data, f"{r.data}-{r.data_set.format}" if r.data_set else r.data}
     return any(name.partition("@")[0] in names for name in m.data)
 
@@ -226,7 +240,7 @@ def _held(one: Measured, name: str, over: str) -> str:
 def name(one: Measured, among: Sequence[Measured], without: Sequence[str] = ()) -> str:
     """The network, the framework, and what tells it from the others, in words."""
     always = [field for field in ("workload", "framework") if field not in without]
-    varying = {field for field in NAMED if len({str(other.value(field)) for other in among}) > 1}
+    varying = _varying(tuple(among))
     parts = []
     for field in NAMED:
         value = one.value(field)
@@ -236,6 +250,11 @@ def name(one: Measured, among: Sequence[Measured], without: Sequence[str] = ()) 
             continue
         parts.append(worded(field, value))
     return " · ".join(parts)
+
+
+@functools.lru_cache(maxsize=1)
+def _varying(among: tuple[Measured, ...]) -> set[str]:
+    return {field for field in NAMED if len({str(other.value(field)) for other in among}) > 1}
 
 
 def worded(field: str, value: Any) -> str:

@@ -37,12 +37,13 @@ class _Table(BaseModel):
 
 
 class Prepared(_Table):
-    """The digits as a data set on disk, in each of these formats, made where it is missing.
+    """Data sets on disk, of these images in each of these formats, made where they are missing.
 
     Matrices name one "digits-lmdb", which lies in the cache, "digits-lmdb@memory" in memory, and
     "digits-lmdb@*" on every medium there is.
     """
 
+    of: tuple[Literal["digits", "photographs"], ...] = ("digits",)
     format: tuple[FormatName, ...] = ("raw",)
 
 

@@ -1,4 +1,4 @@
-"""A study's own data: the digits on the media that there are, made where they are missing."""
+"""A study's own data: digits and photographs on the media that there are, made where missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xfbench import errors, paths
-from xfbench.data import sources, writing
+from xfbench.data import photographs, sets, sources, writing
 from xfbench.data.manifest import FormatName, Preprocessing
 from xfbench.experiment import Experiment, Matrix
 
@@ -38,7 +38,8 @@ def placed(study: Experiment, one: Matrix, known: Mapping[str, Path]) -> Matrix:
     """
     if study.prepared is None or one.data is None:
         return one
-    names: dict[str, FormatName] = {f"digits-{form}": form for form in study.prepared.format}
+    own = study.prepared
+    names = {f"{images}-{form}": (images, form) for images in own.of for form in own.format}
     data: list[str] = []
     for wanted in one.data:
         name, _, medium = wanted.partition("@")
@@ -48,15 +49,44 @@ def placed(study: Experiment, one: Matrix, known: Mapping[str, Path]) -> Matrix:
         if medium not in ("", _EVERY, *known):
             raise errors.unknown("medium", medium, known)
         chosen = known.values() if medium == _EVERY else [known[medium or CACHE]]
-        data += [str(_made(folder / name, names[name])) for folder in chosen]
+        data += [str(_made(folder / name, *names[name])) for folder in chosen]
     return one.model_copy(update={"data": data})
 
 
-def _made(folder: Path, form: FormatName) -> Path:
+def present(study: Experiment, one: Matrix) -> tuple[Matrix | None, tuple[str, ...]]:
+    """The matrix with the folders of data sets that may be there, and those that are not.
+
+    None for one that has no other. Of several of a name the first is taken.
+    """
+    there = {
+        name: str(found.folder)
+        for found in reversed(sets.prepared())
+        for name in (found.manifest.name, found.folder.name)
+        if name in study.present
+    }
+    absent = tuple(n for n in one.data or () if n in study.present and n not in there)
+    data = [there.get(name, name) for name in one.data or () if name not in absent]
+    if not absent and data == list(one.data or ()):
+        return one, ()
+    return (one.model_copy(update={"data": data}) if data else None), absent
+
+
+def missing(name: str) -> str:
+    """Why a data set that may be there is not trained on."""
+    return f"there is no data set {name}: it is made by `xfbench data prepare`"
+
+
+def _made(folder: Path, images: str, form: FormatName) -> Path:
     if not (folder / "manifest.json").is_file():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            writing.make(sources.digits(), folder, form, Preprocessing(channels=1))
+            if images == "digits":
+                writing.make(sources.digits(), folder, form, Preprocessing(channels=1))
+            else:
+                # Files stay what they are; raw keeps what they are after decoding.
+                size = (photographs.SIDE,) * 2 if form == "raw" else None
+                how = Preprocessing(channels=3, size=size)
+                writing.make(photographs.source(), folder, form, how)
         except OSError as error:
             raise errors.UsageError(f"{folder}: {error.strerror}") from error
     return folder

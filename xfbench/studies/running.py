@@ -40,11 +40,13 @@ class Prepared:
     """What is to be run, and the cells that are not, each with the reason.
 
     The plan has what is known beforehand; the batches of `lines` are found out one by one.
+    `absent` are data sets that would be trained on if they were there.
     """
 
     plan: Plan
     left_out: tuple[tuple[Cell, str], ...]
     lines: tuple[Line, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,12 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         for name in ("launches", "launcher", "site")
         if (value := getattr(choices, name)) is not None
     }
-    chosen = []
-    for one in matrices:
+    chosen, absent = [], {}
+    for whole in matrices:
+        one, lacking = media.present(study, whole)
+        absent.update(dict.fromkeys(lacking))
+        if one is None:
+            continue
         names = [n for n in one.framework if not choices.frameworks or n in choices.frameworks]
         if names:
             placed = media.placed(study, one, known)
@@ -87,6 +93,8 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
             if one.probe and one.launcher:
                 own["launcher"] = one.launcher
             chosen.append(placed.model_copy(update={**update, **own}))
+    if not chosen and absent:
+        raise errors.UsageError(f"{study.name}: {media.missing(next(iter(absent)))}")
     if not chosen:
         raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")
     fixed = [one for one in chosen if not isinstance(one.batch_size, Rising)]
@@ -111,7 +119,12 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
         time_limit=choices.time_limit,
         data_folders=experiment.folders(chosen),
     )
-    return Prepared(plan, left_out, tuple(one for one in lines if one.cell not in without))
+    return Prepared(
+        plan,
+        left_out,
+        tuple(one for one in lines if one.cell not in without),
+        tuple(absent),
+    )
 
 
 def crowded(cell: Cell) -> str | None:

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from xfbench.beside import value
 from xfbench.report import svg
-from xfbench.report.text import legible
+from xfbench.report.text import LONGEST, legible
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import about, drawn
 from xfbench.studies.finding import Finding
@@ -70,20 +70,21 @@ def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     names = list(pictures)
     parts = [f"# {study.title}", f"**{study.question}**"]
     parts += [study.method] if study.method else []
-    parts.append(f"{answer.launches} launches, {when}, on {where}; size {answer.size}.")
+    parts.append(f"{answer.launches} launches, {when}, on {_line(where)}; size {answer.size}.")
     for finding in answer.findings:
-        parts += [f"## {finding.title}", finding.sentence]
+        parts += [f"## {finding.title}", _line(finding.sentence)]
         parts += [
-            f"- {one.source}: {one.text}. Here it **{one.verdict}**: {one.why}."
+            f"- {one.source}: {one.text}. Here it **{one.verdict}**: {_line(one.why)}."
             if one.verdict != "cannot be told"
-            else f"- {one.source}: {one.text}. Whether it holds here **cannot be told**: {one.why}."
+            else f"- {one.source}: {one.text}. Whether it holds here **cannot be told**: "
+            f"{_line(one.why)}."
             for one in finding.judged
         ]
         for figure in drawn(finding, answer.published):
             if names:
                 parts.append(f"![{figure.title}]({names.pop(0)})")
         parts += [table(headers(finding), rows(finding))] if rows(finding) else []
-        parts += [f"- {note}" for note in finding.notes]
+        parts += [f"- {_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
         parts += [f"- {key}: {sentence}" for key, sentence in answer.sentences]
@@ -91,7 +92,7 @@ def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     if answer.missing:
         parts += ["## Not done here", table(["what", "why"], list(map(list, answer.missing)))]
     if answer.limits:
-        parts += ["## Limits", "\n".join(f"- {one}" for one in answer.limits)]
+        parts += ["## Limits", "\n".join(f"- {_line(one)}" for one in answer.limits)]
     parts += ["## To repeat it", f"    {answer.command}"]
     return _joined(parts)
 
@@ -111,6 +112,11 @@ def pictures(answer: Answer) -> list[str]:
             text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
             found.append(text.replace("<title", f"{_STYLE}<title", 1))
     return found
+
+
+def _line(text: str) -> str:
+    """What a record may have said: no more than text, in one line."""
+    return legible(text, LONGEST)
 
 
 def _joined(parts: Sequence[str]) -> str:

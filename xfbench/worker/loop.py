@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker import checkpoint, energy, feed, observe, page_cache
+from xfbench.worker import checkpoint, energy, feed, links, observe, page_cache
 from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.input import DataSet, data_set
 from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
@@ -68,7 +68,8 @@ def train(
     reader = None
     if open_reader and folder:
         reader = open_reader(feed.files(Path(folder), data, workload, request), options)
-    series = _Series(trainer, feed.source(data, reader, trainer, group, request), batch)
+    source = feed.source(data, reader, trainer, group, request)
+    series = _Series(trainer, source, batch, links.Meter(options.device))
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
     readings = _Readings(series, data, request, group)
     counters = energy.read(options.device)
@@ -79,9 +80,9 @@ def train(
         warm, learning = _steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
-    timed, sent = series.counts[warm:], series.sent()
+    timed, moved = series.counts[warm:], series.moved()
     losses, seconds = list(series.losses), list(series.seconds)
-    together = _communication(series, sent, group, len(timed))
+    together = _communication(series, moved, group, len(timed))
     series.feed.end()
     return {
         "measurement": {
@@ -118,8 +119,8 @@ def train(
 class _Series:
     """Windows one after another; per window the seconds of a step, and the last step's loss."""
 
-    def __init__(self, trainer: Trainer, source: feed.Feed, batch: Any) -> None:
-        self.trainer, self.feed, self.batch = trainer, source, batch
+    def __init__(self, trainer: Trainer, source: feed.Feed, batch: Any, meter: links.Meter) -> None:
+        self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
         self.seconds: list[float] = []
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
@@ -128,7 +129,8 @@ class _Series:
 
     def watch(self) -> None:
         """From here on threads are counted."""
-        self.ticks, self.sent_before = observe.thread_ticks(), observe.network_bytes()
+        self.ticks = observe.thread_ticks()
+        self.meter.start()
         self.steps = sum(self.counts)
         self.since, self.used = perf_counter(), observe.cpu_seconds()
         self.others_used = observe.cpu_seconds_of_others()
@@ -154,21 +156,20 @@ class _Series:
         }
         return told, spent
 
-    def sent(self) -> dict[str, float]:
-        """Bytes per step that each network interface of this node has sent since."""
-        steps = max(1, sum(self.counts) - self.steps)
-        after = observe.network_bytes()
-        return {name: (n - self.sent_before.get(name, 0)) / steps for name, n in after.items()}
+    def moved(self) -> dict[str, Any]:
+        """What has gone over this node's links since, per step (`links.Meter.told`)."""
+        return self.meter.told(sum(self.counts) - self.steps)
 
     def aside(self, work: Callable[[], None]) -> float:
         """Do `work` between windows, where nothing counts as the steps'; its seconds."""
-        ticks, sent = observe.thread_ticks(), observe.network_bytes()
+        ticks = observe.thread_ticks()
+        self.meter.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
         work()
         passed = perf_counter() - begun
         self.since, self.used = self.since + passed, self.used + observe.cpu_seconds() - used
         _leave_out(self.ticks, ticks, observe.thread_ticks())
-        _leave_out(self.sent_before, sent, observe.network_bytes())
+        self.meter.go_on()
         return passed
 
     def window(self, steps: int) -> None:
@@ -297,12 +298,12 @@ class _Readings:
 
 
 def _communication(
-    series: _Series, sent: dict[str, float], group: Group, timed: int
+    series: _Series, moved: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
     """What joining the ranks is to be measured by: this rank's steps alone, and bytes.
 
-    The steps are done after everything else, since ranks drift apart. `sent` has bytes per step
-    and interface, of this rank's whole node; `payload_bytes` is the size of all gradients.
+    The steps are done after everything else, since ranks drift apart. `moved` has bytes per step
+    and link, of this rank's whole node; `payload_bytes` is the size of all gradients.
     """
     if group.size == 1 or not hasattr(series.trainer, "apart"):
         return None
@@ -315,7 +316,7 @@ def _communication(
     return {
         "compute_seconds": series.seconds[first:],
         "payload_bytes": sum(gradient.nbytes for gradient in gradients.values()),
-        "sent": sent,
+        **moved,
     }
 
 

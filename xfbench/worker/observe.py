@@ -144,13 +144,6 @@ def peak_rss_bytes() -> int:
     return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in descendants())
 
 
-def network_bytes() -> dict[str, int]:
-    """Bytes that each network interface of this node has sent so far (proc(5))."""
-    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
-    fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
-    return {name: int(counted[8]) for name, counted in fields.items()}
-
-
 def packages() -> dict[str, str]:
     """Distributions installed in this interpreter, name to version."""
     from importlib import metadata

@@ -1,0 +1,106 @@
+"""A study's own photographs, and data sets that it trains on where they are there."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from xfbench import experiment, paths
+from xfbench.data import photographs, sources, writing
+from xfbench.data.manifest import Preprocessing
+from xfbench.errors import UsageError
+from xfbench.studies import answer, media, running
+from xfbench.worker import pictures, prepared
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """A set of so few that it is made at once."""
+    monkeypatch.setattr(photographs, "TRAIN", 12)
+    monkeypatch.setattr(photographs, "TEST", 2)
+
+
+def test_they_are_files_that_must_be_decoded_and_the_same_every_time(few):
+    source = photographs.source()
+    [train, test] = source.splits.values()
+    assert (len(train), len(test), len(source.classes)) == (12, 2, 10)
+    files = [train[number].image for number in range(12)]
+    assert all(file.startswith(b"\xff\xd8") for file in files) and len(set(files)) == 12
+    assert files == [photographs.source().splits["train"][n].image for n in range(12)]
+    assert {train[number].label for number in range(10)} == set(range(10))
+    assert not {test[0].key, test[1].key} & {train[number].key for number in range(12)}
+    pixels = pictures.pixels(train[3])
+    assert pixels.shape == (3, 256, 256) and pixels.std() > 10
+
+
+def test_every_format_has_the_same_pixels_in_the_same_order(few):
+    study = experiment.load("data-format")
+    matrices = [one for one in study.of_size("laptop") if "photographs-raw" in one.data]
+    [placed] = [media.placed(study, one, media.media({})) for one in matrices]
+    made = [prepared.open_(folder).splits for folder in map(Path, placed.data)]
+    assert len(made) == 5
+    kept = [[split["train"][number] for number in range(12)] for split in made]
+    assert [isinstance(one[0].image, np.ndarray) for one in kept] == [True, *[False] * 4]
+    first = [pictures.pixels(sample) for sample in kept[0]]
+    for other in kept[1:]:
+        assert [sample.label for sample in other] == [sample.label for sample in kept[0]]
+        for one, sample in zip(first, other, strict=True):
+            assert np.array_equal(one, pictures.pixels(sample))
+
+
+def test_the_five_lie_in_the_package_and_are_small():
+    for name in photographs.NAMES:
+        file = paths.package_folder("xfbench.data.photographs") / f"{name}.jpg"
+        assert file.stat().st_size < 40_000
+        with Image.open(file) as picture:
+            assert min(picture.size) >= photographs.SIDE
+
+
+@pytest.fixture
+def optional(study):
+    """A study of the digits, and of a data set that may be there."""
+    matrix = {"data": ["digits", "cifar10"], "epochs": 1, "steps": None, "launches": 1}
+    return study({"name": "values"}, matrix, present=["cifar10"])
+
+
+def test_a_data_set_that_is_not_there_is_told_and_the_rest_runs(optional, launched):
+    found = running.prepare(optional, "laptop", running.Choices())
+    assert [one.data for one in found.plan.requests] == ["digits"]
+    assert found.absent == ("cifar10",)
+    said = answer.answer(optional, "laptop", launched(0.1), {})
+    assert said.missing[-1] == (
+        "cifar10",
+        "there is no data set cifar10: it is made by `xfbench data prepare`",
+    )
+
+
+@pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
+def test_one_that_is_there_is_trained_on(optional, launched, folder):
+    how = Preprocessing(channels=1)
+    named = replace(sources.digits(), name="cifar10")
+    writing.make(named, paths.data() / folder, "raw", how)
+    writing.make(named, paths.data() / f"{folder}-too", "raw", how)
+    found = running.prepare(optional, "laptop", running.Choices())
+    assert [one.data for one in found.plan.requests] == ["digits", "cifar10"]
+    assert found.absent == ()
+    [own] = [one for one in found.plan.requests if one.data == "cifar10"]
+    [place] = {str(path) for path in found.plan.data_folders.values()}
+    assert place.endswith(f"/{folder}") and own.data_set.place in found.plan.data_folders
+    record = launched(0.1)[0]
+    record = record.model_copy(update={"request": own})
+    assert not answer.answer(optional, "laptop", [record], {}).missing
+
+
+def test_where_there_is_nothing_but_that_it_is_an_error(study):
+    matrix = {"data": ["cifar10"], "epochs": 1, "steps": None}
+    made = study({"name": "values"}, matrix, present=["cifar10"])
+    with pytest.raises(UsageError, match="mine: there is no data set cifar10"):
+        running.prepare(made, "laptop", running.Choices())

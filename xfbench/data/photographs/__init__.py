@@ -1,0 +1,76 @@
+"""A small set of real photographs, cut out of five in many ways: JPEG files that cost decoding.
+
+The five came with scikit-image 0.26, whose documentation says whose they are; here they are
+scaled to 400 or 450 pixels and compressed again.
+
+| photograph | of whom | licence |
+| --- | --- | --- |
+| astronaut | NASA | public domain, no known copyright restrictions |
+| chelsea, a cat | Stefan van der Walt | CC0 |
+| coffee | Rachel Michetti | CC0 |
+| retina | Mikael Häggström | CC0 |
+| rocket | SpaceX | public domain |
+
+Each gives two classes: what lies around its left and its right half. Places, scales, mirroring
+and quality follow from the image's number, so that the same Pillow makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from xfbench import paths
+from xfbench.data.sources import Source, Split
+from xfbench.worker.samples import Sample
+
+NAMES = ("astronaut", "chelsea", "coffee", "retina", "rocket")
+CLASSES = tuple(f"{name}-{half}" for name in NAMES for half in ("left", "right"))
+TRAIN, TEST, SIDE = 400, 100, 256
+
+
+def source() -> Source:
+    """400 photographs to train on and 100 others to test with, of 256×256 pixels."""
+    note = "cut out of photographs that come with scikit-image (public domain, CC0)"
+    splits: dict[Split, Sequence[Sample]]
+    splits = {"train": _Cuts(0, TRAIN), "test": _Cuts(TRAIN, TEST)}
+    return Source("photographs", CLASSES, splits, 3, note)
+
+
+class _Cuts(Sequence[Sample]):
+    def __init__(self, first: int, size: int) -> None:
+        self.first, self.size = first, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        number = self.first + index
+        return Sample(f"{number:04d}.jpg", number % len(CLASSES), _cut(number))
+
+
+@functools.cache
+def _opened(name: str) -> Image.Image:
+    with Image.open(paths.package_folder("xfbench.data.photographs") / f"{name}.jpg") as picture:
+        return picture.convert("RGB")
+
+
+def _cut(number: int) -> bytes:
+    """The JPEG file of a square part whose middle is in its class's half."""
+    random, label = np.random.RandomState(number), number % len(CLASSES)
+    photograph, half = _opened(NAMES[label // 2]), label % 2
+    side = min(photograph.size) * random.uniform(0.4, 1)
+    middle = (half + random.uniform(0, 1)) / 2 * photograph.width
+    left = min(max(middle - side / 2, 0), photograph.width - side)
+    top = random.uniform(0, photograph.height - side)
+    box = (left, top, left + side, top + side)
+    cut = photograph.resize((SIDE, SIDE), Image.Resampling.BICUBIC, box)
+    if random.randint(2):
+        cut = ImageOps.mirror(cut)
+    written = io.BytesIO()
+    cut.save(written, "jpeg", quality=int(random.randint(75, 96)))
+    return written.getvalue()

@@ -1,0 +1,169 @@
+"""Bytes over the links of a node, by their counters: networks, InfiniBand, NVLink, PCIe.
+
+What has no counter here is said with its reason, and never estimated.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+# By kind and name: bytes sent and received so far.
+Reading = Dict[Tuple[str, str], Tuple[int, int]]
+
+_NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
+_NVML = "libnvidia-ml.so.1"
+# NVML's fields, out of the device and into it; NVLink's counters are in KiB, of all its links.
+_FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
+_ALL_LINKS = 2**32 - 1
+_WORD = 4  # InfiniBand counts words
+
+
+class _Field(ctypes.Structure):
+    """nvml.h's nvmlFieldValue_t."""
+
+    _fields_ = [
+        ("field", ctypes.c_uint),
+        ("scope", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latency", ctypes.c_longlong),
+        ("type", ctypes.c_int),
+        ("result", ctypes.c_int),
+        ("value", ctypes.c_ulonglong),
+    ]
+
+
+class Meter:
+    """Counts from `start` on, but for what came between `pause` and `go_on`."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self.before, self.uncounted = read(self.device)
+
+    def pause(self) -> None:
+        """What comes now does not count."""
+        self.paused = read(self.device)[0]
+
+    def go_on(self) -> None:
+        """What comes now counts again."""
+        for name, (sent, received) in read(self.device)[0].items():
+            kept, held = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
+            self.before[name] = kept[0] + sent - held[0], kept[1] + received - held[1]
+
+    def told(self, steps: int) -> Dict[str, Any]:
+        """`links`, with bytes per step of `steps`, and `uncounted`: a reason by kind of link.
+
+        One that never counted anything is no link in use; one that went backwards has begun
+        again, and says nothing.
+        """
+        found: List[Dict[str, Any]] = []
+        for (kind, name), after in read(self.device)[0].items():
+            if not any(after):
+                continue
+            begun = self.before.get((kind, name), (0, 0))
+            sent, received = after[0] - begun[0], after[1] - begun[1]
+            if sent < 0 or received < 0:
+                self.uncounted[kind] = f"the counter of {name} began again"
+                continue
+            found.append(
+                {
+                    "kind": kind,
+                    "name": name,
+                    "sent_bytes": sent / max(1, steps),
+                    "received_bytes": received / max(1, steps),
+                    "bits_per_second": _speed(kind, name),
+                }
+            )
+        return {"links": found, "uncounted": dict(self.uncounted)}
+
+
+def read(device: str) -> Tuple[Reading, Dict[str, str]]:
+    """Every counter of this node, and by kind of link why it has none."""
+    found = _networks()
+    own, without = _infiniband()
+    found.update(own)
+    own, more = _nvidia(device)
+    found.update(own)
+    return found, {**without, **more}
+
+
+def _networks() -> Reading:
+    """Of every interface (proc(5)); what never leaves the node goes over the loopback."""
+    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
+    return {
+        ("loopback" if name == "lo" else "network", name): (int(counted[8]), int(counted[0]))
+        for name, counted in fields.items()
+    }
+
+
+def _infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
+    """Of each port: verbs pass the interfaces' counters by."""
+    found: Reading = {}
+    for port in sorted(folder.glob("*/ports/*")):
+        counters = port / "counters"
+        try:
+            sent, received = (
+                int((counters / name).read_text()) * _WORD
+                for name in ("port_xmit_data", "port_rcv_data")
+            )
+        except (OSError, ValueError):
+            return {}, {"infiniband": "the counters of its ports cannot be read"}
+        found["infiniband", f"{port.parent.parent.name}:{port.name}"] = sent, received
+    return found, {} if found else {"infiniband": "there is no port of it"}
+
+
+def _nvidia(device: str, library: str = _NVML) -> Tuple[Reading, Dict[str, str]]:
+    """Of every NVIDIA device of the node, where ranks use them; sent is out of the device."""
+    if device != "cuda":
+        return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        return {}, dict.fromkeys(_FIELDS, f"there is no {library}")
+    count = ctypes.c_uint()
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return {}, dict.fromkeys(_FIELDS, "NVML finds no device")
+    found: Reading = {}
+    without: Dict[str, str] = {}
+    for number in range(count.value):
+        handle = ctypes.c_void_p()
+        nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
+        for kind, (out, into, unit) in _FIELDS.items():
+            counted = _fields(nvml, handle, kind, (out, into))
+            if counted is None:
+                without[kind] = f"device {number} has no such counter"
+            else:
+                found[kind, str(number)] = counted[0] * unit, counted[1] * unit
+    return found, without
+
+
+def _fields(nvml: Any, handle: Any, kind: str, wanted: Tuple[int, int]) -> Tuple[int, int] | None:
+    scope = _ALL_LINKS if kind == "nvlink" else 0
+    values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in wanted))
+    try:
+        failed = nvml.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
+    except AttributeError:  # an older library
+        return None
+    if failed or any(one.result for one in values):
+        return None
+    return values[0].value, values[1].value
+
+
+def _speed(kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND) -> float | None:
+    """What the link carries at most, each way, in bits per second, where the kernel says so."""
+    try:
+        if kind == "network":
+            speed = int((folder / name / "speed").read_text())
+            return speed * 1e6 if speed > 0 else None
+        if kind == "infiniband":
+            device, _, port = name.rpartition(":")
+            return float((ports / device / "ports" / port / "rate").read_text().split()[0]) * 1e9
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
