@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import adapter, errors, experiment, runner
+from xfbench.matrix import Matrix
 from xfbench.plan import Plan
 from xfbench.request import Cell, Protocol
 
@@ -25,7 +26,7 @@ def plan(
     checkpoint_dir: Path | None = None,
     carried: bool = False,
 ) -> Plan:
-    """The plan for `settings`: fields of `experiment.Matrix` by name, None where not given.
+    """The plan for `settings`: fields of `Matrix` by name, None where not given.
 
     With none but `launches`, `until_precision` and `seed` it is the experiment `quick`, as often
     as these say; else its frameworks and networks stand in for those that are not given. If
@@ -65,7 +66,7 @@ def interpreter(framework: str, path: str | Path) -> Path:
     return found
 
 
-def _matrices(given: Mapping[str, Any]) -> list[experiment.Matrix]:
+def _matrices(given: Mapping[str, Any]) -> list[Matrix]:
     quick = experiment.load(_DEFAULT).matrix
     if set(given) - _HOW_OFTEN:
         defaults: dict[str, Any] = {

@@ -14,27 +14,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import adapter, environment, errors, machine, paths, sites, starting, training
 from xfbench.data import sets
-from xfbench.request import SOLVER, Cell, Protocol
+from xfbench.matrix import Matrix
+from xfbench.request import Cell, Protocol
 from xfbench.strategy import Value
-from xfbench.studies.form import (
-    SIZES,
-    Analysis,
-    Batches,
-    Bytes,
-    Claim,
-    Positive,
-    Prepared,
-    Quoted,
-    Rising,
-    Size,
-)
+from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Rising, Size
 from xfbench.workloads import workloads
 
 DEVICES = ("cpu", "cuda")
@@ -44,72 +34,6 @@ DEFAULT_INPUT_THREADS = 1
 # Steps between two waits, by device: one that queues them would idle during every wait.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
-
-
-def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str | int | float) else given
-
-
-Scaled = Literal["none", "linear"]
-
-
-class Matrix(BaseModel):
-    """Lists of settings; every combination is a cell. None: the default of the workload or host.
-
-    Threads "powers" are 1, 2, 4, … and the cores that a rank may have. With `ranks_per_node` there
-    are as many nodes as that takes. Batches that are found out are a study's (`Rising`): of them
-    `cells` has the first. A matrix belongs to the sizes `size` of its study, to all of
-    them if it names none.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    size: Annotated[Sequence[Size], BeforeValidator(_listed)] = ()
-    framework: Sequence[str]
-    workload: Sequence[str]
-    device: Sequence[str] = ("cpu",)
-    precision: Sequence[str] = ("float32",)
-    kernel: Sequence[str] = ("default",)
-    threads: Sequence[Positive] | Literal["powers"] | None = None
-    batch_size: Batches | None = None
-    ranks: Sequence[int] = (1,)
-    strategy: Sequence[str] = ("default",)
-    strategy_options: dict[str, Value] = Field(default_factory=dict)
-    scaling: Literal["strong", "weak"] | None = None
-    nodes: Sequence[Positive] = (1,)
-    ranks_per_node: int | None = Field(default=None, ge=1)
-    launcher: str | None = None
-    site: str | None = None
-    queue: str | None = None
-    affinity: Literal["cores", "none"] | None = None
-    data: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
-    page_cache: Sequence[str] | None = None
-    input: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
-    input_threads: int | None = None
-    steps: Positive | None = None
-    epochs: Positive | None = None
-    warmup: int = 3
-    window: Positive | None = None
-    checkpoints: int = 0
-    lars: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
-    learning_rate: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
-    rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None
-    rate_warmup: Annotated[Sequence[int], BeforeValidator(_listed)] | None = None
-    memory_limit: Bytes | None = None
-    probe: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
-    launches: int | None = None
-    until_precision: float = Field(default=0.02, gt=0, lt=1)
-    seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
-
-    @property
-    def solver(self) -> dict[str, Sequence[Any] | None]:
-        """Its lists of what may be otherwise about a network's solver."""
-        return {name: getattr(self, name) for name in SOLVER}
-
-    @property
-    def batch_sizes(self) -> Sequence[int] | None:
-        """Those that are known beforehand."""
-        return [self.batch_size.start] if isinstance(self.batch_size, Rising) else self.batch_size
 
 
 class Experiment(BaseModel):

@@ -10,6 +10,7 @@ from typing import Any
 
 from xfbench import adapter, environment, experiment, job, runner, training
 from xfbench.errors import UnavailableError, UsageError, XfbenchError
+from xfbench.matrix import Matrix
 from xfbench.request import Cell
 
 
@@ -18,7 +19,7 @@ class TraceError(XfbenchError):
 
 
 def trace(
-    matrix: experiment.Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
+    matrix: Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
 ) -> dict[str, Any]:
     """Trace the matrix's one cell into `output` (.npz); what was observed.
 

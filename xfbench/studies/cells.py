@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench import adapter, comparison, leaderboard, probing, training
-from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment, Matrix
+from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.grouping import machine_class, of_cells
 from xfbench.leaderboard import Certificates
+from xfbench.matrix import Matrix
 from xfbench.record import Record
 from xfbench.request import SOLVER, Request, solver_words
 from xfbench.strategy import words
@@ -126,13 +127,19 @@ def of_study(study: Experiment, size: Size, records: Iterable[Record]) -> list[R
     ]
 
 
-def doubled(study: Experiment, size: Size, one: Measured) -> bool:
-    """Whether its batch is one to be compared, and was not just tried to find the end of memory."""
-    return any(
-        not isinstance(m.batch_size, Rising) or m.batch_size.doubled(one.request.kept_batch_size)
-        for m in study.of_size(size)
-        if _asks(m, one.request)
-    )
+def doubled(study: Experiment, size: Size, found: Iterable[Measured]) -> list[Measured]:
+    """Those whose batch is to be compared, and was not just tried to find the end of memory."""
+    matrices, known = study.of_size(size), _Known()
+    return [
+        one
+        for one in found
+        if any(
+            not isinstance(m.batch_size, Rising)
+            or m.batch_size.doubled(one.request.kept_batch_size)
+            for m in matrices
+            if _asks(m, one.request, known)
+        )
+    ]
 
 
 def fullest(study: Experiment, records: Sequence[Record]) -> Size | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from xfbench import errors, paths
 from xfbench.data import photographs, sets, sources, writing
 from xfbench.data.manifest import FormatName, Preprocessing
-from xfbench.experiment import Experiment, Matrix
+from xfbench.experiment import Experiment
+from xfbench.matrix import Matrix
 
 CACHE, MEMORY = "cache", "memory"
 _EVERY = "*"
