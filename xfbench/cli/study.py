@@ -182,7 +182,8 @@ def run(
         jobs = queued.prepare(there, store, minutes, queue, account)
         records += queued.measure(jobs, store, done, wait=True)
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
-    if any(record.status not in ("ok", "unsupported", "unavailable") for record in records):
+    wanted = [one for one in records if not (one.request and one.request.probe)]
+    if any(record.status not in ("ok", "unsupported", "unavailable") for record in wanted):
         raise typer.Exit(1)
 
 
