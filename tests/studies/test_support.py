@@ -137,7 +137,7 @@ def test_what_needs_a_device_that_is_not_there_is_not_here(probe):
     ],
 )
 def test_a_claim_is_about_a_share_of_what_could_all_be_tried(come_to, probe, answers, verdict, why):
-    _, hardware = come_to(probe(**answers)).findings[0].judged
+    *_, hardware = come_to(probe(**answers)).findings[0].judged
     assert "hardware" in hardware.text
     assert hardware.verdict == verdict and why in hardware.why
 

@@ -207,7 +207,8 @@ def run(
     found = rising.measure(lines, prepared.plan, measure, known, say)
     records += [record for record in found if not memory.is_out(record)]  # as was expected
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
-    if any(record.status not in ("ok", "unsupported", "unavailable") for record in records):
+    wanted = [one for one in records if not (one.request and one.request.probe)]
+    if any(record.status not in ("ok", "unsupported", "unavailable") for record in wanted):
         raise typer.Exit(1)
 
 
