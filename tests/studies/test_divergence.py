@@ -3,6 +3,7 @@
 import pytest
 
 NAN = "the loss of update 3 is not finite"
+EPOCHS = {"epochs": 2, "steps": None, "data": ["digits"]}
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def asked(study):
 
     def make(**analysis):
         rates = {"learning_rate": [0.01, 1.0], "seed": [0, 1]}
-        matrix = {**rates, "epochs": 2, "steps": None, "data": ["digits"]}
-        return study(analysis, matrix=matrix)
+        return study(analysis, matrix={**rates, **EPOCHS})
 
     return make
 
@@ -80,9 +80,9 @@ def test_a_launch_that_is_invalid_for_another_reason_did_not_diverge(asked, runs
 
 def test_cells_are_compared_over_a_choice_about_the_solver_and_called_by_it(study, trained, found):
     matrix = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 1]}
-    matrix |= {"epochs": 2, "steps": None, "data": ["digits"]}
     made = study(
-        {"name": "ratio", "of": "test_accuracy", "over": "lars", "against": 0}, matrix=matrix
+        {"name": "ratio", "of": "test_accuracy", "over": "lars", "against": 0},
+        matrix={**matrix, **EPOCHS},
     )
     records = [
         trained([1.0, 0.5], accuracy=accuracy, lars=lars, rate_scaling=scaling)
@@ -94,3 +94,10 @@ def test_cells_are_compared_over_a_choice_about_the_solver_and_called_by_it(stud
         ("lenet · reference · rate linear", "LARS 0.5"),
         ("lenet · reference · rate not scaled", "LARS 0.5"),
     ]
+
+
+def test_a_run_with_another_solver_than_a_study_asks_for_is_none_of_its(study, trained, found):
+    made = study({"name": "values", "of": "test_accuracy"}, matrix={**EPOCHS, "lars": [0.5]})
+    records = [trained([1.0, 0.5], lars=lars) for lars in (None, 0.5, 0.1)]
+    [value] = found(made, records).values
+    assert value.fields["lars"] == 0.5
