@@ -13,7 +13,7 @@ LIMIT = 400_000_000
 # What dies of it differs: one that is told so, one that asks in vain and aborts, one that says
 # nothing, and one that the kernel would have ended.
 DEATHS = {
-    "raised": "import numpy\nnumpy.ones(10**9)",
+    "raised": "import numpy\nnumpy.empty(10**9)",
     "aborted": "import os\nos.write(2, b'std::bad_alloc')\nos.abort()",
     "silent": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
     "killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
@@ -92,6 +92,9 @@ def test_doubtful_words_count_under_a_limit_alone():
     assert words("dnnl::error: could not create a primitive", None) is None
     assert words("OOM when allocating tensor with shape[4096]", None)
     assert words("a room without a vacuum", LIMIT) is None
+    assert words('  File "/oom/memory.py", line 3, in allocate', LIMIT) is None
+    assert words('File "out of memory.py", line 3\nstd::bad_alloc', None) == "std::bad_alloc"
+    assert words("/tmp/oom/x", None) is None
 
 
 def test_what_is_available_is_less_than_there_is_and_what_slurm_gives(monkeypatch):

@@ -82,7 +82,7 @@ def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | 
         return f"{memory.PREFIX}: the kernel killed it"
     missed = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
     if limit and outcome.status in missed:
-        return f"{memory.PREFIX}, it seems: {outcome} without a word, under a memory limit"
+        return f"{memory.PREFIX}, it seems: {outcome} without a word of why, under a memory limit"
     return None
 
 

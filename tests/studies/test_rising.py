@@ -96,29 +96,29 @@ def test_where_the_first_is_out_or_something_else_is_wrong_it_ends(line):
 
 
 def test_what_is_known_is_not_tried_again_whatever_its_limit_was(line, record):
-    mine, limited = line(), line(memory_limit=10**9)
+    mine, limited = line(), line(memory_limit=10**8)
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     known = [
-        record(memory_limit=10**9),
-        record(memory_limit=10**9, global_batch_size=8, batch_size_per_rank=8, fields=gone),
+        record(memory_limit=10**8),
+        record(memory_limit=10**8, global_batch_size=8, batch_size_per_rank=8, fields=gone),
     ]
     others = [
-        record(memory_limit=10**9, seed=3),
-        record(memory_limit=10**9, global_batch_size=2, batch_size_per_rank=2),
-        record(memory_limit=10**9, fields={"status": "crashed", "reason": "x"}),
+        record(memory_limit=10**8, seed=3),
+        record(memory_limit=10**8, global_batch_size=2, batch_size_per_rank=2),
+        record(memory_limit=10**8, fields={"status": "crashed", "reason": "x"}),
     ]
     assert rising.earlier([mine], known + others) == known
     assert rising.earlier([limited], known) == known
     assert rising.earlier([line(memory_limit=2)], known) == []
     # A limit that was, and that is available still, is kept: else nothing of it would count.
     [again] = rising.limited([mine], known)
-    assert again.cell.memory_limit == 10**9
+    assert again.cell.memory_limit == 10**8
     assert {n: one.outcome for n, one in rising.trials(again, known).items()} == {
         4: "ran",
         8: "out",
     }
     [fresh] = rising.limited([mine], [])
-    assert fresh.cell.memory_limit == rising.memory.available()
+    assert fresh.cell.memory_limit > 10**8 and fresh.cell.memory_limit % 2**28 == 0
     [device] = rising.limited([line(device="cuda")], [])
     assert device.cell.memory_limit is None
 

@@ -14,7 +14,7 @@ import resource
 PREFIX = "out of memory"
 # Allocators of the frameworks, of what they are built on, and of devices.
 _SAID = re.compile(
-    r"out of memory|bad_alloc|(can't|cannot|could not|unable to|failed to) allocate|\bOOM\b"
+    r"out of memory|bad_alloc|(can't|cannot|could not|unable to|failed to) allocate|(?-i:\bOOM\b)"
     r"|resource_?exhausted|_ALLOC_FAILED|host allocation of size \d+ failed"
     r"|memory allocation (still )?failed|MemoryError",
     re.I,
@@ -34,8 +34,13 @@ def confine(limit: int | None) -> None:
 
 
 def words(text: str, limit: int | None) -> str | None:
-    """The first line of `text` that says there was no memory; None where none does."""
+    """The first line of `text` that says there was no memory; None where none does.
+
+    Of a traceback not the lines that name a place in the code.
+    """
     for line in text.splitlines():
+        if line.lstrip().startswith('File "'):
+            continue
         if _SAID.search(line) or (limit and _SAID_UNDER_A_LIMIT.search(line)):
             return " ".join(line.split())[:300]
     return None
