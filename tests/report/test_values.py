@@ -180,9 +180,12 @@ def test_the_command_has_what_is_not_the_default(measured):
 
 
 def test_the_command_leaves_no_field_of_a_cell_out():
-    """A new field needs an option; batch sizes, environment and data set follow from others."""
+    """A new field needs an option; batch sizes, environment and data set follow from others.
+
+    Probes are started by their study alone.
+    """
     told = set(re.findall('"--([a-z-]+)"', inspect.getsource(repeat)))
-    follow = {"environment", "data_set", "global_batch_size", "batch_size_per_rank"}
+    follow = {"environment", "data_set", "global_batch_size", "batch_size_per_rank", "probe"}
     assert {name.replace("_", "-") for name in set(Cell.model_fields) - follow} <= told
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from xfbench.record import Record
-from xfbench.request import SOLVER, Request
+from xfbench.request import Request
 from xfbench.strategy import words
 
 # What a name or value looks like that needs no quotes in any shell.
@@ -16,13 +16,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 def command(records: Sequence[Record]) -> tuple[str, ...]:
     """A command line for the launches of one row, each option with its value a part.
 
-    Empty where there is none: for what was not measured by xfbench, and for names that no
-    command could have.
+    Empty where there is none: for what was not measured by xfbench, for a study's probes, and
+    for names that no command could have.
     """
     if not records or any(one.source != "measured" or not one.request for one in records):
         return ()
     last = records[-1]
     assert last.request is not None
+    if last.request.probe:
+        return ()
     seeds = sorted({one.request.seed for one in records if one.request})
     options = _settings(last.request)
     options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
@@ -53,7 +55,10 @@ def _settings(asked: Request) -> dict[str, object]:
         "--warmup": asked.warmup,
         "--window": asked.window if asked.window > 1 or asked.device != "cpu" else None,
         "--checkpoints": asked.checkpoints or None,
-        **{f"--{name.replace('_', '-')}": getattr(asked, name) for name in SOLVER},
+        "--lars": asked.lars,
+        "--learning-rate": asked.learning_rate,
+        "--rate-scaling": asked.rate_scaling,
+        "--rate-warmup": asked.rate_warmup,
         "--memory-limit": asked.memory_limit,
     }
     if asked.ranks > 1:
