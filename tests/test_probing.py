@@ -207,6 +207,25 @@ def test_which_features_a_probe_of_several_ranks_answers(cell, settings, expecte
     assert " ".join(probing.features(asked)) == expected
 
 
+def test_a_framework_that_only_mpi_joins_has_no_means_of_its_own(cell):
+    sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
+    asked = cell(framework="caffe", strategy="mpi", probe="ranks", **sizes).request(1)
+    place = {"told_by": ["PMI_RANK"], "own": [0], "cpus": [0], "parameters": "a", "updates": 5}
+    place |= {"mpi": ["lib/libmpi.so.12"], "fast": ["mpich/libfabric.so.1"], "devices": []}
+    places = [place, {**place, "own": [1], "cpus": [1]}]
+    reply = {"support": [], "places": places, "observed": {}}
+    found = {one.feature: one for one in probing.supported(asked, reply)}
+    assert {name: one.supported for name, one in found.items()} == {
+        **dict.fromkeys(("ranks", "own_cores", "mpich", "fast_mpi"), "yes"),
+        **dict.fromkeys(("joining", "fast_network"), "no"),
+    }
+    assert "libmpi.so.12" in found["mpich"].evidence
+    assert "libfabric.so.1" in found["fast_mpi"].evidence
+    both = [place, place]
+    found = probing.supported(asked, {**reply, "places": both})
+    assert [one.supported for one in found if one.feature == "own_cores"] == ["no"]
+
+
 @pytest.mark.parametrize(("launcher", "expected"), [("mpi", "native"), ("slurm", "native_slurm")])
 def test_by_whom_ranks_are_told_is_a_feature_of_its_own(cell, launcher, expected):
     assert probing.features(cell(probe="native", launcher=launcher).request(1)) == (expected,)

@@ -169,6 +169,16 @@ def test_a_study_of_probes_is_run_resumed_told_again_and_sent_away(xfbench, mine
     assert board["tables"] == []
 
 
+def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, mine, own_adapter, tmp_path):
+    own_adapter("odd", "import os\ndef build(*_): os._exit(7)\n")
+    (tmp_path / "own" / "mine.toml").write_text(PROBES.replace('"reference"', '"odd"'))
+    run = xfbench(*f"study run {mine} --json".split())
+    assert run.returncode == 0, run.stderr
+    [finding] = json.loads(run.stdout)["findings"]
+    assert ["checkpoint on SIGTERM, then on", "no"] in finding["table"]
+    assert [one["verdict"] for one in finding["judged"]] == ["does not hold"]
+
+
 def test_a_dry_run_says_how_long_it_takes_once_something_is_known(xfbench, mine):
     shown = xfbench(*f"study run {mine} --dry-run".split())
     assert shown.returncode == 0, shown.stderr

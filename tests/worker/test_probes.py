@@ -54,6 +54,11 @@ class Full(Trainer):
         raise RuntimeError("no room\nat all")
 
 
+class Unreadable(Trainer):
+    def restore(self, folder):
+        raise ValueError("what is that?")
+
+
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
     """A function: five steps of this trainer, asked to end in the third; it, and the answer."""
@@ -95,7 +100,8 @@ def test_what_a_signal_ends_in_otherwise_is_a_no_with_the_reason(trained, traine
 
 
 def test_after_a_checkpoint_that_failed_training_goes_on_from_where_it_was(trained):
-    watched, _ = trained(Full())
+    watched, told = trained(Unreadable())
+    assert told["supported"] == "no" and "what is that?" in told["evidence"]
     assert list(watched.parameters()["conv1/weight"]) == [5.0, 6.0, 7.0]
 
 
