@@ -251,7 +251,9 @@ def name(one: Measured, among: Sequence[Measured], without: Sequence[str] = ()) 
     parts = []
     for field in NAMED:
         value = one.value(field)
-        if field in without or value is None or (field not in always and field not in varying):
+        if value == _UNCHOSEN.get(field):  # nor where it has none
+            continue
+        if field in without or (field not in always and field not in varying):
             continue
         if field == "strategy" and one.request.ranks == 1:
             continue
