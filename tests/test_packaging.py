@@ -160,7 +160,8 @@ def test_the_wheel_is_the_packages_and_the_licence(distributions):
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
         metadata = wheel.read(next(name for name in about if name.endswith("/METADATA"))).decode()
     assert "License-Expression: Apache-2.0" in metadata
-    for name in ("xfbench/py.typed", "xfbench/workloads/digits.npz"):
+    photograph = "xfbench/data/photographs/retina.jpg"
+    for name in ("xfbench/py.typed", "xfbench/workloads/digits.npz", photograph):
         assert name in names
 
 

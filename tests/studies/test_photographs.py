@@ -11,7 +11,7 @@ from xfbench import experiment, paths
 from xfbench.data import photographs, sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.errors import UsageError
-from xfbench.studies import answer, media, running
+from xfbench.studies import answer, cells, media, running
 from xfbench.worker import pictures, prepared
 
 
@@ -97,6 +97,25 @@ def test_one_that_is_there_is_trained_on(optional, launched, folder):
     record = launched(0.1)[0]
     record = record.model_copy(update={"request": own})
     assert not answer.answer(optional, "laptop", [record], {}).missing
+
+
+def test_digits_on_disk_are_not_those_that_come_with_xfbench(study, launched):
+    [asked] = [
+        one
+        for one, _ in running.prepare(
+            study(
+                {"name": "values"},
+                {"data": ["digits-raw"], "epochs": 1, "steps": None},
+                prepared={"format": ["raw"]},
+            ),
+            "laptop",
+            running.Choices(),
+        ).plan.protocols
+    ]
+    record = launched(0.1)[0].model_copy(update={"request": asked.request(1)})
+    for data, belongs in ((["digits"], False), (None, False), (["digits-raw@*"], True)):
+        made = study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
+        assert bool(cells.of_study(made, "laptop", [record])) == belongs
 
 
 def test_where_there_is_nothing_but_that_it_is_an_error(study):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench import adapter, comparison, leaderboard, probing, training
+from xfbench.data import sets
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.grouping import machine_class, of_cells
 from xfbench.leaderboard import Certificates
@@ -204,10 +205,15 @@ def _batches(m: Matrix, r: Request, own: int) -> Sequence[int]:
 
 
 def _data(m: Matrix, r: Request, own: str) -> bool:
-    """Of a study's own data the format is named; of others the set."""
+    """Of a study's own data the format is named; of others the set.
+
+    The digits on disk are not those that come with xfbench.
+    """
+    built_in = r.data_set is None
     if m.data is None:
-        return r.data == ("synthetic" if m.steps and not m.epochs else own)
-    names = {r.data, f"{r.data}-{r.data_set.format}" if r.data_set else r.data}
+        return built_in and r.data == ("synthetic" if m.steps and not m.epochs else own)
+    names = {r.data} if built_in or r.data not in sets.BUILT_IN else set()
+    names |= {f"{r.data}-{r.data_set.format}"} if r.data_set else set()
     return any(name.partition("@")[0] in names for name in m.data)
 
 
