@@ -19,6 +19,7 @@ from xfbench.studies.form import Rising
 
 Measure = Callable[[Plan, Sequence[Record]], list[Record]]
 _FAR = 0.25  # of the limit: below, the end of memory is two doublings away at the least
+_MOST_ROUNDS = 100  # far beyond what memory has room for
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def measure(
     """
     records = earlier(lines, known)
     count = len(records)
-    while True:
+    for _ in range(_MOST_ROUNDS):
         tried = [trials(line, records) for line in lines]
         pairs = [
             (line.at(batch), line.protocol)

@@ -223,10 +223,8 @@ def _explicit(before: int | None, after: int | None) -> Answer:
 
 def _placed(target: int, refused: str | None, grown: Dict[int, int]) -> List[Answer]:
     """What of the memory that training took lies where it was to."""
-    there, alone = (
-        placement.nodes("has_memory"),
-        placement.nodes("has_memory") - placement.nodes("has_cpu"),
-    )
+    there = placement.nodes("has_memory")
+    alone = there - placement.nodes("has_cpu")
     everywhere = max(1, sum(max(0, count) for count in grown.values()))
     share = max(0, grown.get(target, 0)) / everywhere
     words = (

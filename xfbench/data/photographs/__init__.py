@@ -1,15 +1,8 @@
 """A small set of real photographs, cut out of five in many ways: JPEG files that cost decoding.
 
-The five came with scikit-image 0.26, whose documentation says whose they are; here they are
-scaled to 400 or 450 pixels and compressed again.
-
-| photograph | of whom | licence |
-| --- | --- | --- |
-| astronaut | NASA | public domain, no known copyright restrictions |
-| chelsea, a cat | Stefan van der Walt | CC0 |
-| coffee | Rachel Michetti | CC0 |
-| retina | Mikael Häggström | CC0 |
-| rocket | SpaceX | public domain |
+The five came with scikit-image 0.26, whose documentation says whose they are: astronaut and rocket
+are in the public domain; chelsea (a cat), coffee and retina are CC0. Here they are scaled to 400 or
+450 pixels and compressed again.
 
 Each gives two classes: what lies around its left and its right half. Places, scales, mirroring
 and quality follow from the image's number, so that the same Pillow makes the same bytes.
