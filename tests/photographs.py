@@ -1,16 +1,8 @@
 """A set like ImageNet of real photographs, cut out of a few in many ways: class folders of JPEGs.
 
-They come with scikit-image (0.26), whose documentation says whose they are:
-
-| photograph | of whom | licence |
-| --- | --- | --- |
-| astronaut | NASA | public domain, no known copyright restrictions |
-| chelsea, a cat | Stefan van der Walt | CC0 |
-| coffee | Rachel Michetti | CC0 |
-| hubble_deep_field | NASA | public domain |
-| ihc, a microscope's | Center for Microscopy and Molecular Imaging | no known restrictions |
-| retina | Mikael Häggström | CC0 |
-| rocket | SpaceX | public domain |
+They come with scikit-image (0.26), whose documentation says whose they are: astronaut, rocket and
+hubble_deep_field are in the public domain, of ihc (a microscope's) no restrictions are known, and
+chelsea (a cat), coffee and retina are CC0.
 
 Each gives three classes: what lies around its left, middle and right third. Sides, places, scales,
 mirroring, quality and sampling of colours follow from the seed, so the same Pillow makes the same
