@@ -43,6 +43,14 @@ def test_launches_of_a_cell_make_one_row_and_the_best_is_one(record):
     assert [row.images_per_second.launches for row in table.unranked] == [3, 3]
 
 
+def test_rows_that_differ_in_their_memory_alone_say_so(record):
+    made = [record(), record(memory_limit=500_000_000)]
+    [table] = leaderboards(made)
+    shown = tables.text([table])
+    assert "memory limit" in shown and "500 MB" in shown
+    assert "memory limit" not in tables.text(leaderboards(made[:1]))
+
+
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
 def test_steps_that_nobody_can_have_measured_do_not_count(record, steps):
     """Records come from others, and have the digest that they say."""

@@ -94,6 +94,11 @@ def _of_best(row: Row) -> str:
     return f"{share:.1f}" if wide else f"{share:.2f}"
 
 
+def _limit(row: Row) -> str:
+    most = row.request.memory_limit
+    return "–" if most is None else _megabytes(most)
+
+
 _WHO: list[Column] = [
     ("rank", _rank),
     ("framework", lambda row: row.framework),
@@ -106,6 +111,7 @@ _WHO: list[Column] = [
     ("medium", lambda row: row.medium or "–"),
     ("page cache", lambda row: row.page_cache or "–"),
     ("checkpoints", lambda row: str(row.checkpoints or "–")),
+    ("memory limit", _limit),
     ("best of", _tried),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
@@ -189,6 +195,7 @@ _WHERE_KNOWN = (
     "reader",
     "ranks",
     "checkpoints",
+    "memory limit",
     "efficiency",
     "format",
     "medium",

@@ -41,9 +41,11 @@ def values(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
     sentence = NOTHING
     if known:
         ends = [min(known, key=lambda p: p[1].value), max(known, key=lambda p: p[1].value)]
-        told = [f"{figure(i, what.unit)} ({_called(one)})" for one, i in ends]
-        sentence = f"{what.title.capitalize()}: {told[0]}"
-        sentence += f" to {told[1]}." if len(known) > 1 else "."
+        figures = [figure(i, what.unit) for _, i in ends]
+        told = [f"{words} ({_called(one)})" for words, (one, _) in zip(figures, ends, strict=True)]
+        sentence = f"{what.title.capitalize()}: {told[0]} to {told[1]}."
+        if figures[0] == figures[1]:
+            sentence = f"{what.title.capitalize()}: {figures[0] if len(known) > 1 else told[0]}."
     return _finding(of, sentence, what.unit, found)
 
 
