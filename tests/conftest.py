@@ -1,5 +1,6 @@
 """What tests share: records to work on, and adapters that stand in a folder of the test's own."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,12 @@ from xfbench.workloads import workloads
 # Where tests share what is dear to make, they stay in one of the processes that run side by side.
 TOGETHER = ("adapters", "cluster", "packaging", "report", "workflow")
 NODES = pytest.StashKey[str]()  # what the cluster's nodes were
+
+
+def pytest_configure(config):
+    """Sessions of pytest that tests start are none of those that run side by side."""
+    if hasattr(config, "workerinput"):
+        os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
 def pytest_collection_modifyitems(items):

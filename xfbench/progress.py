@@ -159,7 +159,7 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
         figure = f" · {measured.launch_throughput(record):.4g} images/s"
     reason = f": {record.reason}" if record.reason else ""
     if request.probe:
-        reason = reason or f": {', '.join(one.supported for one in record.support)}"
+        reason = reason or f": {', '.join(one.supported for one in record.support or ())}"
     elif record.status == "ok" and not measured.is_steady(record):
         reason = " · never became steady: not counted"
     elif record.conditions and record.status == "ok":

@@ -372,7 +372,7 @@ class Record(Sealed):
     communication: Communication | None = None
     checkpoints: Checkpoints | None = None
     storage: Storage | None = None
-    support: tuple[Support, ...] = ()
+    support: tuple[Support, ...] | None = None
     machine: Machine | None = None
     limit: Limit | None = None
     conditions: Conditions | None = None

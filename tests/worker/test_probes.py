@@ -191,7 +191,7 @@ def test_a_nodes_memory_is_preferred_where_it_is_asked_for():
     ],
 )
 def test_where_memory_had_to_go_is_told_by_what_was_added(monkeypatch, nodes, grown, expected):
-    monkeypatch.setattr(probes.memory, "nodes", nodes.__getitem__)
+    monkeypatch.setattr(probes.placement, "nodes", nodes.__getitem__)
     target, told = max(nodes["has_memory"]), probes._placed
     found = told(target, None, grown)
     assert tuple(one["supported"] for one in found) == expected
