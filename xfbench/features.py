@@ -30,7 +30,7 @@ GROUPS = {
         "numa": "memory on the NUMA node chosen",
         "high_bandwidth": "memory on MCDRAM or HBM",
         "fast_network": "fast networks' libraries (verbs, libfabric, UCX, NCCL) of its own",
-        "fast_mpi": "the same of that MPICH",
+        "fast_mpi": "fast networks' libraries, of that MPICH",
         "gpus": "several GPUs",
     },
     "ending": {"signal": "checkpoint on SIGTERM, then on"},
