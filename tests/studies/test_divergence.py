@@ -2,6 +2,9 @@
 
 import pytest
 
+from xfbench import experiment
+from xfbench.studies import running
+
 NAN = "the loss of update 3 is not finite"
 EPOCHS = {"epochs": 2, "steps": None, "data": ["digits"]}
 
@@ -101,3 +104,11 @@ def test_a_run_with_another_solver_than_a_study_asks_for_is_none_of_its(study, t
     records = [trained([1.0, 0.5], lars=lars) for lars in (None, 0.5, 0.1)]
     [value] = found(made, records).values
     assert value.fields["lars"] == 0.5
+
+
+def test_only_where_a_study_asks_what_diverges_is_it_no_failure(runs, record):
+    asks, does_not = experiment.load("accuracy"), experiment.load("batch-size")
+    lost = next(one for one in runs if one.status == "invalid")
+    assert running.as_expected(asks, lost) and not running.as_expected(does_not, lost)
+    other = record(fields={"status": "invalid", "reason": "x"})
+    assert not running.as_expected(asks, other)

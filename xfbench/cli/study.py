@@ -205,10 +205,9 @@ def run(
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
     found = rising.measure(lines, prepared.plan, measure, known, say)
-    records += [record for record in found if not memory.is_out(record)]  # as was expected
+    records += [record for record in found if not memory.is_out(record)]
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
-    wanted = [one for one in records if not (one.request and one.request.probe)]
-    if any(record.status not in ("ok", "unsupported", "unavailable") for record in wanted):
+    if any(not running.as_expected(one, record) for record in records):
         raise typer.Exit(1)
 
 

@@ -81,14 +81,14 @@ class Measured:
         return [record for record in self.records if record.status == "ok"]
 
     def diverged(self) -> list[Record]:
-        """The launches that did all steps, and whose loss became no number."""
-        return [
-            record
-            for record in self.records
-            if record.status == "invalid"
-            and record.measurement
-            and None in record.measurement.losses
-        ]
+        """The launches of which `has_diverged` is true."""
+        return [record for record in self.records if has_diverged(record)]
+
+
+def has_diverged(record: Record) -> bool:
+    """Whether the launch did all its steps, and its loss became no number."""
+    measured = record.measurement
+    return record.status == "invalid" and measured is not None and None in measured.losses
 
 
 def measured(records: Iterable[Record]) -> list[Measured]:

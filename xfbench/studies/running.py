@@ -15,6 +15,7 @@ from xfbench.plan import Plan
 from xfbench.record import Record
 from xfbench.request import Cell, Request
 from xfbench.studies import media
+from xfbench.studies.cells import has_diverged
 from xfbench.studies.form import Rising, Size
 from xfbench.studies.rising import Line
 
@@ -165,3 +166,12 @@ def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate
 def _amount(request: Request) -> tuple[object, ...]:
     how_much = request.steps, request.epochs, request.warmup
     return request.framework, request.workload, request.device, request.precision, *how_much
+
+
+def as_expected(study: Experiment, record: Record) -> bool:
+    """Whether a launch went well, or went wrong in a way that the study asks about."""
+    if record.status in ("ok", "unsupported", "unavailable"):
+        return True
+    if record.request and record.request.probe:
+        return True
+    return has_diverged(record) and any(one.name == "diverged" for one in study.analysis)
