@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xfbench.report.figures import Figure
 
-MOST_ROWS = 30  # of each table, and points of a line, among other studies; alone it has all
+MOST_ROWS = 20  # of each table, and points of a line, among other studies; alone it has all
 
 
 @dataclass(frozen=True)
