@@ -18,7 +18,10 @@ from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
 # Where tests share what is dear to make, they stay in one of the processes that run side by side.
-TOGETHER = ("adapters", "cluster", "packaging", "report", "workflow")
+TOGETHER = (
+    *("adapters", "cluster", "report"),
+    *("test_packaging.py", "test_workflow.py", "data/test_photographs.py"),
+)
 NODES = pytest.StashKey[str]()  # what the cluster's nodes were
 
 
@@ -34,9 +37,8 @@ def pytest_collection_modifyitems(items):
         if not item.path.is_relative_to(here):  # the benchmarks that xfbench brings
             item.add_marker(pytest.mark.alone)
             continue
-        first = item.path.relative_to(here).parts[0]
         for name in TOGETHER:
-            if first in (name, f"test_{name}.py"):
+            if item.path.is_relative_to(here / name):
                 item.add_marker(pytest.mark.xdist_group(name))
 
 

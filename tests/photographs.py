@@ -15,6 +15,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import shutil
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -44,8 +45,8 @@ def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Pat
     folder = cache / f"photographs-{hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]}"
     if folder.exists():
         return folder
-    partial = folder.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    # Of this process's own: another may make the same at the same time.
+    partial = Path(tempfile.mkdtemp(prefix=folder.name, suffix=".partial", dir=cache))
     for split in ("train", "val"):
         for name in CLASSES:
             (partial / split / name).mkdir(parents=True)
@@ -53,7 +54,11 @@ def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Pat
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(lambda n: _write(partial, n, photographs, sides, seed), range(COUNT)):
             pass
-    partial.rename(folder)
+    try:
+        partial.rename(folder)
+    except OSError:  # by now it is there
+        shutil.rmtree(partial)
+    assert folder.is_dir()
     return folder
 
 

@@ -84,6 +84,22 @@ def test_layers_that_are_other_folders_here_are_not_taken_for_them(ext4, tmp_pat
         assert len(media.describe(folder).below) == 1
 
 
+def test_layers_of_one_file_system_are_one_though_its_space_changes(ext4, tmp_path, monkeypatch):
+    """Others write to it between two looks."""
+    looked = os.statvfs
+
+    def after_a_write(path):
+        with (tmp_path / "written").open("ab") as file:
+            file.write(b"x" * MIB)
+            os.fsync(file.fileno())
+        return looked(path)
+
+    monkeypatch.setattr(os, "statvfs", after_a_write)
+    places = ext4 / "lower", ext4 / "upper", ext4 / "work"
+    with mounted.overlay(tmp_path, *places) as folder:
+        assert [one.device for one in media.describe(folder).below] == ["loop"]
+
+
 # As the kernel writes them (proc(5)), servers and places included.
 MOUNTINFO = r"""
 36 35 0:50 /vol /mnt/my\040data rw,noatime shared:1 - nfs4 filer.example.org:/home/jane rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=10.1.2.3,local_lock=none,addr=10.9.8.7,fsc=jane

@@ -134,12 +134,14 @@ def devices(path: Path) -> List[str]:
 def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
     mount, space = mount_of(folder), os.statvfs(folder)
     own = _block_devices(mount) if mount else []
-    below: List[Dict[str, Any]] = []
+    below: Dict[Any, Dict[str, Any]] = {}
     if mount and deepest:
         for layer in _below(mount, own, folder):
-            found = _facts(layer, deepest - 1)
-            if found not in below:
-                below.append(found)
+            found = mount_of(layer)
+            # Not by its facts: the space that is free changes from one look to the next.
+            same = (found.device, *found.kept_options()) if found else None
+            if same not in below:
+                below[same] = _facts(layer, deepest - 1)
     disks = sorted({disk for device in own for disk in _disks(device)})
     turning = {_turns(disk) for disk in disks}
     return {
@@ -151,7 +153,7 @@ def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
         "block_bytes": space.f_bsize,
         "total_bytes": space.f_blocks * space.f_frsize,
         "free_bytes": space.f_bavail * space.f_frsize,
-        "below": below,
+        "below": list(below.values()),
     }
 
 
