@@ -20,11 +20,8 @@ from xfbench.statistics import group_ranks
 from xfbench.strategy import Value, words
 
 ROW = "row"
-_ONE_ROW = (
-    "workload",
-    *SOLVER,
-    "seed",
-)  # of two networks nothing compares; a row is of all seeds
+# Of two networks, or two ways to train one, nothing compares; a row is of all seeds.
+_ONE_ROW = ("workload", *SOLVER, "seed")
 FIELDS = (
     *(name for name in Cell.model_fields if name not in _ONE_ROW),
     *("machine", "framework_version"),

@@ -66,8 +66,7 @@ def record(
         return Record.make(status=status, reason=reason or "no reason given", **fields)
     try:
         if request.probe == "native":
-            found_by_itself = probing.supported(request, reply)
-            return Record.make(status="ok", support=found_by_itself, **fields)
+            return Record.make(status="ok", support=probing.supported(request, reply), **fields)
         measurement = Measurement.model_validate(reply["measurement"])
         observed = Observed.model_validate(reply["observed"])
         fields |= {

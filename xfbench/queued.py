@@ -8,6 +8,7 @@ looked after, and whatever ends it becomes the reason on the records that it cou
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -53,17 +54,18 @@ Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 def wanted(plan: Plan) -> bool:
     """Whether the plan is for jobs that are submitted from here."""
-    return any(one.launcher == "slurm" for one in plan.requests) and not inside()
+    return any(map(_is_submitted, plan.requests))
 
 
 def apart(plan: Plan) -> tuple[Plan, Plan]:
     """What of the plan is done here, and what in jobs that are submitted from here."""
-    far = [one for one in plan.requests if one.launcher == "slurm" and not inside()]
-    near = tuple(one for one in plan.requests if one not in set(far))
-    return (
-        plan.model_copy(update={"requests": near}),
-        plan.model_copy(update={"requests": tuple(far)}),
-    )
+    far = tuple(filter(_is_submitted, plan.requests))
+    near = tuple(itertools.filterfalse(_is_submitted, plan.requests))
+    return plan.model_copy(update={"requests": near}), plan.model_copy(update={"requests": far})
+
+
+def _is_submitted(request: Request) -> bool:
+    return request.launcher == "slurm" and not inside()
 
 
 def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:

@@ -41,6 +41,9 @@ def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[
 
     Raises UsageError as `workload` does, and ValidationError for a value that cannot be.
     """
+    if not any(lists.values()):
+        yield cell
+        return
     own = workloads()[cell.workload]
     values = [chosen(own, name, lists.get(name)) for name in SOLVER]
     for point in itertools.product(*values):

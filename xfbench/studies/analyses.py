@@ -165,7 +165,7 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
             own = launches(what, one.records)
             if base is None or not own:
                 lacks = "what it is relative to is not here"
-                lacks = lacks if own else _lost(one) or _lacking(one)
+                lacks = lacks if own else _lost(one) or lacking(one)
                 found.append(_value(of, one, cells, None, lacks))
                 continue
             reason = of_cells.comparable(one, base, certificates)
@@ -195,7 +195,7 @@ def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -
     return _finding(of, sentence, "times", found)
 
 
-def _lacking(one: Measured) -> str:
+def lacking(one: Measured) -> str:
     """Why nothing counts of it."""
     last = one.records[-1]
     return last.reason if last.status != "ok" and last.reason else "nothing counts of it"

@@ -22,7 +22,8 @@ def diverged(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Findin
     found: list[Value] = []
     told: list[str] = []
     for one in cells:
-        lost, ran = one.diverged(), len(one.steady()) + len(one.diverged())
+        lost = one.diverged()
+        ran = len(one.steady()) + len(lost)
         share = Interval(len(lost) / ran, None, None, ran) if ran else None
         note = ""
         if lost:

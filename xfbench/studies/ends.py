@@ -65,7 +65,7 @@ def out_of_memory(of: Analysis, cells: Sequence[Measured], _: Certificates) -> F
             interval = Interval(float(_size(end.ran)), None, None, _count(end))
             note = f"at {_size(end.out)}: {end.reason}{under}"
             told.append(f"{name}: {_size(end.ran)} images run, {_size(end.out)} do not{under}")
-        fields = {**analyses.fields(end.ran or end.line[0])}
+        fields = analyses.fields(end.ran or end.line[0])
         found.append(Value(name, "", None, interval, fields, reason, note))
     return Finding(
         title=of.title or "The end of memory",
@@ -91,7 +91,7 @@ def _end(line: Sequence[Measured]) -> _End:
 def _not_out(end: _End) -> str:
     last = end.line[-1]
     if not last.steady():
-        return last.records[-1].reason or "nothing counts of it"
+        return analyses.lacking(last)
     return f"not out of memory up to {_size(last)}, the largest that was tried"
 
 
@@ -116,8 +116,7 @@ def _judged(claim: Claim, ends: Sequence[_End]) -> Judged:
     """
     told: list[Told] = []
     why = []
-    low = 0 if claim.low is None else claim.low
-    high = math.inf if claim.high is None else claim.high
+    low, high = claim.bounds
     for end in ends:
         if not end.line[0].matches(claim.where):
             continue

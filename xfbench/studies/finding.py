@@ -124,8 +124,7 @@ def tally(told: Sequence[Told]) -> str:
 def _inside(interval: Interval, claim: Claim) -> Told:
     if interval.low is None or interval.high is None or interval.label == "smoke":
         return "unknown"
-    low = float("-inf") if claim.low is None else claim.low
-    high = float("inf") if claim.high is None else claim.high
+    low, high = claim.bounds
     if low <= interval.low and interval.high <= high:
         return "yes"
     return "no" if interval.high < low or interval.low > high else "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -113,6 +114,12 @@ class Claim(_Table):
         if self.best is None and self.low is None and self.high is None:
             raise ValueError("a claim needs best, or low, or high")
         return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """`low` and `high`; infinite where there is none."""
+        low = -math.inf if self.low is None else self.low
+        return low, math.inf if self.high is None else self.high
 
 
 class Analysis(_Table):

@@ -143,8 +143,7 @@ def _judged(claim: Claim, found: Answers) -> Judged:
         why = f"not here to be tried: {what}" if missing else f"{what} was tried here"
         return Judged(claim.source, claim.text, "cannot be told", why)
     share = kinds.count("yes") / len(kinds)
-    low = 0.0 if claim.low is None else claim.low
-    high = 1.0 if claim.high is None else claim.high
+    low, high = claim.bounds
     why = f"{kinds.count('yes')} of {plural(len(kinds), 'answer')} yes"
     return Judged(
         claim.source, claim.text, "holds" if low <= share <= high else "does not hold", why

@@ -83,7 +83,8 @@ def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         for figure in drawn(finding, answer.published):
             if names:
                 parts.append(f"![{figure.title}]({names.pop(0)})")
-        parts += [table(headers(finding), rows(finding))] if rows(finding) else []
+        lines = rows(finding)
+        parts += [table(headers(finding), lines)] if lines else []
         parts += [f"- {_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
