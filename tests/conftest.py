@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
@@ -85,7 +86,16 @@ def cell():
 
 @pytest.fixture
 def record(cell):
-    """A function that makes an "ok" record of a launch with the given step times, in seconds."""
+    """A function that makes an "ok" record of a launch with the given step times, in seconds.
+
+    Each was made at least a millisecond after the one before, as launches are.
+    """
+    last = datetime.min.replace(tzinfo=UTC)
+
+    def created():
+        nonlocal last
+        last = max(datetime.now(UTC), last + timedelta(milliseconds=1))
+        return last.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def make(steps=(0.1, 0.1, 0.1), launch=1, fields=None, **request):
         asked = cell(**request).request(launch)
@@ -110,6 +120,7 @@ def record(cell):
         )
         made = {
             "status": "ok",
+            "created": created(),
             "cell": digest.of_json(asked.cell_fields()),
             "request": asked,
             "workload": facts(workloads()[asked.workload]),

@@ -55,7 +55,7 @@ def test_each_link_has_its_gigabytes_of_an_epoch_and_what_they_are_to_the_least(
     rows = {one.at: one for one in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
     assert rows["network eth0"].note == (
-        "3.03 MB a step, 1.51 times the 2 MB that all ranks must send, "
+        "3.01 MB a step, 1.51 times the 2 MB that all ranks must send, "
         "0.024 s of the link's time at the least"
     )
     assert rows["nvlink 0 out"].interval.value == pytest.approx(30.0)

@@ -100,12 +100,11 @@ def _note(
     one: Measured, key: tuple[int, str, str], link: Link, way: str, interval: Interval | None
 ) -> str:
     """Bytes of a step against the least, and the seconds that these take the link at the least."""
-    known = [(r, sent) for r in one.steady() if (sent := _of_step(r, key, way)) is not None]
-    if not known or interval is None:
+    own = launches(Quantity("bytes", "B", lambda record: _of_step(record, key, way)), one.records)
+    if not own or interval is None:
         return ""
-    record, sent = known[-1]
-    assert record.communication
-    least = record.communication.bytes_per_step
+    sent = statistics.geometric_interval([*own.values()]).value
+    least = next(told.bytes_per_step for r in one.steady() if (told := r.communication))
     words = [f"{sent / 1e6:.3g} MB a step"]
     if least:
         words.append(f"{sent / least:.3g} times the {least / 1e6:.3g} MB that all ranks must send")
