@@ -242,10 +242,7 @@ def _input_threads(m: Matrix) -> int:
 
 def _threads(site: sites.Site, queue: str | None, per_node: int) -> int:
     """An even share of the cores of a node that ranks may have."""
-    there = site.queues.get(queue or site.queue, sites.Queue())
-    cores = there.cores or site.cores or machine.usable_cores()
-    reserved = site.reserved_cores if there.reserved_cores is None else there.reserved_cores
-    return max(1, (cores - reserved) // per_node)
+    return max(1, site.rank_cores(queue, machine.usable_cores()) // per_node)
 
 
 def _spread(m: Matrix) -> list[tuple[int, int]]:

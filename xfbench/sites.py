@@ -73,6 +73,15 @@ class Site(_Table):
     memory_modes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     unverified: tuple[str, ...] = ()
 
+    def rank_cores(self, queue: str | None, otherwise: int) -> int:
+        """What ranks may have of a node of the queue, which is the site's own where None.
+
+        `otherwise` is what a node has where neither says it.
+        """
+        there = self.queues.get(queue or self.queue, Queue())
+        reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores
+        return max(0, (there.cores or self.cores or otherwise) - reserved)
+
 
 def own_folder() -> Path:
     """Where a person's own site files lie."""

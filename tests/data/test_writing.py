@@ -4,9 +4,12 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from tests import mounted
 from xfbench.data import checking, sources, writing
@@ -171,6 +174,37 @@ def test_two_at_the_same_name_are_one_too_many(folders, tmp_path):
         running.send_signal(signal.SIGCONT)
         running.stdout.read()
     assert running.returncode == 0 and target.exists()
+
+
+def test_whoever_waits_for_another_takes_what_it_made(folders, tmp_path, monkeypatch):
+    asked = threading.Event()
+
+    class Asked(FileLock):
+        def acquire(self, *arguments, **named):
+            asked.set()
+            return super().acquire(*arguments, **named)
+
+    monkeypatch.setattr(writing, "FileLock", Asked)
+    root, target = folders(train=20), tmp_path / "set"
+    line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
+        running.stdout.readline()
+        running.send_signal(signal.SIGSTOP)
+        reports = []
+        with ThreadPoolExecutor(1) as beside:
+            waiting = beside.submit(
+                lambda: writing.make(
+                    *(sources.images(root), target, "raw", SQUASHED),
+                    report=lambda *told: reports.append(told),
+                    patience=60,
+                )
+            )
+            assert asked.wait(60)
+            running.send_signal(signal.SIGCONT)
+            running.stdout.read()
+            assert waiting.result() == Manifest.read(target)
+    assert running.returncode == 0 and not reports
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith("set")] == ["set"]
 
 
 @pytest.fixture

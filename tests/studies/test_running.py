@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench import experiment
+from xfbench import experiment, sites
 from xfbench.errors import UsageError
 from xfbench.record import Conditions
 from xfbench.studies import media, running
@@ -41,6 +41,20 @@ def test_what_needs_more_processors_than_there_are_is_left_out_with_the_reason(
     assert out[1, 4] == "4 threads need 4 processors, and there are 2"
     assert out[2, 2] == "2 ranks of 2 threads need 4 processors, and there are 2"
     assert not prepared(study({"name": "values"}, matrix, crowded=True)).left_out
+
+
+def test_so_is_what_needs_more_than_the_sites_nodes_have(study, prepared, tmp_path):
+    site = tmp_path / "site.toml"
+    site.write_text('title = "t"\nlauncher = "slurm"\ncores = 3\nreserved_cores = 1\n')
+    matrix = {"framework": ["torch"], "threads": [1, 2], "ranks": [1, 2, 4], "nodes": [1, 2]}
+    matrix["scaling"] = "weak"
+    found = prepared(study({"name": "values"}, matrix), site=str(site))
+    out = {(cell.ranks, cell.nodes, cell.threads): why for cell, why in found.left_out}
+    assert set(out) == {(2, 1, 2), (4, 1, 1), (4, 1, 2), (4, 2, 2)}
+    assert out[4, 2, 2] == "2 ranks of 2 threads need 4 processors, and a node has 2"
+    site.write_text('title = "t"\nlauncher = "slurm"\n')
+    sites.load.cache_clear()
+    assert not prepared(study({"name": "values"}, matrix), site=str(site)).left_out
 
 
 def test_only_some_frameworks_and_so_many_launches(study, prepared):

@@ -6,12 +6,12 @@ was: `SPLIT.samples` lists what is safely on the disk, a block at a time.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,10 +59,12 @@ def make(
     form: FormatName,
     how: Preprocessing,
     report: Report = lambda *_: None,
+    patience: float = 0,
 ) -> Manifest:
     """Write the data set and return its manifest; `report` hears split, samples done, of how many.
 
-    Raises UsageError where the target is taken or another process is at it, Damaged for a
+    Another process that is at the same is given `patience` seconds, and what it made is taken.
+    Raises UsageError where the target is taken or another process is at it still, Damaged for a
     source that is not what it should be.
     """
     if target.exists():
@@ -71,7 +73,12 @@ def make(
     partial.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f"{target.name}.lock"))
     try:
-        with lock.acquire(timeout=0):
+        with lock.acquire(timeout=patience):
+            if target.exists():  # by now
+                with contextlib.suppress(OSError):
+                    partial.rmdir()
+                Path(lock.lock_file).unlink(missing_ok=True)
+                return Manifest.read(target)
             _begin(partial, source, form, how)
             splits: dict[Any, Split] = {}
             shapes: set[tuple[int, ...]] = set()
@@ -152,7 +159,7 @@ def _write(
 
     report(split, len(lines), len(samples))
     left = _order(samples, how)[len(lines) :]
-    with closing(in_order(lambda index: _kept(samples[index], form, how), left)) as kept:
+    with contextlib.closing(in_order(lambda index: _kept(samples[index], form, how), left)) as kept:
         for one, shape, digest, orientation in kept:
             sample = replace(one, key=writer.key(one)) if isinstance(writer, folder.Writer) else one
             _check(sample, source, split, keys)

@@ -14,6 +14,7 @@ from xfbench.matrix import Matrix
 
 CACHE, MEMORY = "cache", "memory"
 _EVERY = "*"
+_PATIENCE = 600.0  # seconds, of which making a set takes a small part
 
 
 def media(named: Mapping[str, Path]) -> dict[str, Path]:
@@ -82,12 +83,13 @@ def _made(folder: Path, images: str, form: FormatName) -> Path:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             if images == "digits":
-                writing.make(sources.digits(), folder, form, Preprocessing(channels=1))
+                how = Preprocessing(channels=1)
+                writing.make(sources.digits(), folder, form, how, patience=_PATIENCE)
             else:
                 # Files stay what they are; raw keeps what they are after decoding.
                 size = (photographs.SIDE,) * 2 if form == "raw" else None
                 how = Preprocessing(channels=3, size=size)
-                writing.make(photographs.source(), folder, form, how)
+                writing.make(photographs.source(), folder, form, how, patience=_PATIENCE)
         except OSError as error:
             raise errors.UsageError(f"{folder}: {error.strerror}") from error
     return folder

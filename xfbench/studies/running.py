@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import errors, experiment, runner
+from xfbench import errors, experiment, runner, sites
 from xfbench.experiment import Experiment
 from xfbench.plan import Plan
 from xfbench.record import Record
@@ -129,15 +129,23 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
 
 
 def crowded(cell: Cell) -> str | None:
-    """Why this machine is too small for what would run on it alone; None where it is not."""
-    if cell.launcher != "local" or cell.device != "cpu":
+    """Why this machine, or a node of the site, is too small for what would run on it alone.
+
+    None where it is not, or where nobody says what a node has.
+    """
+    if cell.device != "cpu":
         return None
-    wanted, there = cell.ranks * cell.threads, len(os.sched_getaffinity(0))
-    if wanted <= there:
+    per_node = cell.ranks // cell.nodes
+    if cell.launcher == "local":
+        there, where = len(os.sched_getaffinity(0)), "there are"
+    else:
+        there, where = sites.load(cell.site).rank_cores(None, 0), "a node has"
+    wanted = per_node * cell.threads
+    if not there or wanted <= there:
         return None
-    ranks = f"{cell.ranks} ranks of " if cell.ranks > 1 else ""
+    ranks = f"{per_node} ranks of " if per_node > 1 else ""
     threads = f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"
-    return f"{ranks}{threads} need {wanted} processors, and there are {there}"
+    return f"{ranks}{threads} need {wanted} processors, and {where} {there}"
 
 
 def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
