@@ -88,6 +88,8 @@ ELSEWHERE = {
         "needs runs on nodes: tests/cluster/test_prediction.py"
     ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
+    "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
+    "--scaling weak --launcher slurm": "tests/cluster/test_cluster.py",
     "reframe -C docs/reframe/settings.py -c docs/reframe/xfbench_test.py -r --performance-report": (
         "eight cells: tests/test_reframe.py"
     ),

@@ -1,5 +1,6 @@
 """The cluster of the tests itself: it leaves nothing, and anybody may have one."""
 
+import json
 import os
 import re
 import signal
@@ -118,3 +119,15 @@ def test_somebody_who_may_not_make_namespaces_has_nodes_that_are_processes(place
     assert re.search(r"= 1 passed, 1 skipped", done.stdout), done.stdout + done.stderr
     assert f"cluster: nodes were {processes.TITLE}" in done.stdout
     assert f"nodes are {processes.TITLE}" in done.stdout  # why one was skipped
+
+
+def test_one_command_is_given_on_the_login_node_of_a_cluster_of_its_own(place, xfbench):
+    words = xfbench(more="--ranks 2 --steps 3")[4:]  # what follows `xfbench`
+    line = [sys.executable, "-m", "tests.cluster", "--nodes", "1", *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    [record] = json.loads(done.stdout)["records"]
+    assert record["status"] == "ok" and record["request"]["launcher"] == "slurm"
+    assert "job 1" in done.stderr
+    line[-len(words) :] = ["run", "--framework", "nonesuch"]
+    assert subprocess.run(line, capture_output=True, timeout=120, check=False).returncode == 2
