@@ -167,7 +167,21 @@ def test_strong_scaling_shares_the_batch_and_weak_scaling_multiplies_it():
         (256, 64),
     ]
     assert [c.strategy for c in weak] == ["none", "ddp", "ddp"]
-    assert [c.affinity for c in weak] == ["none", "cores", "cores"]
+
+
+def test_a_rank_alone_keeps_to_its_cores_where_all_others_share_a_node():
+    """Otherwise what it gains from cores that are not its own would be called scaling's loss."""
+    shared = cells(ranks=[1, 2, 4], scaling="weak")
+    assert [c.affinity for c in shared] == ["cores"] * 3
+    assert [c.affinity for c in cells(ranks=[1], scaling="weak")] == ["none"]
+    spread = cells(ranks=[1, 2, 4], nodes=[1, 2], scaling="weak", launcher="slurm")
+    assert {(c.ranks, c.nodes): c.affinity for c in spread} == {
+        (1, 1): "none",
+        (2, 1): "cores",
+        (2, 2): "none",
+        (4, 1): "cores",
+        (4, 2): "cores",
+    }
 
 
 @pytest.mark.parametrize(

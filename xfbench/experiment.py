@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -170,7 +170,6 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     for (name, framework, device, precision, kernel), settings in points:
         of_rank, size, where, strategy, source, cache, reading, seed, probe = settings
         ranks, nodes = where
-        shared = ranks > nodes
         described = adapter.load(framework)
         together = _strategy(described, strategy, ranks)
         workload = known[name]
@@ -210,7 +209,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 warmup=m.warmup,
                 window=window,
                 seed=seed,
-                affinity=m.affinity or ("cores" if shared or site.reserved_cores else "none"),
+                affinity=m.affinity or ("cores" if site.reserved_cores else _bound(where, spread)),
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
                 checkpoints=m.checkpoints,
@@ -250,6 +249,16 @@ def _spread(m: Matrix) -> list[tuple[int, int]]:
     if each := m.ranks_per_node:
         return [(ranks, ranks // each) for ranks in m.ranks if ranks % each == 0]
     return [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
+
+
+def _bound(where: tuple[int, int], spread: Sequence[tuple[int, int]]) -> Literal["cores", "none"]:
+    """Ranks that share a node have cores of their own.
+
+    So has a rank alone where all others share one: they are compared with it.
+    """
+    several = [one for one in spread if one[0] > 1]
+    like = several if where[0] == 1 and several else [where]
+    return "cores" if all(ranks > nodes for ranks, nodes in like) else "none"
 
 
 def _of_rank(
