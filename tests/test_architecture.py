@@ -21,7 +21,7 @@ FRAMEWORK_OF = {
     file.parent.name: tomllib.loads(file.read_text())["module"]
     for file in ROOT.glob("adapters/*/adapter.toml")
 }
-FRAMEWORKS = {*FRAMEWORK_OF.values(), "jax", "intel_extension_for_pytorch"} - {"numpy"}
+FRAMEWORKS = {*FRAMEWORK_OF.values(), "intel_extension_for_pytorch"} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
 STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),

@@ -8,7 +8,6 @@ power per element; batch norm is composed in float64 only, which the fused one l
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
@@ -20,7 +19,7 @@ from tensorflow.python.eager import context
 
 from xfbench.adapters.tensorflow import checkpoint, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
-from xfbench.worker import distributed
+from xfbench.worker import channels_last, distributed
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
@@ -50,34 +49,6 @@ def _meet(group: Group) -> Any:
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
     )
     return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How a canonical array is stored: seen as `view`, its axes put in order, then reshaped."""
-
-    canonical: xl.Shape
-    view: xl.Shape
-    axes: xl.Shape
-    stored: xl.Shape
-
-    def store(self, array: np.ndarray) -> np.ndarray:
-        return array.reshape(self.view).transpose(self.axes).reshape(self.stored)
-
-    def restore(self, array: np.ndarray) -> np.ndarray:
-        moved = array.reshape([self.view[axis] for axis in self.axes])
-        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes)).reshape(self.canonical))
-
-
-def _layout(layer: xl.Layer, inputs: list[xl.Shape], kind: str, shape: xl.Shape) -> _Layout:
-    """Convolutions are kept as (kh, kw, in, out), inner products as (in, out) over H, W, C."""
-    if kind == "weight" and isinstance(layer, xl.Convolution):
-        out, depth, height, width = shape
-        return _Layout(shape, shape, (2, 3, 1, 0), (height, width, depth, out))
-    if kind == "weight":
-        axes = (2, 3, 1, 0) if len(inputs[0]) == 3 else (1, 0)
-        return _Layout(shape, (shape[0], *inputs[0]), axes, (shape[1], shape[0]))
-    return _Layout(shape, shape, (0,), shape)
 
 
 def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
@@ -206,12 +177,7 @@ class TensorFlowTrainer:
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.as_dtype(options.precision)
-        self.layouts = {
-            f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
-            for layer in network.layers
-            for inputs in [network.input_shapes(layer)]
-            for kind, parameter in layer.parameters(inputs).items()
-        }
+        self.layouts = channels_last.layouts(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
@@ -323,7 +289,7 @@ class TensorFlowTrainer:
             return function
         return lambda *args: self.strategy.run(function, args)
 
-    def _zeros(self, layout: _Layout) -> Any:
+    def _zeros(self, layout: channels_last.Layout) -> Any:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
     def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, Moved]:

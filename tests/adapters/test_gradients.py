@@ -11,10 +11,16 @@ from tests.adapters.conftest import distance
 from xfbench import adapter
 from xfbench.workloads import workloads
 
-FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
 KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
-PAIRS = [
-    (name, precision)
+SMALL = ("convnet", "convnet-quick", "lenet")
+CASES = [
+    pytest.param(
+        *(workload, name, precision),
+        # XLA takes a minute to compile a large network: `make test-all`.
+        marks=[pytest.mark.long] if name == "jax" and workload not in SMALL else [],
+    )
+    for workload in sorted(workloads())  # one after the other: the reference is kept for a few
     for name in FRAMEWORKS
     for precision in ("float32", "float64")  # what rounds more is `verify`'s to judge
     if precision in adapter.load(name).precisions
@@ -31,8 +37,7 @@ def distances(trace, framework, workload, precision):
     return {name: distance(found[name], truth[name]) for name in names}
 
 
-@pytest.mark.parametrize(("framework", "precision"), PAIRS)
-@pytest.mark.parametrize("workload", sorted(workloads()))
+@pytest.mark.parametrize(("workload", "framework", "precision"), CASES)
 def test_loss_and_gradients_are_the_references(trace, explained, framework, workload, precision):
     found = distances(trace, framework, workload, precision)
     if precision == "float32":

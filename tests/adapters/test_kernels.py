@@ -7,7 +7,7 @@ import pytest
 
 from xfbench import adapter, machine
 
-FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
 KERNELS = [
     (framework, kernel)
     for framework in FRAMEWORKS
@@ -17,6 +17,7 @@ EVIDENCE = {
     ("caffe", "openblas"): "openblas",
     ("caffe", "reference"): "blas/libblas.so",
     ("caffe", "mkl"): "libmkl_rt",
+    ("jax", "xla"): "the step that XLA compiled has convolution",
     ("mxnet", "onednn"): "oneDNN's layout",
     ("mxnet", "native"): "plain layout",
     ("tensorflow", "onednn"): "_Mkl",

@@ -7,7 +7,7 @@ from xfbench.data import sets, sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.results.store import Store
 
-FRAMEWORKS = ("caffe", "mxnet", "reference", "tensorflow", "torch")
+FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 
 
 def test_jpeg_files_are_the_same_input_in_every_framework(folders, tmp_path, cell):
@@ -36,8 +36,8 @@ def test_jpeg_files_are_the_same_input_in_every_framework(folders, tmp_path, cel
         for name in FRAMEWORKS
     ]
     records = list(runner.run(requests, session))
-    assert [record.status for record in records] == ["ok"] * 5, [one.reason for one in records]
+    assert [record.status for record in records] == ["ok"] * 6, [one.reason for one in records]
     for record in records:
         assert record.canary.relative_error < 1e-6
     losses = [record.measurement.losses for record in records]
-    assert losses == [pytest.approx(losses[0], rel=1e-6)] * 5
+    assert losses == [pytest.approx(losses[0], rel=1e-6)] * 6

@@ -12,7 +12,7 @@ from xfbench.workloads import layers as xl
 
 KERNELS = [
     (framework, kernel)
-    for framework in ("caffe", "mxnet", "tensorflow", "torch")
+    for framework in ("caffe", "jax", "mxnet", "tensorflow", "torch")
     for kernel in adapter.load(framework).kernels_on("cpu")
 ]
 

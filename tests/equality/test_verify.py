@@ -15,7 +15,7 @@ from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
 from xfbench.workloads import workloads
 
-FRAMEWORKS = ["caffe", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
 SMALL = {"lenet", "convnet"}
 
 
@@ -72,12 +72,15 @@ def test_tf32_is_asked_of_a_gpu():
 
 
 @pytest.mark.parametrize(
-    "framework",
-    # The others take minutes: `make test-all`.
-    ["torch", *(pytest.param(f, marks=pytest.mark.long) for f in ("caffe", "mxnet", "tensorflow"))],
+    ("framework", "workload"),
+    [
+        ("torch", "caffenet"),
+        # These take minutes: `make test-all`.
+        *(pytest.param(name, "googlenet", marks=pytest.mark.long) for name in FRAMEWORKS),
+    ],
 )
-def test_an_imagenet_network_is_equal(verify, framework):
-    verdict = verify(framework, "googlenet")
+def test_an_imagenet_network_is_equal(verify, framework, workload):
+    verdict = verify(framework, workload)
     assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
 
 

@@ -13,6 +13,8 @@ from typing import Any, Iterator
 
 import threadpoolctl
 
+from xfbench.worker.host import read
+
 _TELLING = ("blas", "mkl", "dnnl", "onednn", "gomp", "iomp", "libomp", "cudnn", "cublas", "nccl")
 _TICKS = os.sysconf("SC_CLK_TCK")  # per second
 
@@ -25,6 +27,12 @@ def thread_ticks() -> dict[int, int]:
         if fields:
             ticks[int(task.name)] = int(fields[11]) + int(fields[12])
     return ticks
+
+
+def threads_named(start: str) -> int:
+    """How many threads of this process have a name that begins so (at most 15 characters tell)."""
+    names = (read(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
+    return sum(name.startswith(start[:15]) for name in names)
 
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:

@@ -1,0 +1,307 @@
+"""The translation into JAX: one program per step, compiled by XLA, channels last.
+
+Rules: translate and nothing else. Parameters are a dictionary that each step gives anew, in the
+memory of the old one. LRN and batch norm are written out, since JAX has neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Callable, Dict, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from xfbench.adapters.jax import update
+from xfbench.worker import channels_last, observe
+from xfbench.worker.mpi import AllReduce
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+LARS = True
+
+Values = Dict[str, Any]
+Window = Tuple[int, int, int, int]
+
+
+def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
+    """A trainer for `network`; the only kernel is "xla"."""
+    if options.precision == "float64":  # for good: what is float32 says so
+        jax.config.update("jax_enable_x64", True)
+    return JaxTrainer(network, solver, options, group)
+
+
+def _convolution(layer: xl.Convolution, x: Any, weight: Any) -> Any:
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        (layer.stride, layer.stride),
+        [(layer.pad, layer.pad)] * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=layer.groups,
+    )
+
+
+def _windows(x: Any, start: float, operation: Any, kernel: int, stride: int, pads: Any) -> Any:
+    """What `operation` makes of every window of rows and columns."""
+    size: Window = (1, kernel, kernel, 1)
+    steps: Window = (1, stride, stride, 1)
+    return lax.reduce_window(x, start, operation, size, steps, [(0, 0), *pads, (0, 0)])
+
+
+def _pooling(layer: xl.Pooling, x: Any) -> Any:
+    kernel, stride, pad = layer.kernel, layer.stride, layer.pad
+    sizes = x.shape[1:3]
+    counts = [layer.output_size(size) for size in sizes]
+    ends = [(count - 1) * stride + kernel - pad for count in counts]
+    pads = [(pad, max(end - size, 0)) for end, size in zip(ends, sizes)]
+    if layer.method == "max":
+        return _windows(x, -np.inf, lax.max, kernel, stride, pads)
+    # Of an average the padding counts, and what lies beyond it does not.
+    inside = [
+        np.minimum(kernel, size + 2 * pad - np.arange(count) * stride)
+        for size, count in zip(sizes, counts)
+    ]
+    area = np.outer(*inside)[:, :, np.newaxis]
+    return _windows(x, 0.0, lax.add, kernel, stride, pads) / jnp.asarray(area, x.dtype)
+
+
+def _lrn(layer: xl.LRN, x: Any) -> Any:
+    half = layer.size // 2
+    if layer.region == "across":
+        around = [(0, 0), (0, 0), (0, 0), (half, half)]
+        window: Window = (1, 1, 1, layer.size)
+        squares = lax.reduce_window(x * x, 0.0, lax.add, window, (1, 1, 1, 1), around) / layer.size
+    else:
+        sums = _windows(x * x, 0.0, lax.add, layer.size, 1, [(half, half)] * 2)
+        squares = sums / layer.size**2
+    scale = layer.k + layer.alpha * squares
+    if layer.beta == 0.75:  # two roots take a fraction of a power's time
+        return x * lax.rsqrt(scale * jnp.sqrt(scale))
+    return x * scale**-layer.beta
+
+
+def _batch_norm(layer: xl.BatchNorm, x: Any, parts: Values, training: bool) -> tuple[Any, Values]:
+    """The normalised `x`, and the new running averages (none in test mode)."""
+    mean, variance, averages = parts["mean"], parts["variance"], {}
+    if training:
+        old = mean, variance
+        mean, variance = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
+        count = x.size // x.shape[3]
+        new = mean, variance * (count / (count - 1))
+        kept = layer.momentum
+        averages = {
+            f"{layer.name}/{kind}": kept * before + (1 - kept) * now
+            for kind, before, now in zip(("mean", "variance"), old, new)
+        }
+    y = (x - mean) * (lax.rsqrt(variance + layer.eps) * parts["gamma"]) + parts["beta"]
+    return y, averages
+
+
+def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
+    """What every layer but BatchNorm and SoftmaxLoss makes of its inputs; no key, no dropout."""
+    x = inputs[0]
+    if isinstance(layer, xl.Convolution):
+        y = _convolution(layer, x, parts["weight"])
+        return y + parts["bias"] if layer.bias else y
+    if isinstance(layer, xl.InnerProduct):
+        y = x.reshape(x.shape[0], -1) @ parts["weight"]
+        return y + parts["bias"] if layer.bias else y
+    if isinstance(layer, xl.Pooling):
+        return _pooling(layer, x)
+    if isinstance(layer, xl.ReLU):
+        return jax.nn.relu(x)
+    if isinstance(layer, xl.LRN):
+        return _lrn(layer, x)
+    if isinstance(layer, xl.Dropout):
+        if key is None:
+            return x
+        kept = jax.random.bernoulli(key, 1 - layer.ratio, x.shape)
+        return jnp.where(kept, x / (1 - layer.ratio), 0)
+    if isinstance(layer, xl.Concat):
+        return jnp.concatenate(inputs, axis=-1)
+    if isinstance(layer, xl.Eltwise):
+        return sum(inputs[1:], inputs[0])
+    raise TypeError(f"no translation of {type(layer).__name__}")
+
+
+class JaxTrainer:
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    channels_last = True
+
+    def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
+        self.network, self.solver, self.options = network, solver, options
+        self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
+        self.dtype = jnp.dtype(options.precision)
+        self.layouts = channels_last.layouts(network)
+        self.learned = [name for name, p in network.parameters.items() if p.learned]
+        self.values: Values = {
+            name: jnp.zeros(layout.stored, self.dtype) for name, layout in self.layouts.items()
+        }
+        self.velocities: Values = {name: jnp.zeros_like(self.values[name]) for name in self.learned}
+        self.key = jax.random.key(options.seed)
+        self.programs: dict[Any, Any] = {}
+        self.iteration = 0
+        self.last_loss = jnp.zeros((), self.dtype)
+
+    def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
+        # A copy: JAX would else read this memory, which is not ours, when the step runs.
+        return (
+            jnp.array(np.ascontiguousarray(images.transpose(0, 2, 3, 1)), self.dtype, copy=True),
+            jnp.array(labels, np.int32, copy=True),
+        )
+
+    def step(self, batch: tuple[Any, Any]) -> None:
+        rate = np.asarray(self.solver.learning_rate(self.iteration), self.dtype)
+        number = np.int32(self.iteration)
+        if self.joined:
+            self.last_loss, gradients, averages = self._run(
+                self._backward, self.values, number, *batch
+            )
+            means = self.joined.mean([np.asarray(gradients[name]) for name in self.learned])
+            gradients = {name: jnp.array(mean) for name, mean in zip(self.learned, means)}
+            self.values, self.velocities = self._run(
+                self._update, self.values, self.velocities, rate, gradients, averages, given=(0, 1)
+            )
+        else:
+            self.last_loss, self.values, self.velocities = self._run(
+                self._train, self.values, self.velocities, rate, number, *batch, given=(0, 1)
+            )
+        self.iteration += 1
+
+    def wait(self) -> float:
+        jax.block_until_ready((self.values, self.velocities))
+        return float(self.last_loss)
+
+    def loss(self, batch: tuple[Any, Any]) -> float:
+        return float(self._run(self._test, self.values, *batch)[0])
+
+    def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
+        return np.array(self._run(self._test, self.values, *batch)[1])
+
+    def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        _, gradients, _ = self._run(self._backward, self.values, np.int32(0), *batch)
+        return {name: self._canonical(name, value) for name, value in gradients.items()}
+
+    def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        values = self._run(self._values, self.values, *batch)
+        found = {name: np.array(value) for name, value in values.items()}
+        return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in found.items()}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {name: self._canonical(name, value) for name, value in self.values.items()}
+
+    def assign(self, parameters: dict[str, np.ndarray]) -> None:
+        self.values = {
+            name: jnp.array(layout.store(parameters[name]), self.dtype, copy=True)
+            for name, layout in self.layouts.items()
+        }
+
+    def apart(self) -> None:
+        self.joined = None
+
+    def observed(self) -> dict[str, Any]:
+        return {
+            "framework_version": jax.__version__,
+            "layout": "NHWC",
+            "precision": self.last_loss.dtype.name,
+            "kernel": "xla",
+            "kernel_evidence": [self._seen()],
+            "pools": {"XLA": observe.threads_named("tf_XLAEigen")},
+        }
+
+    def _seen(self) -> str:
+        """What the program of a step has, as XLA tells it after all that it did to it."""
+        program = self.programs.get(self._train.__name__) or self.programs.get(
+            self._backward.__name__
+        )
+        if program is None:
+            return "no step has run yet"
+        calls: Counter[str] = Counter()
+        for line in program.as_text().splitlines():
+            _, found, target = line.partition('custom_call_target="')
+            calls["convolution"] += " convolution(" in line
+            calls["dot"] += " dot(" in line
+            calls["fusion"] += " fusion(" in line
+            calls[target.partition('"')[0]] += bool(found)
+        shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
+        return f"the step that XLA compiled has {shown}"
+
+    def _canonical(self, name: str, value: Any) -> np.ndarray:
+        return self.layouts[name].restore(np.asarray(value))
+
+    def _run(self, function: Callable[..., Any], *arguments: Any, given: Any = ()) -> Any:
+        """The function's compiled program on these; it may have the memory of those `given`."""
+        shapes = tuple(x.shape for x in jax.tree.leaves(arguments))
+        program = self.programs.get((function.__name__, shapes))
+        if program is None:
+            program = jax.jit(function, donate_argnums=given).lower(*arguments).compile()
+            self.programs[function.__name__, shapes] = program
+            self.programs[function.__name__] = program
+        return program(*arguments)
+
+    def _forward(
+        self, values: Values, images: Any, labels: Any, training: bool, key: Any = None
+    ) -> tuple[Any, Values, Values]:
+        """The weighted loss, the other layers' outputs, and the new running averages."""
+        seen: Values = {"data": images}
+        loss: Any = 0.0
+        averages: Values = {}
+        for number, layer in enumerate(self.network.layers):
+            inputs = [seen[name] for name in layer.inputs]
+            kinds = layer.parameters(self.network.input_shapes(layer))
+            parts = {kind: values[f"{layer.name}/{kind}"] for kind in kinds}
+            if isinstance(layer, xl.SoftmaxLoss):
+                each = -jnp.take_along_axis(jax.nn.log_softmax(inputs[0]), labels[:, None], axis=1)
+                loss = loss + layer.weight * jnp.mean(each)
+            elif isinstance(layer, xl.BatchNorm):
+                seen[layer.name], moved = _batch_norm(layer, inputs[0], parts, training)
+                averages |= moved
+            else:
+                own = None if key is None else jax.random.fold_in(key, number)
+                seen[layer.name] = _output(layer, inputs, parts, own)
+        return loss, seen, averages
+
+    def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
+        """The loss, its gradients, and the new running averages."""
+        random = self.options.dropout == "random"
+        key = jax.random.fold_in(self.key, number) if random else None
+        averages = {name: value for name, value in values.items() if name not in self.learned}
+
+        def loss(learned: Values) -> tuple[Any, Values]:
+            own = {**learned, **averages}
+            found, _, moved = self._forward(own, images, labels, training=True, key=key)
+            return found, moved
+
+        learned = {name: values[name] for name in self.learned}
+        (found, moved), gradients = jax.value_and_grad(loss, has_aux=True)(learned)
+        return found, gradients, moved
+
+    def _update(
+        self, values: Values, velocities: Values, rate: Any, gradients: Values, averages: Values
+    ) -> tuple[Values, Values]:
+        values, velocities = {**values, **averages}, dict(velocities)
+        for name, gradient in gradients.items():
+            values[name], velocities[name] = update.apply(
+                self.solver,
+                self.network.parameters[name],
+                *(values[name], velocities[name], rate, gradient),
+            )
+        return values, velocities
+
+    def _train(
+        self, values: Values, velocities: Values, rate: Any, number: Any, images: Any, labels: Any
+    ) -> tuple[Any, Values, Values]:
+        loss, gradients, averages = self._backward(values, number, images, labels)
+        return (loss, *self._update(values, velocities, rate, gradients, averages))
+
+    def _test(self, values: Values, images: Any, labels: Any) -> tuple[Any, Any]:
+        loss, seen, _ = self._forward(values, images, labels, training=False)
+        return loss, seen[self.network.scores]
+
+    def _values(self, values: Values, images: Any, labels: Any) -> Values:
+        return self._forward(values, images, labels, training=True)[1]

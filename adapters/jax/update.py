@@ -1,0 +1,31 @@
+"""How a parameter is updated in JAX, which has no optimiser of its own: in the compiled step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from xfbench.workloads.layers import Parameter
+from xfbench.workloads.solver import Solver
+
+
+def apply(
+    solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
+) -> tuple[Any, Any]:
+    """The weight and its velocity after one update."""
+    decay = solver.weight_decay * parameter.decay_mult
+    rate = rate * parameter.lr_mult
+    if solver.lars:
+        rate = rate * _trust(solver.lars, decay, weight, gradient)
+    if decay:
+        gradient = gradient + decay * weight
+    velocity = solver.momentum * velocity + rate * gradient
+    return weight - velocity, velocity
+
+
+def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
+    """What LARS multiplies the rate by."""
+    size, slope = jnp.linalg.norm(weight.ravel()), jnp.linalg.norm(gradient.ravel())
+    known = (size > 0) & (slope > 0)
+    return jnp.where(known, lars * size / jnp.where(known, slope + decay * size, 1), 1)

@@ -1,0 +1,51 @@
+"""How parameters lie in frameworks whose channels come last: from their canonical layout and back.
+
+Convolutions are kept as (kh, kw, in/groups, out), inner products as (in, out) over H, W, C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xfbench.workloads.layers import Convolution, Layer, Network, Shape
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a canonical array is stored: seen as `view`, its axes put in order, then reshaped."""
+
+    canonical: Shape
+    view: Shape
+    axes: Shape
+    stored: Shape
+
+    def store(self, array: np.ndarray) -> np.ndarray:
+        """As the framework has it, from the canonical array."""
+        return array.reshape(self.view).transpose(self.axes).reshape(self.stored)
+
+    def restore(self, array: np.ndarray) -> np.ndarray:
+        """The canonical array, in a memory of its own."""
+        moved = array.reshape([self.view[axis] for axis in self.axes])
+        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes)).reshape(self.canonical))
+
+
+def layouts(network: Network) -> dict[str, Layout]:
+    """Of every parameter, by its name."""
+    return {
+        f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
+        for layer in network.layers
+        for inputs in [network.input_shapes(layer)]
+        for kind, parameter in layer.parameters(inputs).items()
+    }
+
+
+def _layout(layer: Layer, inputs: list[Shape], kind: str, shape: Shape) -> Layout:
+    if kind == "weight" and isinstance(layer, Convolution):
+        out, depth, height, width = shape
+        return Layout(shape, shape, (2, 3, 1, 0), (height, width, depth, out))
+    if kind == "weight":
+        axes = (2, 3, 1, 0) if len(inputs[0]) == 3 else (1, 0)
+        return Layout(shape, (shape[0], *inputs[0]), axes, (shape[1], shape[0]))
+    return Layout(shape, shape, (0,), shape)
