@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Most tests wait for processes that start: two at a time, what is dear to make in one process.
 ABREAST := --numprocesses 2 --dist loadgroup
 
-.PHONY: help bench test test-all overhead intervals prediction million studies verify-all lint types environments clean input schema
+.PHONY: help bench test test-all overhead intervals prediction million versus-native studies verify-all lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,9 @@ intervals: $(VENV)/developed ## How often intervals contain what many launches s
 
 input: $(VENV)/developed ## Measure what input costs a step (a quarter of an hour, a quiet machine).
 	$(BIN)/python -m tests.benchmarks.input
+
+versus-native: $(VENV)/developed ## Adapters against what each framework's users write (an hour, a quiet machine).
+	$(BIN)/python -m tests.benchmarks.versus
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction

@@ -1,0 +1,126 @@
+"""Networks and loops as MXNet's users write them, for `versus.py`: each a step that waits.
+
+LRN is MXNet's own here, whose gradient is wrong under oneDNN (docs/findings.md).
+"""
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from xfbench.workloads import layers as xl
+
+
+def block(layer):
+    """What one would put for the layer into `__init__`; None where there is nothing to put."""
+    if isinstance(layer, xl.Convolution):
+        options = {"groups": layer.groups, "use_bias": layer.bias}
+        return nn.Conv2D(layer.channels, layer.kernel, layer.stride, layer.pad, **options)
+    if isinstance(layer, xl.InnerProduct):
+        return nn.Dense(layer.channels)
+    if isinstance(layer, xl.Pooling):
+        kind = nn.MaxPool2D if layer.method == "max" else nn.AvgPool2D
+        return kind(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+    if isinstance(layer, xl.BatchNorm):
+        return nn.BatchNorm(momentum=layer.momentum, epsilon=layer.eps)
+    if isinstance(layer, xl.Dropout):
+        return nn.Dropout(layer.ratio)
+    return nn.Activation("relu") if isinstance(layer, xl.ReLU) else None
+
+
+class Network(gluon.HybridBlock):
+    """Its outputs are the scores of each head."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+        with self.name_scope():
+            for layer in network.layers:
+                made = block(layer)
+                if made is not None:
+                    setattr(self, f"layer_{layer.name}", made)
+
+    def hybrid_forward(self, F, x):
+        values, heads = {"data": x}, []
+        for layer in self.network.layers:
+            inputs = [values[name] for name in layer.inputs]
+            if isinstance(layer, xl.SoftmaxLoss):
+                heads.append(inputs[0])
+            elif isinstance(layer, xl.LRN):
+                values[layer.name] = lrn(F, layer, inputs[0])
+            elif isinstance(layer, xl.Concat):
+                values[layer.name] = F.concat(*inputs, dim=1)
+            elif isinstance(layer, xl.Eltwise):
+                values[layer.name] = inputs[0] + inputs[1]
+            else:
+                values[layer.name] = getattr(self, f"layer_{layer.name}")(inputs[0])
+        return heads
+
+
+def lrn(F, layer, x):
+    if layer.region == "across":
+        return F.LRN(x, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.k)
+    window = {"kernel": (layer.size,) * 2, "pad": (layer.size // 2,) * 2, "pool_type": "avg"}
+    return x / (layer.k + layer.alpha * F.Pooling(F.square(x), **window)) ** layer.beta
+
+
+def loops(workload, images, labels, threads):  # which its environment has set
+    """Steps by name: Gluon, hybridized, and the symbolic Module."""
+    images, labels = mx.nd.array(images), mx.nd.array(labels)
+    return {
+        "Gluon, hybridized": hybridized(workload, images, labels),
+        "Module": symbolic(workload, images, labels),
+    }
+
+
+def chosen(workload):
+    solver = workload.solver
+    return {
+        "learning_rate": solver.base_lr,
+        "momentum": solver.momentum,
+        "wd": solver.weight_decay,
+    }
+
+
+def weights(workload):
+    return [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
+
+
+def hybridized(workload, images, labels):
+    model, heads = Network(workload.network), weights(workload)
+    model.initialize(mx.init.Xavier())
+    model.hybridize(static_alloc=True, static_shape=True)
+    criterion = gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(model.collect_params(), "sgd", chosen(workload))
+
+    def step():
+        with autograd.record():
+            losses = [
+                w * criterion(one, labels) for w, one in zip(heads, model(images), strict=True)
+            ]
+            loss = sum(losses[1:], losses[0])
+        loss.backward()
+        trainer.step(len(labels))
+        loss.mean().asscalar()
+        mx.nd.waitall()
+
+    return step
+
+
+def symbolic(workload, images, labels):
+    heads = Network(workload.network)(mx.sym.var("data"))
+    ends = [
+        mx.sym.SoftmaxOutput(one, mx.sym.var("label"), grad_scale=weight, name=f"end{number}")
+        for number, (one, weight) in enumerate(zip(heads, weights(workload), strict=True))
+    ]
+    module = mx.mod.Module(mx.sym.Group(ends), ("data",), ("label",), context=mx.cpu())
+    module.bind([("data", images.shape)], [("label", labels.shape)])
+    module.init_params(mx.init.Xavier())
+    module.init_optimizer(optimizer="sgd", optimizer_params=chosen(workload))
+    batch = mx.io.DataBatch([images], [labels])
+
+    def step():
+        module.forward_backward(batch)
+        module.update()
+        mx.nd.waitall()
+
+    return step

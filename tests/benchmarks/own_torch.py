@@ -1,0 +1,110 @@
+"""Networks and loops as PyTorch's users write them, for `versus.py`: each a step that waits."""
+
+import torch
+from torch import nn
+
+from xfbench.workloads import layers as xl
+
+
+class Within(nn.Module):
+    """LRN over an image's own surroundings, which PyTorch has not."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.pool = layer, nn.AvgPool2d(layer.size, 1, layer.size // 2)
+
+    def forward(self, x):
+        return x / (self.layer.k + self.layer.alpha * self.pool(x * x)) ** self.layer.beta
+
+
+def module(layer, shape):
+    """What one would put for the layer into `__init__`; None where there is nothing to put."""
+    if isinstance(layer, xl.Convolution):
+        options = {"groups": layer.groups, "bias": layer.bias}
+        return nn.Conv2d(
+            *(shape[0], layer.channels, layer.kernel, layer.stride, layer.pad), **options
+        )
+    if isinstance(layer, xl.InnerProduct):
+        return nn.Linear(torch.Size(shape).numel(), layer.channels)
+    if isinstance(layer, xl.Pooling):
+        kind = nn.MaxPool2d if layer.method == "max" else nn.AvgPool2d
+        return kind(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+    if isinstance(layer, xl.LRN):
+        if layer.region == "within":
+            return Within(layer)
+        return nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k)
+    if isinstance(layer, xl.BatchNorm):
+        return nn.BatchNorm2d(shape[0], layer.eps, 1 - layer.momentum)
+    if isinstance(layer, xl.Dropout):
+        return nn.Dropout(layer.ratio)
+    return nn.ReLU() if isinstance(layer, xl.ReLU) else None
+
+
+class Network(nn.Module):
+    """A module whose `forward` is a line per layer, written out as one would by hand."""
+
+    def __init__(self, network):
+        super().__init__()
+        lines, heads, names = ["def forward(self, x0):"], [], {"data": "x0"}
+        for number, layer in enumerate(network.layers, 1):
+            inputs = [names[name] for name in layer.inputs]
+            if isinstance(layer, xl.SoftmaxLoss):
+                heads.append(inputs[0])
+                continue
+            names[layer.name] = f"x{number}"
+            made = module(layer, network.input_shapes(layer)[0])
+            if made is not None:
+                setattr(self, f"layer{number}", made)
+            called = f"self.layer{number}({inputs[0]})"
+            if isinstance(layer, xl.InnerProduct):
+                called = f"self.layer{number}({inputs[0]}.flatten(1))"
+            if isinstance(layer, xl.Concat):
+                called = f"torch.cat([{', '.join(inputs)}], 1)"
+            if isinstance(layer, xl.Eltwise):
+                called = " + ".join(inputs)
+            lines.append(f"    x{number} = {called}")
+        lines.append(f"    return [{', '.join(heads)}]")
+        space = {"torch": torch}
+        exec("\n".join(lines), space)
+        self.lines = space["forward"]
+
+    def forward(self, images):
+        """Scores of each head."""
+        return self.lines(self, images)
+
+
+def loops(workload, images, labels, threads):
+    """Steps by name: the plain loop, with channels last, and compiled."""
+    torch.set_num_threads(threads)
+    images, labels = torch.from_numpy(images), torch.from_numpy(labels)
+    last = images.to(memory_format=torch.channels_last)
+    return {
+        "plain loop": loop(workload, images, labels, lambda model: model),
+        "channels_last": loop(
+            workload, last, labels, lambda model: model.to(memory_format=torch.channels_last)
+        ),
+        "torch.compile": loop(workload, images, labels, torch.compile),
+    }
+
+
+def loop(workload, images, labels, prepared):
+    """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
+    network = Network(workload.network).train()
+    assert sum(p.numel() for p in network.parameters()) == workload.network.learned_count
+    model, solver = prepared(network), workload.solver
+    weights = [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
+    criterion = nn.CrossEntropyLoss()
+    options = {"momentum": solver.momentum, "weight_decay": solver.weight_decay}
+    optimizer = torch.optim.SGD(model.parameters(), solver.base_lr, **options)
+
+    def step():
+        optimizer.zero_grad()
+        scores = model(images)
+        loss = sum(
+            weight * criterion(one, labels) for weight, one in zip(weights, scores, strict=True)
+        )
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step

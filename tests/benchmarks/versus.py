@@ -1,0 +1,74 @@
+"""Adapters against what each framework's users write: `make versus-native`. Not a test.
+
+One process of each framework trains the same network on the same batch through the adapter and
+by loops of the framework's own kind, step by step in turn, in random order. A ratio is the median
+over rounds of what the own loop's step took to what the adapter's did, with its 95 % interval:
+throughput of throughput, above 1 where the adapter is the faster one.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+from tabulate import tabulate
+
+from xfbench import adapter, command, environment, machine, worker_archive
+
+BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
+ROUNDS = {"convnet": 200, "lenet": 400}
+
+
+def main() -> None:
+    """Measure, and print the ratios with their intervals."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--framework", default="caffe,mxnet,tensorflow,torch")
+    parser.add_argument("--network", default="convnet,alexnet,googlenet,resnet50")
+    parser.add_argument("--rounds", type=int, default=0, help="0: 30, of small networks more")
+    chosen = parser.parse_args()
+    here = machine.describe()
+    print(f"{here.cores} cores {here.cpu_model}")
+    lines = []
+    for network in chosen.network.split(","):
+        for framework in chosen.framework.split(","):
+            rounds = chosen.rounds or ROUNDS.get(network, 30)
+            found = measure(framework, network, rounds, here.cores)
+            ours = np.asarray(found.pop("xfbench"))
+            lines += [
+                (network, framework, name, *told(ours, np.asarray(own)))
+                for name, own in found.items()
+            ]
+    headers = ["network", "framework", "its own", "ms per step", "through xfbench", "ratio"]
+    print(tabulate(lines, headers, "github", disable_numparse=True))
+
+
+def told(ours: np.ndarray, own: np.ndarray) -> tuple[str, str, str]:
+    """Median milliseconds of a step of each, and the ratio with its interval."""
+    ratios = own / ours
+    low, high = stats.bootstrap((ratios,), np.median, rng=0).confidence_interval
+    medians = (f"{1e3 * np.median(one):.1f}" for one in (own, ours))
+    return (*medians, f"{np.median(ratios):.3f} ({low:.3f} – {high:.3f})")
+
+
+def measure(framework: str, network: str, rounds: int, threads: int) -> dict:
+    """Seconds of each step, by whose it is."""
+    described = adapter.load(framework)
+    found, kernel = environment.ensure(described), described.default_kernel
+    script = Path(__file__).with_name("versus_steps.py")
+    argv = [found.interpreter, script, worker_archive.worker_archive(framework), framework, kernel]
+    argv += [network, rounds, BATCHES[network], threads]
+    with tempfile.TemporaryDirectory() as scratch:
+        return json.loads(
+            command.output(
+                [str(word) for word in argv],
+                environment=found.variables(described, kernel, threads),
+                cwd=Path(scratch),
+                timeout=3600,
+            ).splitlines()[-1]
+        )
+
+
+if __name__ == "__main__":
+    main()
