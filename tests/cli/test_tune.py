@@ -12,7 +12,7 @@ import numpy as np
 class Trainer:
     def __init__(self, options):
         self.kernel = options.kernel
-        self.seconds = {"plain": 0.04, "quick": 0.02}[options.kernel] / options.threads
+        self.seconds = {"plain": 0.04, "quick": 0.02}[options.kernel] / min(2, options.threads)
     def load(self, images, labels): return images
     def step(self, batch): time.sleep(self.seconds)
     def wait(self): return 1.0
@@ -97,12 +97,12 @@ def test_the_best_setting_is_found_kept_used_and_not_sought_again(xfbench, odd, 
 
 def test_a_budget_ends_the_search_and_what_is_left_of_it_can_be_done_later(xfbench, odd, tmp_path):
     line = f"{TUNE} --over kernel=plain,quick --launches 1 --no-verify"
-    short = xfbench(*line.split(), "--budget", "1")
+    short = xfbench(*line.split(), "--budget", "0.1")
     assert short.returncode == 1, short.stderr
     assert "not confirmed: go on with --resume" in short.stdout
     assert "ended by the budget" in short.stdout
     took = sum(one["conditions"]["seconds"] for one in records(tmp_path / "results").values())
-    assert 0 < took < 3  # what was begun before anything was known ends
+    assert len(records(tmp_path / "results")) == 1 and took > 0  # nothing was known before it
     run = xfbench(*f"run {SMALL} --tuned --no-verify --dry-run".split())
     assert "not tuned: " in run.stderr
     rest = xfbench(*line.split(), "--resume", "--minutes", "5")

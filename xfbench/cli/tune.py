@@ -64,10 +64,10 @@ def tune(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds that launches may take together (default: no limit)."),
+        typer.Option(min=0, help="Seconds that launches may take together (default: no limit)."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.02, help="The same in minutes.", show_default=False)
+        float | None, typer.Option(min=0, help="The same in minutes.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the launches' order, weights, data.")] = 0,
     python: Pythons = None,

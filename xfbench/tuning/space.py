@@ -110,7 +110,7 @@ def _matrices(asked: Asked) -> list[Matrix]:
     if kernels == ["all"]:
         kernels = adapter.load(asked.framework).kernels_on(asked.device)
     threads = [*over.get("threads", ("powers",))]
-    found = []
+    found: list[Matrix] = []
     for ranks in _numbers("ranks", over.get("ranks", ("1",))):
         of_ranks: dict[str, Any] = {"ranks": [ranks]}
         if ranks > 1:

@@ -128,4 +128,4 @@ def _advice(cell: Cell, version: str | None, results: Path) -> str:
         words += ["--over", f"ranks={cell.ranks}"]
     if results != Path("results").absolute():
         words += ["--results", str(results)]
-    return f"nothing was found for {version} on this machine: {shlex.join(words)}"
+    return f"nothing was found for {cell.framework} {version} on this machine: {shlex.join(words)}"
