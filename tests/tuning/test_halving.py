@@ -157,6 +157,17 @@ def test_who_did_not_go_on_is_kept_with_the_rung_and_the_reason():
     assert {*by_setting} | {*found.left} == {*range(12)}
 
 
+def test_who_dies_of_longer_launches_does_not_go_on():
+    def measure(rung, left):
+        dead = {10: "out of memory"} if rung.number == 2 else {}
+        speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
+        return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
+
+    found = halve(range(12), measure)
+    assert found.left == (11, 9)
+    assert [one.reason for one in found.dropped if one.setting == 10] == ["out of memory"]
+
+
 def test_a_search_that_the_budget_ends_has_the_best_of_what_was_tried():
     def measure(rung, left):
         return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, spent=True)
@@ -212,6 +223,8 @@ def test_the_winner_of_the_search_stays_unless_another_is_certainly_faster():
     assert taken("w", {"w": STEADY, "r": surely, "d": faster}) == "d"
     assert taken("w", {"w": {}, "r": perhaps, "d": surely}) == "d"
     assert taken("w", {"w": STEADY, "r": {}}) == "w"
+    slower = launches(90, 91, 89, 90, 90)
+    assert taken("w", {"w": STEADY, "r": slower}) == "w"
     assert taken("w", {}) == "w"
 
 

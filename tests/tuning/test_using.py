@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from xfbench import adapter, environment, facts, machine
+from xfbench import adapter, asked, environment, facts, machine
 from xfbench.errors import UsageError
 from xfbench.request import Protocol
 from xfbench.tuning.saved import Figure, Tuning, of_folder
@@ -172,6 +172,22 @@ def test_a_search_is_read_as_it_was_written(saved, tmp_path):
     search = saved()
     assert of_folder(tmp_path, print) == [search]
     assert of_folder(tmp_path / "nowhere", print) == []
+
+
+def test_a_plan_is_made_of_what_was_found(saved, tmp_path):
+    saved()
+    asked_for = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4], "launches": 2}
+
+    def planned(**more):
+        settings = {**asked_for, **more}
+        found = asked.plan(settings, pythons={}, tuned=tmp_path)
+        assert dict(found.protocols).keys() == {one.cell() for one in found.requests}
+        return {(one.threads, one.affinity, one.launch) for one in found.requests}
+
+    assert planned() == {(1, "cores", 1), (1, "cores", 2)}
+    assert planned(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
+    with pytest.raises(UsageError, match="--carry for another one"):
+        asked.plan(asked_for, pythons={}, tuned=tmp_path, carried=True)
 
 
 def test_submitted_jobs_are_for_other_machines(cell, tmp_path, monkeypatch):

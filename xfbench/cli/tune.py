@@ -212,18 +212,20 @@ def _tell(found: Tuning, file: Path) -> None:
     """For a person: the best, how sure that is, what it cost, how to use it."""
     from xfbench.tuning.space import told
 
-    best = found.best
+    best, default = found.best, told(found.default)
+    if found.default.global_batch_size != best.global_batch_size:
+        default += f" · batch {found.default.global_batch_size}"
     print(f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {told(best)}")
     if found.images_per_second:
         print(f"  {_figure(found.images_per_second)} images/s")
     else:
         print("  not confirmed: go on with --resume, and a larger budget")
     if found.over_default:
-        print(f"  {_figure(found.over_default)} times the default ({told(found.default)})")
+        print(f"  {_figure(found.over_default)} times the default ({default})")
     elif best == found.default:
         print("  that is the default")
     elif found.default_reason:
-        print(f"  not compared with the default ({told(found.default)}): {found.default_reason}")
+        print(f"  not compared with the default ({default}): {found.default_reason}")
     if found.over_runner_up and found.runner_up not in (None, found.default):
         print(f"  {_figure(found.over_runner_up)} times {told(found.runner_up)}")
     print(

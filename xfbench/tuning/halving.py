@@ -126,7 +126,7 @@ def halve(settings: Sequence[T], measure: Callable[[Rung, Sequence[T]], Round[T]
     plan = rungs(len(left))
     spent = False
     for rung, following in itertools.pairwise([*plan, None]):
-        if rung is None or len(left) <= FINALISTS or spent:
+        if rung is None or len(left) <= FINALISTS:
             break
         found = measure(rung, left)
         done.append((rung, len(left)))
