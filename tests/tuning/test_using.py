@@ -149,6 +149,8 @@ def test_ranks_are_taken_with_their_threads_or_not_at_all(saved, using, cell):
     assert using({"ranks", "scaling"}, **own)[0] == cell(threads=1, affinity="cores", **TWO)
     found, _ = using({"ranks", "scaling", "strategy"}, **own)
     assert found == cell(threads=1, affinity="cores", **own)
+    weak = {**TWO, "scaling": "weak"}
+    assert using({"ranks", "scaling"}, **weak)[0] == cell(threads=2, **weak)
 
 
 def test_what_was_found_for_one_rank_says_nothing_of_two(saved, using, cell):
