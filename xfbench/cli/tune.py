@@ -229,11 +229,12 @@ def _tell(found: Tuning, file: Path) -> None:
     if found.over_runner_up and found.runner_up not in (None, found.default):
         print(f"  {_figure(found.over_runner_up)} times {told(found.runner_up)}")
     print(
-        f"  {found.settings} settings, {found.launches} launches, "
+        f"  {found.settings} settings, launches: {found.launches}, "
         f"{found.machine_seconds:.0f} s, of which {found.search_seconds:.0f} s the search"
         + (", ended by the budget" if found.ended_by_budget else "")
     )
-    print(f"Kept in {file}; used by `xfbench run --tuned`")
+    used = "used by" if found.confirmed else "when it is confirmed, it is used by"
+    print(f"Kept in {file}; {used} `xfbench run --tuned`")
 
 
 def _figure(one: Figure) -> str:
