@@ -226,10 +226,11 @@ def _tell(found: Tuning, file: Path) -> None:
         print("  that is the default")
     elif found.default_reason:
         print(f"  not compared with the default ({default}): {found.default_reason}")
-    if found.over_runner_up and found.runner_up not in (None, found.default):
-        print(f"  {_figure(found.over_runner_up)} times {told(found.runner_up)}")
+    other = found.runner_up
+    if found.over_runner_up and other and other != found.default:
+        print(f"  {_figure(found.over_runner_up)} times {told(other)}")
     print(
-        f"  {found.settings} settings, launches: {found.launches}, "
+        f"  settings: {found.settings}, launches: {found.launches}, "
         f"{found.machine_seconds:.0f} s, of which {found.search_seconds:.0f} s the search"
         + (", ended by the budget" if found.ended_by_budget else "")
     )
