@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Most tests wait for processes that start: two at a time, what is dear to make in one process.
 ABREAST := --numprocesses 2 --dist loadgroup
 
-.PHONY: help bench test test-all overhead intervals prediction million versus-native studies verify-all lint types environments clean input schema
+.PHONY: help bench test test-all overhead intervals prediction tuning million versus-native studies verify-all lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,9 @@ versus-native: $(VENV)/developed ## Adapters against what each framework's users
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction
+
+tuning: $(VENV)/developed ## What `tune` finds against exhaustive search (hours, a quiet machine).
+	$(BIN)/python -m tests.benchmarks.tune results/tuning
 
 million: $(VENV)/developed ## What a million records take: 5 GB below build/, some minutes, quiet.
 	$(BIN)/python -m tests.benchmarks.results build/million

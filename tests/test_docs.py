@@ -28,21 +28,24 @@ LINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)}) \S")
 # What makes a run small, in order: what is measured stays what is written.
 SMALLER = (
     (r"^(xfbench run\b)(?!.*(--framework|--job))", r"\1 --framework torch"),
-    (r"^(xfbench (run|verify)\b.*--workload) (alexnet|caffenet)(?!.*photos)", r"\1 lenet"),
+    (r"^(xfbench (run|tune|verify)\b.*--workload) (alexnet|caffenet)(?!.*photos)", r"\1 lenet"),
     (r"^(xfbench run\b)(?!.*--workload)", r"\1 --workload lenet"),
     (r"^(xfbench run\b.*)(--launches \d+|--until-precision \S+)", r"\1--launches 1"),
-    (r"^(xfbench run\b)(?!.*--launches)", r"\1 --launches 1"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--launches)", r"\1 --launches 1"),
     (r"^(xfbench run\b.*--epochs) \d+", r"\1 1"),
     (r"^(xfbench run\b.*--steps) \d+", r"\1 4"),
-    (r"^(xfbench run\b)(?!.*--(steps|epochs))", r"\1 --steps 4"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--(steps|epochs))", r"\1 --steps 4"),
     (r"^(xfbench run\b.*--warmup) \d+", r"\1 0"),
-    (r"^(xfbench run\b)(?!.*--warmup)", r"\1 --warmup 0"),
-    (r"^(xfbench run\b.*--batch-size) \d+", r"\1 8"),
-    (r"^(xfbench run\b)(?!.*--(batch-size|epochs))", r"\1 --batch-size 8"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--warmup)", r"\1 --warmup 0"),
+    (r"^(xfbench (?:run|tune)\b.*--batch-size) \d+", r"\1 8"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--(batch-size|epochs))", r"\1 --batch-size 8"),
     (r"^(xfbench run\b.*--seed) 0,1,2,3,4", r"\1 0,1"),
     (r"^(xfbench data\b.*--classes) 100", r"\1 2"),
     # That networks are equal is proven by tests of its own.
-    (r"^(xfbench run\b)(?!.*--no-verify)", r"\1 --no-verify"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--no-verify)", r"\1 --no-verify"),
+    # A search of so few settings is none; those that take long are tests/cli/test_tune.py's.
+    (r"^(xfbench tune\b)(?!.*--over kernel)", r"\1 --over kernel=onednn"),
+    (r"^(xfbench tune\b)(?!.*--over affinity)", r"\1 --over affinity=none"),
     # Jobs are submitted by tests/cluster/, mpirun is started by tests/launchers/: here the
     # scripts and commands.
     (r"^(xfbench run\b.*--launcher (slurm|mpi)\b)(?!.*--dry-run)", r"\1 --dry-run"),

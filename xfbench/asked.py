@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ def plan(
     time_limit: float = runner.DEFAULT_TIME_LIMIT,
     checkpoint_dir: Path | None = None,
     carried: bool = False,
+    tuned: Path | None = None,
 ) -> Plan:
     """The plan for `settings`: fields of `Matrix` by name, None where not given.
 
     With none but `launches`, `until_precision` and `seed` it is the experiment `quick`, as often
     as these say; else its frameworks and networks stand in for those that are not given. If
-    `carried`, it is for another machine, with interpreters that are named there. Raises
-    UsageError.
+    `carried`, it is for another machine, with interpreters that are named there. Settings that are
+    not given are as `xfbench tune` found them, if `tuned` is a results folder. Raises UsageError.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given):
@@ -42,6 +44,8 @@ def plan(
         names = {name for one in matrices for name in one.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.cells(matrices, interpreters)
+    if tuned is not None:
+        cells = _tuned(cells, set(given), tuned, interpreters, carried)
     if checkpoint_dir is not None:
         _check(checkpoint_dir, given.get("checkpoints"), cells, carried)
     return Plan(
@@ -76,6 +80,21 @@ def _matrices(given: Mapping[str, Any]) -> list[Matrix]:
         return [experiment.matrix(**{**defaults, **given})]
     fixed = {} if set(given) == {"seed"} else {"launches": None}
     return [experiment.matrix(**{**one.model_dump(), **fixed, **given}) for one in quick]
+
+
+def _tuned(
+    cells: list[tuple[Cell, Protocol]],
+    given: set[str],
+    results: Path,
+    pythons: Mapping[str, Path],
+    carried: bool,
+) -> list[tuple[Cell, Protocol]]:
+    """The cells as they were found to be fastest; what is used is told on standard error."""
+    from xfbench.tuning import using
+
+    if carried:
+        raise errors.UsageError("--tuned is for this machine, and --carry for another one")
+    return using.tuned(cells, given, results, pythons, lambda line: print(line, file=sys.stderr))
 
 
 def _check(

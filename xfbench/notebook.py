@@ -146,13 +146,15 @@ def run(
     resume: bool = False,
     verify: bool = True,
     strict: bool = False,
+    tuned: bool = False,
 ) -> list[Record]:
     """Measure as `xfbench run` does, with its options and defaults; the records.
 
     Lists make a matrix, every launch is a fresh process, and a cell gets 5 to 20 of them unless
     `launches` says how many. `until_precision` is a share of one (0.02), `time_limit` in
     seconds; `python` names interpreters by framework. With `resume` launches done before are
-    not done again, and are among the records. What is being done is told on standard error.
+    not done again, and are among the records. If `tuned`, settings that are not given are as
+    `xfbench tune` found them in `results`. What is being done is told on standard error.
 
     A launch that fails is a record whose `status` is not "ok" and whose `reason` says why, and
     no exception. Raises UsageError on a wrong setting, before anything is started.
@@ -199,6 +201,7 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
+        tuned=paths.results(Path(results) if results else None) if tuned else None,
     )
     store = Store(paths.results(Path(results) if results else None))
     done = runner.done(made.requests, store) if resume else []

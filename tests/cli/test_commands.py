@@ -13,6 +13,7 @@ def test_help_names_every_command_and_version_the_version(xfbench):
     for command in (
         "run",
         "leaderboard",
+        "tune",
         "predict",
         "trace",
         "workload",
@@ -25,7 +26,7 @@ def test_help_names_every_command_and_version_the_version(xfbench):
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "trace", "leaderboard", "predict", "workload show", "env create"]
+    "command", ["run", "tune", "trace", "leaderboard", "predict", "workload show", "env create"]
 )
 def test_help_of_a_command_has_an_example(xfbench, command):
     assert f"  xfbench {command}" in xfbench(*command.split(), "--help").stdout

@@ -27,6 +27,7 @@ from xfbench.cli import (
     run,
     study,
     trace,
+    tune,
     verify,
     workload,
 )
@@ -53,6 +54,7 @@ app.add_typer(study.app, name="study")
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("tune")(tune.tune)
 app.command("predict")(predict.predict)
 app.command("verify")(verify.verify)
 app.command("trace")(trace.trace)

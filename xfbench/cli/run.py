@@ -196,6 +196,9 @@ def run(
         bool,
         typer.Option("--strict", help="Refuse a noisy machine; what is disturbed does not count."),
     ] = False,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="What is not chosen here, as `xfbench tune` found it.")
+    ] = False,
     queue: Annotated[
         str, typer.Option(help="Slurm's partition (default: the site's).", show_default=False)
     ] = "",
@@ -284,6 +287,7 @@ def run(
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
         carried=carry is not None,
+        tuned=paths.results(results) if tuned else None,
     )
     store = Store(paths.results(results))
     if carry:

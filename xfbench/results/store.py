@@ -30,6 +30,7 @@ records/       one JSON file per launch, schema xfbench.record/1; never changed
 packs/         many records in one file, a line each (`xfbench results pack`); never changed
 certificates/  what was proven equal, named by the records it covers; never changed
 runs/          what each launch was given and what it said; command.sh runs it again
+tuned/         what `xfbench tune` found, a file per search; never changed
 jobs/          scripts of submitted jobs, and what they wrote
 index.duckdb   made from records/ and packs/ to find things sooner; may be deleted at any time
 A file under records/ may be copied elsewhere; runs/ may be deleted.

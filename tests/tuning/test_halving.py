@@ -1,0 +1,236 @@
+"""Successive halving: its rungs, its ranking, and how often it finds the best of what is known.
+
+The simulation has no machine: speeds that are known, launches that differ as real ones do, and
+the time that each would take.
+"""
+
+import math
+import random
+from itertools import pairwise, product
+from statistics import fmean
+
+import pytest
+
+from xfbench import statistics
+from xfbench.tuning import halving
+from xfbench.tuning.halving import FINALISTS, Round, halve, relative, rungs, settled, taken
+
+STEPS, WARMUP = 20, 3
+STARTUP = 0.5  # of what the steps of the fastest take
+LEAST, MOST = 5, 20
+
+
+class Machine:
+    """Settings with known speeds: threads, kernels and affinities, from a seed."""
+
+    def __init__(self, seed, noise, threads=(1, 2, 4, 8, 16), kernels=range(3)):
+        self.random, self.noise, self.seconds = random.Random(seed), noise, 0.0
+        parallel = [self.random.uniform(0.75, 0.99) for _ in kernels]
+        quick = [1.0, *(self.random.uniform(0.3, 1.3) for _ in kernels[1:])]
+        self.speed = {
+            (kernel, threads, affinity): quick[kernel]
+            / (1 - parallel[kernel] + parallel[kernel] / count)
+            * (self.random.uniform(0.96, 1.08) if affinity else 1.0)
+            for kernel, count, affinity in product(kernels, threads, (0, 1))
+        }
+        self.default = (0, threads[-1], 0)
+        self.startup = STARTUP * (STEPS + WARMUP) / max(self.speed.values())
+
+    def launch(self, setting, steps, drift=0.0):
+        """Images per second as it is seen: launches differ, and so do the few steps of one."""
+        self.seconds += self.startup + (1 + WARMUP + steps) / self.speed[setting]
+        of_steps = self.random.gauss(0, 0.03 / math.sqrt(steps))
+        return self.speed[setting] * math.exp(drift + self.random.gauss(0, self.noise) + of_steps)
+
+    def block(self, settings, steps):
+        drift = self.random.gauss(0, 0.03)
+        return {one: self.launch(one, steps, drift) for one in settings}
+
+    def measure(self, rung, left):
+        speeds = {one: {} for one in left}
+        for block in rung.blocks:
+            for one, speed in self.block(left, round(STEPS * rung.share)).items():
+                speeds[one][block, 0] = speed
+        return Round(speeds)
+
+    def exhaustive(self):
+        """Seconds that it takes to launch everything as `run` does: until within 2 %."""
+        self.seconds, spent = 0.0, self.seconds
+        for one in self.speed:
+            speeds = [self.launch(one, STEPS) for _ in range(LEAST)]
+            while len(speeds) < MOST and not statistics.is_precise(speeds, 0.02):
+                speeds.append(self.launch(one, STEPS))
+        self.seconds, taken_by_all = spent, self.seconds
+        return taken_by_all
+
+
+def tuned(machine):
+    """As `searching.search` does it: the setting taken, and the launches of the confirmation."""
+    winner, runner_up = halve([*machine.speed], machine.measure).left
+    machine.searched = machine.seconds
+    compared = [*dict.fromkeys([winner, runner_up, machine.default])]
+    speeds = {one: {} for one in compared}
+    for block in range(MOST):
+        rivals = [speeds[one] for one in compared[1:]]
+        if block >= LEAST and settled(speeds[winner], rivals):
+            break
+        for one, speed in machine.block(compared, STEPS).items():
+            speeds[one][block, 0] = speed
+    return taken(winner, speeds), speeds
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.03, 0.05])
+def test_the_best_is_found_within_two_percent_at_a_quarter_of_the_time(noise):
+    found = []
+    for seed in range(10):
+        machine = Machine(seed, noise)
+        best, _ = tuned(machine)
+        near = machine.speed[best] >= 0.98 * max(machine.speed.values())
+        found.append(near and machine.seconds <= machine.exhaustive() / 4)
+    assert sum(found) >= 9
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05])
+def test_of_few_settings_the_search_takes_a_quarter_and_the_confirmation_its_own_time(noise):
+    """Three settings of eight are confirmed, each as often as all of them exhaustively."""
+    found = []
+    for seed in range(10):
+        machine = Machine(seed, noise, threads=(1, 2), kernels=range(2))
+        best, _ = tuned(machine)
+        near = machine.speed[best] >= 0.98 * max(machine.speed.values())
+        found.append(near and machine.searched <= machine.exhaustive() / 4)
+    assert sum(found) >= 9
+
+
+def test_the_interval_of_the_gain_contains_the_gain():
+    held = []
+    for seed in range(40):
+        machine = Machine(seed, 0.04)
+        best, speeds = tuned(machine)
+        if best != machine.default:
+            ratio = statistics.compare(speeds[best], speeds[machine.default]).ratio
+            truth = machine.speed[best] / machine.speed[machine.default]
+            held.append(ratio.low <= truth <= ratio.high)
+    assert len(held) > 20 and fmean(held) >= 0.88
+
+
+@pytest.mark.parametrize("settings", range(40))
+def test_every_rung_has_fewer_settings_and_none_is_as_long_as_usual(settings):
+    found = rungs(settings)
+    sizes = [one.settings for one in found]
+    assert sizes[:1] == ([settings] if settings > FINALISTS else [])
+    assert all(fewer < more for more, fewer in pairwise(sizes))
+    assert [one.launches for one in found] == sorted(one.launches for one in found)
+    assert all(one.share < 1 for one in found)
+    blocks = [block for one in found for block in one.blocks]
+    assert blocks == [*range(1, len(blocks) + 1)]
+
+
+def test_settings_are_ranked_within_their_blocks():
+    """The second block was half as fast for all: who missed it is no better for it."""
+    speeds = {
+        "a": {(1, 0): 100.0, (2, 0): 50.0},
+        "b": {(1, 0): 90.0},
+        "c": {(1, 0): 80.0, (2, 0): 40.0},
+    }
+    found = relative(speeds)
+    assert [*found] == ["a", "b", "c"]
+    assert found["a"] == 1 and found["c"] == pytest.approx(0.8)
+    assert found["b"] == pytest.approx(0.9)
+    assert relative({}) == {}
+
+
+def test_who_did_not_go_on_is_kept_with_the_rung_and_the_reason():
+    def measure(rung, left):
+        speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
+        dead = {one: "crashed: no more" for one in left if one == 11}
+        return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
+
+    found = halve(range(12), measure)
+    assert found.left == (10, 9) and not found.spent
+    assert [(rung.number, count) for rung, count in found.rungs] == [(1, 12), (2, 4)]
+    assert found.blocks == 3
+    by_setting = {one.setting: one for one in found.dropped}
+    assert by_setting[11].reason == "crashed: no more" and by_setting[11].relative is None
+    assert (by_setting[0].rung, by_setting[7].rung) == (1, 2)
+    assert by_setting[0].reason == "slower" and by_setting[0].relative == pytest.approx(1 / 11)
+    assert {*by_setting} | {*found.left} == {*range(12)}
+
+
+def test_who_dies_of_longer_launches_does_not_go_on():
+    def measure(rung, left):
+        dead = {10: "out of memory"} if rung.number == 2 else {}
+        speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
+        return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
+
+    found = halve(range(12), measure)
+    assert found.left == (11, 9)
+    assert [one.reason for one in found.dropped if one.setting == 10] == ["out of memory"]
+
+
+def test_a_search_that_the_budget_ends_has_the_best_of_what_was_tried():
+    def measure(rung, left):
+        return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, spent=True)
+
+    found = halve(range(12), measure)
+    assert found.left == (3, 2) and found.spent and len(found.rungs) == 1
+    reasons = {one.setting: one.reason for one in found.dropped}
+    assert reasons[0] == "slower" and reasons[11].startswith("not tried")
+
+
+def test_where_no_launch_counts_nobody_is_left():
+    found = halve(range(5), lambda rung, left: Round({}, dict.fromkeys(left, "failed: why")))
+    assert found.left == () and {one.reason for one in found.dropped} == {"failed: why"}
+
+
+def test_two_settings_are_not_searched():
+    found = halve(["a", "b"], lambda rung, left: pytest.fail("it was"))
+    assert found.left == ("a", "b") and found.rungs == ()
+
+
+def launches(*speeds):
+    return {(block, 0): speed for block, speed in enumerate(speeds)}
+
+
+STEADY = launches(100, 101, 99, 100, 100)
+
+
+@pytest.mark.parametrize(
+    ("rival", "expected"),
+    [
+        (launches(90, 91, 89, 90, 90), True),  # slower
+        (launches(110, 111, 109, 110, 110), True),  # faster: it will be taken
+        (launches(100, 101, 100, 100, 99), True),  # not by 2 %
+        (launches(100, 120, 90, 110, 95), False),
+        ({}, True),  # there is nothing to wait for
+    ],
+)
+def test_it_is_settled_when_more_launches_would_hardly_change_anything(rival, expected):
+    assert settled(STEADY, [rival]) is expected
+    assert not settled(STEADY, [rival, launches(100, 130, 80, 120, 90)])
+
+
+def test_one_launch_settles_nothing():
+    assert not settled(launches(100.0), [launches(50.0)])
+    assert not settled({}, [STEADY])
+
+
+def test_the_winner_of_the_search_stays_unless_another_is_certainly_faster():
+    surely, perhaps = launches(110, 111, 109, 110, 110), launches(101, 99, 101, 100, 101)
+    assert taken("w", {"w": STEADY, "r": perhaps}) == "w"
+    assert taken("w", {"w": STEADY, "r": surely, "d": perhaps}) == "r"
+    faster = launches(*(2 * one for one in surely.values()))
+    assert taken("w", {"w": STEADY, "r": surely, "d": faster}) == "d"
+    assert taken("w", {"w": {}, "r": perhaps, "d": surely}) == "d"
+    assert taken("w", {"w": STEADY, "r": {}}) == "w"
+    slower = launches(90, 91, 89, 90, 90)
+    assert taken("w", {"w": STEADY, "r": slower}) == "w"
+    assert taken("w", {}) == "w"
+
+
+def test_shares_and_launches_grow():
+    assert [(one.settings, one.launches, one.share) for one in halving.rungs(30)] == [
+        (30, 1, 0.25),
+        (10, 2, 0.5),
+        (4, 3, 0.5),
+    ]

@@ -1,0 +1,198 @@
+"""`run --tuned`: which cells get what a search found, and what is said of the others."""
+
+from functools import partial
+
+import pytest
+
+from xfbench import adapter, asked, environment, facts, machine
+from xfbench.errors import UsageError
+from xfbench.request import Protocol
+from xfbench.tuning.saved import Figure, Tuning, of_folder
+from xfbench.tuning.using import tuned
+from xfbench.workloads import workloads
+
+FIXED = Protocol.fixed(3)
+
+
+@pytest.fixture(scope="module")
+def version():
+    """PyTorch's, by which searches are known."""
+    return environment.ensure(adapter.load("torch")).version
+
+
+@pytest.fixture
+def cell(cell):
+    """As any test's, of PyTorch."""
+    return partial(cell, framework="torch", environment="managed", kernel="onednn")
+
+
+@pytest.fixture
+def saved(cell, version, tmp_path):
+    """A function that keeps a search in the results folder, as if it had been done here."""
+
+    def make(best=None, **fields):
+        usual = {"steps": 20, "warmup": 3}
+        default = cell(threads=2, **usual)
+        figure = Figure(value=1.25, low=1.2, high=1.3, launches=5, label="claim")
+        made = {
+            "machine": machine.describe(),
+            "framework_version": version,
+            "environment_digest": "sha256:" + "1" * 64,
+            "adapter_digest": "sha256:" + "2" * 64,
+            "workload_digest": facts.facts(workloads()["lenet"]).digest,
+            "verified": True,
+            "space": {"threads": (1, 2)},
+            "settings": 2,
+            "seed": 0,
+            "budget_seconds": None,
+            "rungs": (),
+            "dropped": (),
+            "best": cell(**{"threads": 1, "affinity": "cores", **usual, **(best or {})}),
+            "default": default,
+            "default_reason": None,
+            "runner_up": default,
+            "confirmed": True,
+            "images_per_second": figure,
+            "over_default": figure,
+            "over_runner_up": figure,
+            "ended_by_budget": False,
+            "launches": 10,
+            "search_seconds": 0.0,
+            "machine_seconds": 10.0,
+            "records": (),
+        }
+        search = Tuning.make(**{**made, **fields})
+        search.write(tmp_path)
+        return search
+
+    return make
+
+
+@pytest.fixture
+def using(cell, tmp_path):
+    """A function: what becomes of one cell, and what is said."""
+
+    def use(given=(), **fields):
+        said = []
+        [(found, protocol)] = tuned(
+            [(cell(**{"threads": 2, **fields}), FIXED)], given, tmp_path, {}, said.append
+        )
+        assert protocol == FIXED
+        return found, "\n".join(said)
+
+    return use
+
+
+def test_a_cell_gets_what_was_found_and_keeps_all_else(saved, using, cell):
+    saved()
+    found, said = using(steps=7, seed=3)
+    assert found == cell(threads=1, affinity="cores", steps=7, seed=3)
+    assert said == (
+        "tuned: lenet · torch · batch 4: onednn · 1 thread · affinity cores, 1.25 times the default"
+    )
+
+
+def test_what_somebody_chose_wins(saved, using, cell):
+    saved()
+    assert using({"threads"})[0] == cell(threads=2, affinity="cores")
+    assert using({"affinity", "seed"})[0] == cell(threads=1)
+
+
+def test_cells_that_became_one_are_one(saved, cell, tmp_path):
+    saved()
+    cells = [(cell(threads=1), FIXED), (cell(threads=2), FIXED)]
+    assert len(tuned(cells, (), tmp_path, {}, print)) == 1
+    assert len(tuned(cells, {"threads"}, tmp_path, {}, print)) == 2
+
+
+def test_the_last_search_is_what_counts(saved, using):
+    saved(created="2026-01-02T00:00:00.000Z")
+    saved({"threads": 2}, created="2026-01-01T00:00:00.000Z")
+    assert using()[0].threads == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"framework_version": "0.0"},
+        {"confirmed": False},
+        {"workload_digest": "sha256:" + "3" * 64},
+        {"best": {"global_batch_size": 8, "batch_size_per_rank": 8}},
+        {"best": {"precision": "float64"}},
+        {"best": {"workload": "convnet"}},
+        {"best": {"kernel": "gone"}},
+        {"machine": machine.describe().model_copy(update={"cores": 999})},
+    ],
+)
+def test_what_was_found_for_something_else_is_not_used(saved, using, cell, fields):
+    saved(**fields)
+    found, said = using()
+    assert found == cell(threads=2)
+    assert said.startswith("not tuned: lenet · torch · batch 4: nothing was found for ")
+    assert "xfbench tune --framework torch --workload lenet --batch-size 4 --results " in said
+
+
+def test_another_host_of_the_same_kind_is_as_good(saved, using):
+    saved(machine=machine.describe().model_copy(update={"hostname_hash": "0" * 16}))
+    assert using()[0].threads == 1
+
+
+TWO = {"ranks": 2, "strategy": "ddp", "scaling": "strong", "batch_size_per_rank": 2}
+
+
+def test_ranks_are_taken_with_their_threads_or_not_at_all(saved, using, cell):
+    saved(TWO)
+    assert using()[0] == cell(threads=1, affinity="cores", **TWO)
+    for chosen in ("threads", "ranks", "strategy"):
+        assert using({chosen})[0] == cell(threads=2)
+    own = {**TWO, "strategy": "mpi"}
+    assert using({"ranks", "scaling"}, **own)[0] == cell(threads=1, affinity="cores", **TWO)
+    found, _ = using({"ranks", "scaling", "strategy"}, **own)
+    assert found == cell(threads=1, affinity="cores", **own)
+    weak = {**TWO, "scaling": "weak"}
+    assert using({"ranks", "scaling"}, **weak)[0] == cell(threads=2, **weak)
+
+
+def test_what_was_found_for_one_rank_says_nothing_of_two(saved, using, cell):
+    saved()
+    found, said = using(**TWO)
+    assert found == cell(threads=2, **TWO) and "--over ranks=2" in said
+
+
+def test_a_search_that_was_edited_is_told_of_and_left_out(saved, using, tmp_path):
+    search = saved()
+    [file] = (tmp_path / "tuned").iterdir()
+    assert file.stem == search.id[7:]
+    file.write_text(file.read_text().replace('"threads": 1', '"threads": 2'))
+    (tmp_path / "tuned" / "other.json").write_text("{}")
+    found, said = using()
+    assert found.threads == 2 and "its content is not what its id says" in said
+    assert "other.json: no search of `xfbench tune`" in said
+
+
+def test_a_search_is_read_as_it_was_written(saved, tmp_path):
+    search = saved()
+    assert of_folder(tmp_path, print) == [search]
+    assert of_folder(tmp_path / "nowhere", print) == []
+
+
+def test_a_plan_is_made_of_what_was_found(saved, tmp_path):
+    saved()
+    asked_for = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4], "launches": 2}
+
+    def planned(**more):
+        settings = {**asked_for, **more}
+        found = asked.plan(settings, pythons={}, tuned=tmp_path)
+        assert dict(found.protocols).keys() == {one.cell() for one in found.requests}
+        return {(one.threads, one.affinity, one.launch) for one in found.requests}
+
+    assert planned() == {(1, "cores", 1), (1, "cores", 2)}
+    assert planned(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
+    with pytest.raises(UsageError, match="--carry for another one"):
+        asked.plan(asked_for, pythons={}, tuned=tmp_path, carried=True)
+
+
+def test_submitted_jobs_are_for_other_machines(cell, tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(UsageError, match="submitted jobs"):
+        tuned([(cell(launcher="slurm"), FIXED)], (), tmp_path, {}, print)

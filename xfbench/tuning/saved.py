@@ -1,0 +1,125 @@
+"""What a search found, as a document: `xfbench.tuning/1`, in `tuned/` of the results folder.
+
+Never changed, and named by its content, as records are. The launches themselves are records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from xfbench import __version__, atomic
+from xfbench.record import Machine
+from xfbench.request import Cell
+from xfbench.sealed import Sealed
+from xfbench.statistics import Interval
+
+SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
+_FOLDER = "tuned"
+
+Setting = dict[str, str | int]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Figure(_Part):
+    """A value with its 95 % interval over so many launches; no interval from fewer than two."""
+
+    value: float
+    low: float | None
+    high: float | None
+    launches: int
+    label: str
+
+    @classmethod
+    def of(cls, found: Interval) -> Figure:
+        return cls(label=found.label, **vars(found))
+
+
+class RungDone(_Part):
+    """A rung as it was done: settings that were in it, launches of each, steps of a launch."""
+
+    settings: int
+    launches: int
+    steps: int
+
+
+class Loser(_Part):
+    """A setting that did not go on after a rung, and why; its speed over the fastest's by then.
+
+    Of those that were never launched `rung` is null.
+    """
+
+    setting: Setting
+    rung: int | None
+    reason: str
+    relative: float | None = None
+
+
+class Tuning(Sealed):
+    """One search: where, among how many settings, who was dropped when, the best, how sure it is.
+
+    `best`, `default` (what is measured where nobody chooses) and `runner_up` are cells of usual
+    length. `images_per_second` is the best's, and the ratios are of it, both from launches after
+    the search alone, which took `search_seconds` of the `machine_seconds` of all `records`.
+    They are null where the best is the default itself, or that has no launch that counts, for which
+    `default_reason` may say why. `confirmed` is false where the budget left nothing for that.
+    `verified`: only what has a certificate was searched.
+    """
+
+    schema_: Literal["xfbench.tuning/1"] = Field(default=SCHEMA, alias="schema")
+    machine: Machine
+    framework_version: str
+    environment_digest: str
+    adapter_digest: str
+    workload_digest: str
+    verified: bool
+    space: dict[str, tuple[str | int, ...]]
+    settings: int
+    seed: int
+    budget_seconds: float | None
+    rungs: tuple[RungDone, ...]
+    dropped: tuple[Loser, ...]
+    best: Cell
+    default: Cell
+    default_reason: str | None
+    runner_up: Cell | None
+    confirmed: bool
+    images_per_second: Figure | None
+    over_default: Figure | None
+    over_runner_up: Figure | None
+    ended_by_budget: bool
+    launches: int
+    search_seconds: float
+    machine_seconds: float
+    records: tuple[str, ...]
+    xfbench_version: str = __version__
+
+    def write(self, results: Path) -> Path:
+        """Keep it in a results folder, whole or not at all; the file."""
+        target = results / _FOLDER / f"{self.id[7:]}.json"
+        text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
+        atomic.write(target, text.encode())
+        return target
+
+
+def of_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
+    """Every search of a results folder, oldest first; `complain` hears of files that are none."""
+    found = []
+    for path in (results / _FOLDER).glob("*.json"):
+        try:
+            one = Tuning.read(path.read_bytes())
+        except ValidationError as error:
+            first: Any = error.errors()[0]
+            complain(f"{path.name}: no search of `xfbench tune`: {first['msg']}; left out")
+        except (OSError, ValueError) as error:
+            complain(f"{path.name}: {error}; left out")
+        else:
+            found.append(one)
+    return sorted(found, key=lambda one: (one.created, one.id))

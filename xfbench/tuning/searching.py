@@ -1,0 +1,305 @@
+"""A search: its launches in order, each a record as any other, and what came of it.
+
+What is launched next is decided in `halving.py`; here it is launched, counted against the
+budget, and told.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics as stdlib_statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xfbench import adapter, errors, facts, machine, runner, statistics
+from xfbench.equality import certify
+from xfbench.grouping import machine_class
+from xfbench.record import Record
+from xfbench.request import Cell, Request
+from xfbench.results.store import Store
+from xfbench.statistics import Launches
+from xfbench.tuning.halving import Halved, Round, Rung, halve, rungs, settled, taken
+from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
+from xfbench.tuning.space import Space, setting, told
+from xfbench.workloads import workloads
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How a search is done. The confirmation has `least` launches of each, and `most` at most.
+
+    With `budget_seconds` no launch is begun that would end later, by what launches took before;
+    only launches of this call count. `resume`: what was launched before is not launched again.
+    """
+
+    pythons: Mapping[str, Path] = field(default_factory=dict)
+    least: int = 5
+    most: int = 20
+    budget_seconds: float | None = None
+    seed: int = 0
+    verify: bool = True
+    strict: bool = False
+    resume: bool = False
+    time_limit: float = runner.DEFAULT_TIME_LIMIT
+
+
+def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
+    """Find the best setting, and confirm it; all launches are in the store.
+
+    Raises UnavailableError, and XfbenchError where nothing could be tried, or no launch counted.
+    """
+    framework = space.default.framework
+    session = runner.Session(
+        store,
+        time_limit=choices.time_limit,
+        strict=choices.strict,
+        data_folders=dict(space.data_folders),
+    )
+    session.prepare([framework], choices.pythons, say, space.default.site)
+    if framework in session.unavailable:
+        raise errors.UnavailableError(session.unavailable[framework])
+    unproven = _unproven(space, session, choices, say)
+    space = space.without([(cell, why) for cell, why in unproven.items() if cell in space.cells])
+    if not space.cells:
+        raise errors.XfbenchError(f"there is nothing to try: {space.left_out[-1][1]}")
+    launching = _Launching(space, choices, session, say)
+    halved = halve(space.cells, launching.rung)
+    if not halved.left:
+        raise errors.XfbenchError(f"no launch counted: {halved.dropped[-1].reason}")
+    searched = launching.seconds
+    # Where nothing was searched, what is measured anyway stays unless another is certainly faster.
+    left = halved.left if halved.rungs else sorted(halved.left, key=space.default.__ne__)
+    winner, *others = left
+    reason = runner.refusal(space.default.request(1)) or unproven.get(space.default)
+    rivals = dict.fromkeys([*others[:1], *([] if reason else [space.default])])
+    confirmed = launching.confirm(winner, [one for one in rivals if one != winner], halved)
+    best = taken(winner, confirmed)
+    runner_up = winner if best != winner else next(iter(others), None)
+    speed = confirmed.get(best)
+    found = session.environments[framework]
+    return Tuning.make(
+        machine=machine.describe(),
+        framework_version=found.version,
+        environment_digest=found.digest,
+        adapter_digest=adapter.load(framework).digest,
+        workload_digest=facts.facts(workloads()[best.workload]).digest,
+        verified=choices.verify,
+        space=space.values(),
+        settings=len(space.cells),
+        seed=choices.seed,
+        budget_seconds=choices.budget_seconds,
+        rungs=[
+            RungDone(settings=count, launches=rung.launches, steps=steps(best, rung))
+            for rung, count in halved.rungs
+        ],
+        dropped=[
+            *(Loser(setting=setting(one), rung=None, reason=why) for one, why in space.left_out),
+            *(
+                Loser(
+                    setting=setting(one.setting),
+                    rung=one.rung,
+                    reason=one.reason,
+                    relative=one.relative,
+                )
+                for one in halved.dropped
+            ),
+        ],
+        best=best,
+        default=space.default,
+        default_reason=reason,
+        runner_up=runner_up,
+        confirmed=bool(speed),
+        images_per_second=_figure(speed),
+        over_default=_over(confirmed, best, space.default),
+        over_runner_up=_over(confirmed, best, runner_up),
+        ended_by_budget=launching.spent,
+        launches=len(launching.records),
+        search_seconds=searched,
+        machine_seconds=launching.seconds,
+        records=[record.id for record in launching.records],
+    )
+
+
+def most_launches(space: Space, choices: Choices) -> int:
+    """How many there may be at most: all rungs, and the confirmation of three settings."""
+    compared = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
+    of_rungs = sum(rung.settings * rung.launches for rung in rungs(len(space.cells)))
+    return of_rungs + compared * choices.most
+
+
+def steps(cell: Cell, rung: Rung) -> int:
+    """The timed steps of a launch in this rung: whole windows."""
+    assert cell.steps is not None
+    return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
+
+
+def _unproven(space: Space, session: runner.Session, choices: Choices, say: Say) -> dict[Cell, str]:
+    """Cells that must not win, and why; all others have their certificate, as far as asked for."""
+    every = [*dict.fromkeys([*space.cells, space.default])]
+    wanted = [one.request(1) for one in every if not runner.refusal(one.request(1))]
+    if not choices.verify:
+        for request in {runner.certified_fields(one): one for one in wanted}.values():
+            certify.attach(request, session)
+        return {}
+    certify.certify(wanted, session, say, say)
+    return {
+        request.cell(): f"not proven equal: see `xfbench verify --framework {request.framework} "
+        f"--workload {request.workload} --kernel {request.kernel}`"
+        for request in wanted
+        if runner.certified_fields(request) not in session.certificates
+    }
+
+
+def _figure(speed: Launches | None) -> Figure | None:
+    return Figure.of(statistics.geometric_interval([*speed.values()])) if speed else None
+
+
+def _over(speeds: Mapping[Cell, Launches], one: Cell, other: Cell | None) -> Figure | None:
+    if other is None or other == one or not speeds.get(one) or not speeds.get(other):
+        return None
+    return Figure.of(statistics.compare(speeds[one], speeds[other]).ratio)
+
+
+class _Launching:
+    """The launches of one search, one after another, and what they have cost so far."""
+
+    def __init__(self, space: Space, choices: Choices, session: runner.Session, say: Say) -> None:
+        self.space, self.choices, self.session, self.say = space, choices, session, say
+        self.records: list[Record] = []
+        self.last: dict[Cell, Record] = {}  # of each setting, of whatever length
+        self.seconds = 0.0
+        self.own_seconds = 0.0  # without what was done before
+        self.spent = False
+
+    def rung(self, rung: Rung, left: Sequence[Cell]) -> Round[Cell]:
+        """A rung's launches, each block in a random order of its own."""
+        short = {cell: cell.model_copy(update={"steps": steps(cell, rung)}) for cell in left}
+        known = self._known([short[cell].request(b) for cell in left for b in rung.blocks])
+        done: dict[Cell, list[Record]] = {cell: [] for cell in left}
+        title = f"rung {rung.number} of {len(rungs(len(self.space.cells)))}"
+        for block in rung.blocks:
+            for cell in self._shuffled(left, block):
+                if any(one.status not in ("ok", "invalid") for one in done[cell]):
+                    continue
+                request = short[cell].request(block)
+                if request not in known and not self._allows(
+                    self._foreseen(cell, short[cell]) + self._reserve()
+                ):
+                    self.spent = True
+                    return _round(done, spent=True)
+                done[cell].append(self._launch(cell, request, known, title))
+        return _round(done)
+
+    def confirm(
+        self, winner: Cell, rivals: Sequence[Cell], halved: Halved[Cell]
+    ) -> dict[Cell, Launches]:
+        """Launches of usual length of each, in blocks, until more would hardly change anything."""
+        cells = [winner, *rivals]
+        blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.most)
+        known = self._known([cell.request(block) for cell in cells for block in blocks])
+        done: dict[Cell, list[Record]] = {cell: [] for cell in cells}
+        for count, block in enumerate(blocks):
+            speeds = {cell: statistics.launches(own) for cell, own in done.items()}
+            if count >= self.choices.least and settled(
+                speeds[winner], [speeds[one] for one in rivals]
+            ):
+                break
+            new = [cell for cell in cells if cell.request(block) not in known]
+            if new and not self._allows(sum(self._foreseen(cell, cell) for cell in new)):
+                self.spent = True
+                break
+            for cell in self._shuffled(cells, block):
+                request = cell.request(block)
+                done[cell].append(self._launch(cell, request, known, "confirming"))
+        return {cell: statistics.launches(own) for cell, own in done.items()}
+
+    def _launch(
+        self, cell: Cell, request: Request, known: Mapping[Request, Record], stage: str
+    ) -> Record:
+        """Do it, unless it was done before; `cell` is the setting, of usual length."""
+        record = known.get(request)
+        if record is None:
+            [record] = runner.run([request], self.session)
+            self.own_seconds += _seconds(record)
+            self.say(f"{stage} · block {request.launch} · {told(cell)} · {_outcome(record)}")
+        self.seconds += _seconds(record)
+        self.records.append(record)
+        if record.measurement and record.status == "ok":
+            self.last[cell] = record
+        return record
+
+    def _allows(self, seconds: float) -> bool:
+        budget = self.choices.budget_seconds
+        return budget is None or self.own_seconds + seconds <= budget
+
+    def _foreseen(self, cell: Cell, longer: Cell) -> float:
+        """Seconds that a launch of `longer`, the setting `cell`, takes, by the last one of it.
+
+        Of a setting that nothing is known of, what others took on average.
+        """
+        record = self.last.get(cell)
+        if record is not None:
+            return _seconds_of(longer, record)
+        return stdlib_statistics.fmean(map(_seconds, self.records)) if self.records else 0.0
+
+    def _reserve(self) -> float:
+        """Seconds that the confirmation takes at the least, by what is known so far."""
+        fastest = sorted(self.last, key=lambda one: -statistics.launch_throughput(self.last[one]))
+        compared = dict.fromkeys([*fastest[:2], self.space.default])
+        each = sum(_seconds_of(one, self.last[one]) for one in compared if one in self.last)
+        return self.choices.least * each
+
+    def _known(self, requests: Sequence[Request]) -> dict[Request, Record]:
+        """What of these was launched before on this kind of machine, in the same environment."""
+        if not self.choices.resume:
+            return {}
+        here = machine_class(machine.describe())
+        found = self.session.environments[self.space.default.framework]
+        return {
+            record.request: record
+            for record in runner.done(requests, self.session.store)
+            if record.request
+            and record.software
+            and record.software.environment_digest == found.digest
+            and machine_class(record.machine) == here
+        }
+
+    def _shuffled(self, cells: Sequence[Cell], block: int) -> list[Cell]:
+        """In this block's order: the same whenever the same are left."""
+        order = [*cells]
+        random.Random(f"{self.choices.seed} {block}").shuffle(order)
+        return order
+
+
+def _round(done: Mapping[Cell, Sequence[Record]], *, spent: bool = False) -> Round[Cell]:
+    speeds = {cell: statistics.launches(records) for cell, records in done.items()}
+    reasons = {
+        cell: _outcome(records[-1])
+        for cell, records in done.items()
+        if records and not speeds[cell]
+    }
+    return Round(speeds, reasons, spent)
+
+
+def _seconds(record: Record) -> float:
+    """Of the whole launch."""
+    return (record.conditions and record.conditions.seconds) or 0.0
+
+
+def _seconds_of(cell: Cell, record: Record) -> float:
+    """Seconds that a launch of `cell` takes, by one with another number of steps."""
+    assert record.request and record.measurement
+    more = (cell.steps or 0) - (record.request.steps or 0)
+    each = stdlib_statistics.median(record.measurement.step_seconds or (0.0,))
+    return max(0.0, _seconds(record) + more * each)
+
+
+def _outcome(record: Record) -> str:
+    if record.status == "ok" and record.measurement:
+        if not statistics.is_steady(record):
+            return "never became steady"
+        return f"{statistics.launch_throughput(record):.4g} images/s"
+    return f"{record.status}: {record.reason}"

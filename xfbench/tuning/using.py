@@ -1,0 +1,131 @@
+"""What `run --tuned` does: cells get the settings that a search found for them on such a machine.
+
+They are fields of the cell as any other, so that a record says what was used. What somebody chose
+wins; ranks are taken as found, with their threads, or not at all.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, environment, errors, facts, machine, queued
+from xfbench.errors import UnavailableError
+from xfbench.grouping import machine_class
+from xfbench.request import Cell, Protocol
+from xfbench.tuning.saved import Tuning, of_folder
+from xfbench.tuning.space import told
+from xfbench.workloads import workloads
+
+Say = Callable[[str], None]
+
+_ALONE = ("kernel", "threads", "affinity")
+_TOGETHER = ("strategy", "strategy_options")
+# Whoever chooses one of these has chosen how ranks share the machine.
+_OF_RANKS = ("ranks", "nodes", "threads", "scaling", *_TOGETHER)
+
+
+def tuned(
+    cells: Sequence[tuple[Cell, Protocol]],
+    given: Collection[str],
+    results: Path,
+    pythons: Mapping[str, Path],
+    say: Say,
+) -> list[tuple[Cell, Protocol]]:
+    """The cells with what was found for them in `results`; `given` are settings somebody chose.
+
+    `say` hears what is used, and of cells that nothing was found for what to do. Raises
+    UsageError for what trains on another machine.
+    """
+    if any(cell.launcher == "slurm" for cell, _ in cells) and not queued.inside():
+        raise errors.UsageError("--tuned is for this machine, and submitted jobs run on others")
+    searches = of_folder(results, say)
+    versions: dict[str, str | None] = {}
+    found: dict[Cell, Protocol] = {}
+    for cell, protocol in cells:
+        if cell.framework not in versions:
+            versions[cell.framework] = _version(cell, pythons)
+        version = versions[cell.framework]
+        fitting = [one for one in searches if fits(one, cell, version, given)]
+        if fitting:
+            chosen = applied(fitting[-1], cell, given)
+            say(f"tuned: {_name(cell)}: {told(chosen)}{_gain(fitting[-1])}")
+        else:
+            chosen = cell
+            say(f"not tuned: {_name(cell)}: {_advice(cell, version, results)}")
+        found.setdefault(chosen, protocol)
+    return list(found.items())
+
+
+def fits(search: Tuning, cell: Cell, version: str | None, given: Collection[str]) -> bool:
+    """Whether the search says something about the cell here, where the framework is `version`."""
+    best = search.best
+    same = ("framework", "workload", "device", "precision", "global_batch_size")
+    if not search.confirmed or search.framework_version != version:
+        return False
+    if any(getattr(best, name) != getattr(cell, name) for name in same):
+        return False
+    if machine_class(search.machine) != machine_class(machine.describe()):
+        return False
+    if search.workload_digest != facts.facts(workloads()[cell.workload]).digest:
+        return False
+    if best.kernel not in adapter.load(cell.framework).kernels:
+        return False
+    if best.ranks == cell.ranks:
+        return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
+    # A batch that ranks share is the same training; who feeds them is another matter.
+    free = not any(name in given for name in _OF_RANKS)
+    return free and cell.ranks == 1 and cell.data_set is None
+
+
+def applied(search: Tuning, cell: Cell, given: Collection[str]) -> Cell:
+    """The cell with the best setting of a search that fits it, but for what was given."""
+    best = search.best
+    update: dict[str, Any] = {name: getattr(best, name) for name in _ALONE if name not in given}
+    if best.ranks > 1 and not any(name in given for name in _TOGETHER):
+        update |= {name: getattr(best, name) for name in _TOGETHER}
+    if best.ranks != cell.ranks:
+        names = ("ranks", "nodes", "scaling", "batch_size_per_rank")
+        update |= {name: getattr(best, name) for name in names}
+    return Cell(**{**cell.model_dump(), **update})
+
+
+def _version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
+    """The framework's, where its environment is there."""
+    try:
+        described = adapter.load(cell.framework)
+        found = environment.find(described, pythons.get(cell.framework), cell.site)
+    except UnavailableError:
+        return None
+    return found.version if found else None
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.workload} · {cell.framework} · batch {cell.global_batch_size}"
+
+
+def _gain(search: Tuning) -> str:
+    if search.best == search.default:
+        return ", which is what it has anyway"
+    over = search.over_default
+    return f", {over.value:.2f} times the default" if over else ""
+
+
+def _advice(cell: Cell, version: str | None, results: Path) -> str:
+    """What to do so that there is something."""
+    if version is None:
+        return f"its environment is not there: xfbench env create {cell.framework}"
+    words = ["xfbench", "tune", "--framework", cell.framework, "--workload", cell.workload]
+    if cell.device != "cpu":
+        words += ["--device", cell.device]
+    if cell.precision != "float32":
+        words += ["--precision", cell.precision]
+    if cell.global_batch_size != workloads()[cell.workload].batch_size:
+        words += ["--batch-size", str(cell.global_batch_size)]
+    if cell.ranks > 1:
+        words += ["--over", f"ranks={cell.ranks}"]
+    if results != Path("results").absolute():
+        words += ["--results", str(results)]
+    return f"nothing was found for {cell.framework} {version} on this machine: {shlex.join(words)}"
