@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import adapter, environment, errors, machine, paths, sites, starting, training
+from xfbench import adapter, environment, errors, machine, paths, sites, starting, toml, training
 from xfbench.data import sets
 from xfbench.matrix import Matrix
 from xfbench.request import Cell, Protocol
@@ -97,9 +96,7 @@ def load(name: str) -> Experiment:
     if file is None or not file.is_file():
         raise errors.unknown("experiment", name, names())
     try:
-        found = Experiment.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise errors.UsageError(f"{file}: {error}") from error
+        found = Experiment.model_validate(toml.read(file)[1])
     except ValidationError as error:
         raise errors.UsageError(f"{file}: {_told(error, _model(error))}") from error
     if found.name != file.stem:

@@ -1,7 +1,7 @@
-"""What a worker has written into its run's folder, read with care: it may be anything.
+"""Reads files that somebody else has written, a worker above all: they may be anything.
 
-Only plain files are opened, never a link, a pipe or a device; as much is read as the caller asks
-for; and what is kept of an endless output is its beginning and its end.
+Only plain files are opened, never a pipe or a device, nor, in a run's folder, a link; as much is
+read as the caller asks for; and what is kept of an endless output is its beginning and its end.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MOST_KEPT = 16 * 2**20  # bytes of an output, once the launch is over
-_FLAGS = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPlainError(OSError):
     """There is something else than a file under a name."""
 
 
-def whole(path: Path, most: int) -> bytes:
-    """A file's content. Raises OSError, and ValueError where it is longer than `most` bytes."""
-    with _opened(path, os.O_RDONLY) as (descriptor, size):
+def whole(path: Path, most: int, *, linked: bool = False) -> bytes:
+    """A file's content, if `linked` behind a link too.
+
+    Raises OSError, and ValueError where it is longer than `most` bytes.
+    """
+    with _opened(path, os.O_RDONLY if linked else os.O_RDONLY | os.O_NOFOLLOW) as opened:
+        descriptor, size = opened
         if size > most:
             raise ValueError(f"it is longer than {most >> 20} MiB")
         parts = []
-        while part := os.read(descriptor, 2**20):
+        while part := os.read(descriptor, min(size + 1, 2**20)):
             parts.append(part)
             most -= len(part)
             if most < 0:
@@ -37,7 +41,7 @@ def whole(path: Path, most: int) -> bytes:
 def end(path: Path, most: int) -> str:
     """The last `most` bytes of a file as text; nothing where there is no plain file."""
     try:
-        with _opened(path, os.O_RDONLY) as (descriptor, size):
+        with _opened(path, os.O_RDONLY | os.O_NOFOLLOW) as (descriptor, size):
             return os.pread(descriptor, most, max(0, size - most)).decode(errors="replace")
     except OSError:
         return ""
@@ -47,7 +51,7 @@ def shorten(path: Path) -> None:
     """Of a longer output keep the beginning and the end, and say between them what is left out."""
     half = MOST_KEPT // 2
     try:
-        with _opened(path, os.O_RDWR) as (descriptor, size):
+        with _opened(path, os.O_RDWR | os.O_NOFOLLOW) as (descriptor, size):
             if size <= MOST_KEPT:
                 return
             last = os.pread(descriptor, half, size - half)

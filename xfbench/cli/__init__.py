@@ -30,7 +30,7 @@ from xfbench.cli import (
     verify,
     workload,
 )
-from xfbench.errors import XfbenchError
+from xfbench.errors import XfbenchError, of_the_system
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3
@@ -111,6 +111,8 @@ def main() -> None:
 
         if isinstance(error, WorkloadError):
             sys.exit(_say(str(error), 2))
+        if isinstance(error, OSError) and (words := of_the_system(error)):
+            sys.exit(_say(f"{words}; what was done is kept, a run goes on with --resume", 1))
         with tempfile.NamedTemporaryFile(
             "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
