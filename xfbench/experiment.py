@@ -33,6 +33,8 @@ DEFAULT_INPUT_THREADS = 1
 # Steps between two waits, by device: one that queues them would idle during every wait.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
+MAX_LAUNCHES = 1_000_000
+MAX_RANKS_HERE = 1024  # that this machine alone is asked to start
 
 
 class Experiment(BaseModel):
@@ -116,7 +118,11 @@ def cells(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
 ) -> list[tuple[Cell, Protocol]]:
     """Every cell of the matrices, and how many launches it gets. Raises UsageError."""
-    return [pair for one in matrices for pair in _cells(one, pythons or {})]
+    found = [pair for one in matrices for pair in _cells(one, pythons or {})]
+    launches = sum(protocol.most for _, protocol in found)
+    if launches > MAX_LAUNCHES:
+        raise errors.UsageError(f"{launches:,} launches are too many: at most {MAX_LAUNCHES:,}")
+    return found
 
 
 def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
@@ -145,6 +151,11 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         )
     _check_options(m)
     site = sites.load(m.site)
+    if (m.launcher or site.launcher) == "local" and max(m.ranks) > MAX_RANKS_HERE:
+        raise errors.UsageError(
+            f"{max(m.ranks):,} ranks on this machine alone are too many: at most "
+            f"{MAX_RANKS_HERE:,}; more with --launcher mpi or slurm"
+        )
     spread = _spread(m)
     if not spread:
         raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
