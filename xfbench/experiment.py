@@ -142,20 +142,9 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 raise errors.unknown(kind, value, allowed)
     if m.launches is not None and m.launches < 1:
         raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
-    if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
-        raise errors.UsageError("ranks: one or more are needed")
-    if max(m.ranks) > 1 and m.scaling is None:
-        raise errors.UsageError(
-            "more than one rank needs --scaling strong (--batch-size is that of all ranks "
-            "together) or --scaling weak (it is that of each)"
-        )
+    _check_ranks(m)
     _check_options(m)
     site = sites.load(m.site)
-    if (m.launcher or site.launcher) == "local" and max(m.ranks) > MAX_RANKS_HERE:
-        raise errors.UsageError(
-            f"{max(m.ranks):,} ranks on this machine alone are too many: at most "
-            f"{MAX_RANKS_HERE:,}; more with --launcher mpi or slurm"
-        )
     spread = _spread(m)
     if not spread:
         raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
@@ -228,6 +217,22 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
     return list(found.items())
+
+
+def _check_ranks(m: Matrix) -> None:
+    if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
+        raise errors.UsageError("ranks: one or more are needed")
+    if max(m.ranks) > 1 and m.scaling is None:
+        raise errors.UsageError(
+            "more than one rank needs --scaling strong (--batch-size is that of all ranks "
+            "together) or --scaling weak (it is that of each)"
+        )
+    here = (m.launcher or sites.load(m.site).launcher) == "local"
+    if here and max(m.ranks) > MAX_RANKS_HERE:
+        raise errors.UsageError(
+            f"{max(m.ranks):,} ranks on this machine alone are too many: at most "
+            f"{MAX_RANKS_HERE:,}; more with --launcher mpi or slurm"
+        )
 
 
 def _protocol(m: Matrix) -> Protocol:
