@@ -5,16 +5,15 @@ How one raises, dies, hangs or forges is in tests/test_runner.py, memory in test
 
 import copy
 import json
-import os
 import signal
 import subprocess
-import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import side_by_side
+from tests.faults.driver import command as command_line
 from tests.leftovers import left_running, until
 from xfbench import adapter, command, environment, facts, job, launched, reply, runner, written
 from xfbench.command import Outcome
@@ -178,9 +177,7 @@ def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     more = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"} if ranks > 1 else {}
     results = tmp_path / "results"
     words = odd(HANGS, results=results, **more)
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "xfbench", *words], env=os.environ, stderr=subprocess.DEVNULL
-    )
+    driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
     until(lambda: len(left_running(results)) == 2 * ranks, 60)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
@@ -193,9 +190,7 @@ def test_a_driver_ends_what_its_worker_started_though_it_is_told_to_end(odd, tmp
     """By SIGTERM, as a scheduler or a shutdown does."""
     results = tmp_path / "results"
     words = odd(HANGS, results=results)
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "xfbench", *words], env=os.environ, stderr=subprocess.DEVNULL
-    )
+    driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
     until(lambda: len(left_running(results)) == 2, 60)
     driver.send_signal(signal.SIGTERM)
     driver.wait()
