@@ -31,9 +31,11 @@ from xfbench.cli import (
     workload,
 )
 from xfbench.errors import XfbenchError, of_the_system
+from xfbench.report.text import legible_lines
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3
+_LONGEST = 4000  # characters of a line
 # typer carries its own copy of click; this is the base of what it raises on a wrong line.
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -122,5 +124,5 @@ def main() -> None:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"xfbench: {message}", file=sys.stderr)
+    print(f"xfbench: {legible_lines(message, _LONGEST)}", file=sys.stderr)
     return status
