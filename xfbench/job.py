@@ -122,13 +122,13 @@ def _work(
     try:
         start, helpers = prepared(request, described, found, folder)
     except UnavailableError as error:
-        return {"status": "unavailable", "reason": str(error)}
+        return {"status": "unavailable", "reason": nameless(str(error))}
     _keep_command([*helpers, *start.commands], folder)
     killed = memory.kills()
     try:
         outcome = _run(start, helpers, request, folder, time_limit)
     except command.CommandError as error:
-        return {"status": "unavailable", "reason": str(error)}
+        return {"status": "unavailable", "reason": nameless(str(error))}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
         written.shorten(file)
     if outcome.status and outcome.rank >= request.ranks:
@@ -143,7 +143,7 @@ def _work(
     if answer["status"] == "crashed":
         said = written.end(of_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
         reason = memory.ended(
-            outcome, _nameless(said), request.memory_limit, memory.kills() - killed
+            outcome, nameless(said), request.memory_limit, memory.kills() - killed
         )
         if reason:
             return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}
@@ -175,7 +175,7 @@ def replied(
     for rank in order:
         answer = _answer(folder, rank, asked, outcome)
         if answer["status"] != "ok":
-            reason = _nameless(answer["reason"] or "no reason given")
+            reason = nameless(answer["reason"] or "no reason given")
             return {**answer, "reason": _of_rank(reason, rank, request)}
         answers[rank] = answer
     try:
@@ -349,11 +349,11 @@ def _last_words(folder: Path, number: int | str) -> str:
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    return f": {_nameless(words[-1][:200])}"
+    return f": {nameless(words[-1][:200])}"
 
 
-def _nameless(said: str) -> str:
-    """The same without the names of hosts, and of users where they name a home or an address."""
+def nameless(said: str) -> str:
+    """The same without names of hosts, and of users who have a home, an address or a password."""
     for host in {platform.node(), *slurm.hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
     return private.hiding(())(said)
