@@ -141,7 +141,7 @@ def ensure(
             made = _make(adapter, folder, say)
         except (XfbenchError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise UnavailableError(_first_line(f"{adapter.name}: {error}")) from error
+            raise UnavailableError(_line(f"{adapter.name}: {error}")) from error
         atomic.write(folder / _COMPLETE, json.dumps(_document(made), indent=1).encode())
         say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
         return made
@@ -270,7 +270,7 @@ def _inspected(
             if answer["status"] == "ok":
                 return described_by(answer, draft)
         except (command.CommandError, OSError, *WRONG) as error:
-            raise UnavailableError(_first_line(f"{interpreter}: {error}")) from error
+            raise UnavailableError(_line(f"{interpreter}: {error}")) from error
     raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
 
 
@@ -285,5 +285,7 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
     return replace(draft, **known, digest=digest.of_json({"kind": draft.kind, **known}))
 
 
-def _first_line(text: str) -> str:
-    return " ".join(text.split())[:400]
+def _line(text: str) -> str:
+    """As one line of some length: its beginning, and its end, where installers say why."""
+    words = " ".join(text.split())
+    return words if len(words) <= 400 else f"{words[:150]} … {words[-240:]}"
