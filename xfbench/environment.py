@@ -128,11 +128,11 @@ def ensure(
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(f"{folder}.lock")
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except filelock.Timeout:
         say(f"{adapter.name}: waiting for another process that makes this environment")
-        lock.acquire()
-    with lock:
+        held = lock.acquire()
+    with held:
         if there := _read(folder / _COMPLETE):
             return _unchanged(there)
         shutil.rmtree(folder, ignore_errors=True)
