@@ -33,7 +33,7 @@ class Watch:
         self.ranks, self.nodes = ranks, nodes
         self.failure: Outcome | None = None
         self.token = secrets.token_hex(16)
-        self.listener = socket.create_server((host, 0), backlog=min(ranks, 4096))
+        self.listener = socket.create_server((host, 0), backlog=max(_STRANGERS, min(ranks, 4096)))
         self.alarm, self._raised = socket.socketpair()
         self._stop, self._stopped = socket.socketpair()
         self._heard: dict[socket.socket, tuple[int, float]] = {}
@@ -120,7 +120,7 @@ class Watch:
             return
         token, _, rest = line.partition(" ")
         number = rest.partition(" ")[0]
-        known = secrets.compare_digest(token, self.token)
+        known = secrets.compare_digest(token.encode(), self.token.encode())
         if known and re.fullmatch(r"[0-9]{1,9}", number) and int(number) < self.ranks:
             self._heard[one] = int(number), time.monotonic()
         else:  # nobody of ours
