@@ -41,7 +41,7 @@ def test_a_full_disk_ends_the_run_in_a_line_and_resume_finishes_it(odd, xfbench,
     store = Store(small_disk)
     [first] = store.records()
     assert first.status == "ok"
-    assert not list(store.folder.rglob("*.partial"))
+    assert not list((store.folder / "records").rglob("*.partial"))
     [left] = (small_disk / "runs").glob("running-*")
     (left / "filler").unlink()
     words = [*odd("", launches=3), f"--results={small_disk}", "--resume"]
