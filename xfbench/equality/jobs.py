@@ -25,6 +25,8 @@ from xfbench.workloads import Workload
 Arrays = dict[str, np.ndarray]
 
 TIME_LIMIT = 3600.0
+# What a file of arrays may be, beside what a reply may be.
+_WRONG = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckError(XfbenchError):
@@ -115,7 +117,7 @@ def results(
         unsupported, observed = dict(reply["unsupported"]), reply["observed"]
         kernel = observed["kernel"] if observed else request.kernel
         evidence = "; ".join(observed["kernel_evidence"]) if observed else ""
-    except (*WRONG, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (*WRONG, *_WRONG) as error:
         raise CheckError(f"{request.label()}: what it found cannot be read: {error}") from error
     if kernel != request.kernel:
         raise CheckError(
