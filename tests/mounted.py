@@ -34,7 +34,11 @@ def mounted(point, *arguments):
 
 def make_read_only(point):
     """What is mounted there can be read only from here on."""
-    subprocess.run(["mount", "-o", "remount,ro", str(point)], check=True)
+    remount(point, "ro")
+
+
+def remount(point, how):
+    subprocess.run(["mount", "-o", f"remount,{how}", str(point)], check=True)
 
 
 def ext4(folder, mebibytes=64, block_bytes=4096, name="ext4"):

@@ -1,12 +1,14 @@
 """Processes are ended with whoever started them."""
 
 import os
+import subprocess
 import sys
 import threading
 
 import psutil
 import pytest
 
+from tests.leftovers import left_running, until
 from xfbench import command
 
 
@@ -43,3 +45,52 @@ def test_commands_in_threads_are_ended_when_their_block_is(tmp_path):
     [outcome] = outcomes
     assert outcome.words == "the alarm ended it"
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+WAITS = """
+import os, pathlib, sys
+from xfbench import command
+shell = ["sh", "-c", "setsid sleep 888.5 & exec sleep 888.5"]
+here = pathlib.Path(sys.argv[2])
+if sys.argv[1] == "output":
+    command.output(shell, cwd=here, timeout=float(sys.argv[3]))
+started = command.Command(tuple(shell), dict(os.environ), here)
+files = {"stdout": [here / "out"], "stderr": [here / "err"]}
+command.run([started], **files, time_limit=float(sys.argv[3]))
+"""
+
+
+def sleepers(folder):
+    return [one for one in left_running(folder) if "888.5" in one.cmdline()]
+
+
+@pytest.mark.parametrize("how", ["run", "output"])
+def test_a_killed_process_takes_its_commands_along(tmp_path, how):
+    """With what they have started in sessions of their own."""
+    starter = subprocess.Popen([sys.executable, "-c", WAITS, how, str(tmp_path), "600"])
+    until(lambda: len(sleepers(tmp_path)) == 2)
+    starter.kill()
+    starter.wait()
+    until(lambda: not sleepers(tmp_path), 15)
+
+
+@pytest.mark.parametrize("how", ["run", "output"])
+def test_a_command_that_takes_too_long_is_ended_with_all_its_descendants(tmp_path, how):
+    done = subprocess.run(
+        [sys.executable, "-c", WAITS, how, str(tmp_path), "0.5"], capture_output=True, check=False
+    )
+    assert (b"no answer within 0.5 s" in done.stderr) == (how == "output")
+    assert sleepers(tmp_path) == []
+
+
+def test_the_keeper_is_there_again_when_he_was_killed(tmp_path):
+    """A system that lacks memory may choose him."""
+    script = "import os, psutil\nfrom xfbench import command\nkept = []\n"
+    script += "for _ in range(2):\n"
+    script += "    assert command.output(['echo', 'here'], timeout=9) == 'here\\n'\n"
+    script += "    [one] = psutil.Process().children()\n"
+    script += "    kept.append(one.pid)\n"
+    script += "    one.kill()\n"
+    script += "    one.wait()\n"
+    script += "assert kept[0] != kept[1]\n"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

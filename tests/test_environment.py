@@ -8,8 +8,10 @@ import sys
 
 import pytest
 
-from xfbench import adapter, environment
-from xfbench.errors import UnavailableError
+from tests import mounted
+from tests.leftovers import left_running, until
+from xfbench import adapter, environment, paths
+from xfbench.errors import UnavailableError, UsageError
 
 
 @pytest.fixture
@@ -132,3 +134,140 @@ def test_a_worker_inherits_only_what_is_on_the_list(monkeypatch):
     assert "LD_PRELOAD" not in variables
     assert variables["PATH"] == os.environ["PATH"]
     assert json.dumps(variables)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(small, numpy_lock, tmp_path, monkeypatch):
+    described = small(numpy_lock)
+    with mounted.tmpfs(tmp_path, "disk", size="4m") as disk:
+        home = disk / "home"
+        monkeypatch.setenv("XFBENCH_HOME", str(home))
+        with pytest.raises(UnavailableError, match="No space left on device") as caught:
+            environment.ensure(described)
+        assert "\n" not in str(caught.value)
+        assert not [path for path in home.glob("environments/*") if path.is_dir()]
+        mounted.remount(disk, "size=300m")
+        assert environment.ensure(described).version
+
+
+@pytest.mark.parametrize("damage", ["interpreter", "cut off", "empty", "of another kind"])
+def test_an_environment_that_was_damaged_is_made_again(small, numpy_lock, damage):
+    described = small(numpy_lock)
+    found = environment.ensure(described)
+    complete = found.prefix / "environment.json"
+    if damage == "interpreter":
+        found.interpreter.unlink()
+    else:
+        text = complete.read_text()
+        complete.write_text({"cut off": text[:99], "empty": "", "of another kind": "[]"}[damage])
+    assert environment.find(described) is None
+    assert environment.existing() == []
+    assert environment.ensure(described) == found
+    assert found.interpreter.exists()
+
+
+def test_packages_that_were_changed_since_are_named(small, numpy_lock):
+    described = small(numpy_lock)
+    found = environment.ensure(described)
+    [metadata] = found.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
+    text = metadata.read_text()
+    metadata.unlink()  # the installer's cache has it too
+    metadata.write_text(text.replace(f"Version: {found.version}", "Version: 9.9"))
+    words = rf"small: .*numpy was {found.version} and is 9\.9; `xfbench env remove small`"
+    with pytest.raises(UnavailableError, match=words):
+        environment.ensure(described)
+    assert environment.remove(described)
+    assert environment.ensure(described) == found
+
+
+def test_a_framework_for_another_python_says_which(small, tmp_path):
+    described = small("# nothing\n")
+    file = described.folder / "adapter.toml"
+    file.write_text(file.read_text().replace('python = "3.11"', 'python = "3.4"'))
+    with pytest.raises(UnavailableError, match=r"needs Python 3\.4, and none was found.*--python"):
+        environment.ensure(adapter.load("small"))
+    assert not [path for path in tmp_path.glob("home/environments/*") if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 0", "no reply"),
+        ("kill -9 $$", "failed"),
+        ("echo '{}' > \"$3\"", "names no job"),
+        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "not whole"),
+        ('ln -s /dev/zero "$3"', "no reply"),
+    ],
+)
+def test_an_interpreter_that_is_none_is_told_in_a_line(small, tmp_path, script, words):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    with pytest.raises(UnavailableError, match=words) as caught:
+        environment.ensure(small(None), python)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_a_killed_creator_takes_its_installer_along(small, numpy_lock, tmp_path, monkeypatch):
+    """Who makes it next is alone in the folder."""
+    slow = tmp_path / "bin" / "uv"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\necho > "{tmp_path}/begun"\nexec sleep 1000\n')
+    slow.chmod(0o755)
+    small(numpy_lock)
+    script = (
+        "from xfbench import adapter, environment, installer\n"
+        f"installer.find_uv_bin = lambda: {str(slow)!r}\n"
+        "environment.ensure(adapter.load('small'))\n"
+    )
+    creator = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "bin")
+    until((tmp_path / "begun").exists)
+    creator.kill()
+    creator.wait()
+    until(lambda: not left_running(tmp_path / "bin"))
+    assert environment.ensure(adapter.load("small")).version
+
+
+def test_a_cache_that_anybody_may_write_is_refused(tmp_path, monkeypatch):
+    """What is in it is run."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("XFBENCH_HOME", str(home))
+    assert paths.cache() == home
+    for mode in (0o777, 0o1777, 0o702):
+        home.chmod(mode)
+        with pytest.raises(UsageError, match=r"written by anybody.*XFBENCH_HOME"):
+            environment.ensure(adapter.load("reference"))
+
+
+def test_a_cache_that_is_somebody_elses_is_refused(tmp_path):
+    """Though it be behind a link of theirs only."""
+    if os.geteuid() != 0:
+        pytest.skip("giving a folder away, and being another, needs root")
+    home, link = tmp_path / "home", tmp_path / "link"
+    home.mkdir()
+    link.symlink_to(home)
+    script = (
+        "import os, sys\n"
+        "from xfbench import errors, paths\n"
+        "os.seteuid(65534)\n"
+        "try: print(paths.cache())\n"
+        "except errors.UsageError as error: print('refused', error)\n"
+    )
+
+    def said(path):
+        return subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "XFBENCH_HOME": str(path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    os.chown(home, 65533, -1)
+    assert said(home).startswith("refused") and "somebody else's" in said(home)
+    os.chown(home, 65534, -1)
+    assert said(home).startswith(str(home))
+    os.lchown(link, 65533, -1)
+    assert said(link).startswith("refused")

@@ -6,13 +6,12 @@ Discovery is by listing folders: the built-in ones, then those in `XFBENCH_ADAPT
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import digest, errors, paths
+from xfbench import digest, errors, paths, toml
 from xfbench.strategy import Strategy, Value
 
 
@@ -129,10 +128,7 @@ def load(name: str) -> Adapter:
         raise errors.unknown("framework", name, found)
     file = found[name] / "adapter.toml"
     try:
-        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        return Adapter(folder=found[name], **content)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise errors.UsageError(f"{file}: {error}") from error
+        return Adapter(**{**toml.read(file)[1], "folder": found[name]})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

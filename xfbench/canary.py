@@ -7,6 +7,7 @@ is computed once per workload, data, batch size and seed, and kept in the cache.
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import filelock
@@ -62,7 +63,7 @@ def expected(
     target = paths.cache() / "canary" / f"{digest.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(f"{target}.lock"):
-        if target.is_file():
+        with suppress(OSError, ValueError):  # not there yet, or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
             reply = job.work(

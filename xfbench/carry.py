@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,10 @@ from xfbench import (
     job,
     launched,
     machine,
+    reply,
     runner,
     training,
+    written,
 )
 from xfbench.environment import Environment, described_by
 from xfbench.equality import certify, jobs
@@ -36,6 +37,7 @@ from xfbench.errors import UsageError
 from xfbench.plan import Plan
 from xfbench.record import Machine, Record
 from xfbench.request import Request
+from xfbench.results import merging
 from xfbench.results.store import Store
 
 _PLAN = "plan.json"
@@ -233,13 +235,12 @@ class _Carried:
         """What the framework ran in, and where; None where it could not be loaded."""
         here = self.folder / "inspect" / framework
         try:
-            reply = json.loads((here / "reply.json").read_bytes())
-            where = machine.elsewhere(reply["machine"])
-        except (OSError, ValueError, KeyError):
+            answer = reply.read(here / "reply.json", _asked(here))
+            where = machine.elsewhere(answer["machine"])
+            found = described_by(answer, _somewhere(framework))
+        except reply.WRONG:
             return None
-        if reply["status"] != "ok":
-            return None
-        return described_by(reply, _somewhere(framework)), where
+        return (found, where) if answer["status"] == "ok" else None
 
     def reason(self, framework: str) -> str:
         """Why there is no environment."""
@@ -247,8 +248,8 @@ class _Carried:
         if not (here / "status").exists():
             return "it was not run there: run.sh had not come so far"
         try:
-            return str(json.loads((here / "reply.json").read_bytes())["reason"])
-        except (OSError, ValueError, KeyError):
+            return str(reply.read(here / "reply.json", _asked(here))["reason"])
+        except reply.ReplyError:
             return "its interpreter did not reply there: see inspect/ in the carried folder"
 
     def results(
@@ -259,11 +260,14 @@ class _Carried:
         status = _status(here)
         if status is None:
             raise jobs.CheckError(f"{request.label()}: its cases were not run there")
-        asked = json.loads((here / "request.json").read_bytes())
-        if asked["cases"] != json.loads(json.dumps(list(documents))):
+        try:
+            asked = json.loads(written.whole(here / "request.json", reply.LONGEST))["cases"]
+        except (OSError, *reply.WRONG) as error:
+            raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
+        if asked != json.loads(json.dumps(list(documents))):
             return jobs.Results({}, {})
-        reply = job.replied(here, request, status, self.plan.time_limit)
-        return jobs.results(documents, request, reply, here)
+        answer = job.replied(here, _asked(here), request, status, self.plan.time_limit)
+        return jobs.results(documents, request, answer, here)
 
 
 def is_one(folder: Path) -> bool:
@@ -289,7 +293,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             say(f"{request.label()} · launch {request.launch}: not run there")
             continue
         known: dict[str, Any] = {
-            "created": (here / "started").read_text(encoding="utf-8").strip(),
+            "created": written.end(here / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
             "workload": facts.facts(training.workload(request)),
             "limit": None,
@@ -302,13 +306,11 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             record = Record.make(request=request, status="unavailable", reason=reason, **known)
         else:
             known["machine"] = of[1]
-            reply = job.replied(here, request, status, carried.plan.time_limit)
+            answer = job.replied(here, _asked(here), request, status, carried.plan.time_limit)
             described = adapter.load(request.framework)
-            record = launched.record(request, reply, described, of[0], known)
-        if not store.run_folder(record).exists():
-            run = store.new_run()
-            shutil.copytree(here, run, dirs_exist_ok=True)
-            store.add(record, run)
+            record = launched.record(request, answer, described, of[0], known)
+        merging.bring_run(here, store.run_folder(record), store)
+        store.add(record)
         yield record
 
 
@@ -343,14 +345,22 @@ def _proven(
     return certify.make(verdict, found, _SEED, where)
 
 
+def _asked(folder: Path) -> str:
+    """The digest of the job in `folder`; that of none where there is none."""
+    try:
+        return digest.of_bytes(written.whole(folder / "request.json", reply.LONGEST))
+    except (OSError, ValueError):
+        return ""
+
+
 def _status(folder: Path) -> command.Outcome | None:
     """How the launch in `folder` ended; None where it was not run."""
     try:
-        status = int((folder / "status").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        status, rank = (int(written.end(folder / name, 9) or 0) for name in ("status", "failed"))
+    except ValueError:
         return None
-    failed = folder / "failed"
-    rank = int(failed.read_text(encoding="utf-8")) if failed.exists() else 0
+    if not (folder / "status").exists():
+        return None
     if status == 124:  # timeout(1)'s
         return command.Outcome(0, timed_out=True)
     return command.Outcome(128 - status if status > 128 else status, rank=rank)

@@ -2,11 +2,13 @@
 
 A command is an argument list, never a shell line. When `run` returns, nothing that the
 command started is left running, whatever it did: every process carries a mark in its
-environment and is found by it, also when it has left its process group.
+environment and is found by it, also when it has left its process group. Where this process is
+killed meanwhile, `keeper.py` does the same.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import secrets
@@ -15,6 +17,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +25,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
+from xfbench import keeper
 from xfbench.errors import XfbenchError
 
-_MARK = "XFBENCH_RUN"
+MOST_OUTPUT = 2**30  # bytes of a command's standard output, or error, until it is ended
 _GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 5.0  # between two looks at how much was written
 _ALARM = -1
 _of_thread = threading.local()
 
@@ -75,8 +78,15 @@ class Outcome:
         if self.timed_out:
             return "its time limit ended it"
         if self.status < 0:
-            return f"it was ended by {signal.Signals(-self.status).name}"
+            return f"it was ended by {_name(-self.status)}"
         return f"it ended with exit status {self.status}"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time ones between the first and the last have none
+        return f"signal {number}"
 
 
 def run(
@@ -91,22 +101,78 @@ def run(
     """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
     What is to run `beside` them has its output in the files that come last, and ends with them.
-    Where one fails, the others are ended: the outcome is that of the first that did. They are
-    ended, too, when the `alarm` can be read: why is known to whoever raised it; so are those of
+    Where one fails, the others are ended: the outcome is that of the first that did; one that
+    writes more than `MOST_OUTPUT` fails. They are ended, too, when the `alarm` can be read: why
+    is known to whoever raised it; so are those of
     `threads` that are given up. Raises CommandError if one cannot be started. An interrupt ends
     them and is passed on.
     """
     alarms = [one for one in (alarm, getattr(_of_thread, "alarm", None)) if one]
-    mark = secrets.token_hex(8)
     started: list[subprocess.Popen[bytes]] = []
+    written = list(zip(stdout, stderr, strict=True))
+    with _marked() as mark:
+        try:
+            for command, (out, err) in zip((*commands, *beside), written, strict=True):
+                started.append(_start(command, mark, out, err))
+            end = time.monotonic() + time_limit
+            return _first_to_fail(started, len(commands), written, end, alarms)
+        finally:
+            for process in started:
+                _end(process)
+            keeper.end_marked({mark})
+
+
+@contextlib.contextmanager
+def _marked() -> Iterator[str]:
+    """A mark for commands to carry, by which they are found should this process be killed."""
+    mark = secrets.token_hex(8)
+    _kept.tell("+", mark)
     try:
-        for command, out, err in zip((*commands, *beside), stdout, stderr, strict=True):
-            started.append(_start(command, mark, out, err))
-        return _first_to_fail(started, len(commands), time.monotonic() + time_limit, alarms)
+        yield mark
     finally:
-        for process in started:
-            _end(process)
-        _end_marked(mark)
+        _kept.tell("-", mark)
+
+
+class _Kept:
+    """The keeper as this process sees him: there from the first mark on, again should he end."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._marks: set[str] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def tell(self, sign: str, mark: str) -> None:
+        with self._one_at_a_time:
+            (self._marks.add if sign == "+" else self._marks.discard)(mark)
+            lines = [f"{sign}{mark}\n"]
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._start()
+                lines = [f"+{one}\n" for one in self._marks]
+            assert self._process.stdin is not None
+            with contextlib.suppress(OSError):  # he has just ended
+                self._process.stdin.write("".join(lines).encode())
+                self._process.stdin.flush()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__],
+            env={},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            self._process.wait()
+
+
+_kept = _Kept()
+atexit.register(_kept.dismiss)
 
 
 @contextlib.contextmanager
@@ -137,7 +203,7 @@ def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subproces
         try:
             return subprocess.Popen(
                 command.argv,
-                env={**command.environment, _MARK: mark},
+                env={**command.environment, keeper.MARK: mark},
                 cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -151,10 +217,11 @@ def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subproces
 def _first_to_fail(
     started: Sequence[subprocess.Popen[bytes]],
     count: int,
+    written: Sequence[tuple[Path, Path]],
     end: float,
     alarms: Sequence[socket.socket],
 ) -> Outcome:
-    """Wait for the first `count`, or for one that fails, without waking up in between."""
+    """Wait for the first `count`, or for one that fails, and hardly wake up in between."""
     left = count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         for number, process in enumerate(started):
@@ -164,8 +231,10 @@ def _first_to_fail(
         for alarm in alarms:
             selector.register(alarm, selectors.EVENT_READ, _ALARM)
         while left:
-            ended = selector.select(max(0.0, end - time.monotonic()))
-            if not ended:
+            ended = selector.select(max(0.0, min(_LOOK_SECONDS, end - time.monotonic())))
+            if not ended and (too_much := _overlong(written)):
+                return too_much
+            if not ended and time.monotonic() >= end:
                 return Outcome(0, timed_out=True)
             for key, _ in ended:
                 if key.data == _ALARM:
@@ -178,6 +247,17 @@ def _first_to_fail(
     return Outcome(0)
 
 
+def _overlong(written: Sequence[tuple[Path, Path]]) -> Outcome | None:
+    """The outcome where a command has written more than it may."""
+    for number, files in enumerate(written):
+        for file in files:
+            with contextlib.suppress(OSError):
+                if file.stat().st_size > MOST_OUTPUT:
+                    words = f"it wrote more than {MOST_OUTPUT >> 20} MiB to {file.name}"
+                    return Outcome(1, rank=number, words=words)
+    return None
+
+
 def output(
     argv: Sequence[str],
     *,
@@ -188,23 +268,29 @@ def output(
 ) -> str:
     """Standard output of a command that must succeed within `timeout` seconds.
 
-    One that is `apart` does not hear the terminal's interrupt. Raises CommandError if it does not.
+    One that is `apart` does not hear the terminal's interrupt. Raises CommandError if it does not:
+    then nothing that it started is left running.
     """
-    try:
-        process = subprocess.run(
-            argv,
-            env=environment,
-            cwd=cwd,
-            timeout=timeout,
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            start_new_session=apart,
-        )
-    except OSError as error:
-        raise CommandError(f"{argv[0]}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise CommandError(f"{argv[0]}: no answer within {timeout:g} s") from error
+    known = os.environ if environment is None else environment
+    with _marked() as mark:
+        try:
+            process = subprocess.run(
+                argv,
+                env={**known, keeper.MARK: mark},
+                cwd=cwd,
+                timeout=timeout,
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                start_new_session=apart,
+            )
+        except OSError as error:
+            raise CommandError(f"{argv[0]}: {error.strerror}") from error
+        except BaseException as error:
+            keeper.end_marked({mark})
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CommandError(f"{argv[0]}: no answer within {timeout:g} s") from error
+            raise
     if process.returncode:
         words = (process.stderr or process.stdout).decode(errors="replace").strip()
         raise CommandError(f"{Path(argv[0]).name} failed: {words[-2000:]}", process.returncode)
@@ -226,12 +312,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _end_marked(mark: str) -> None:
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(_MARK) == mark:
-                process.kill()
-        except (psutil.Error, OSError):
-            continue

@@ -35,6 +35,8 @@ from xfbench import (
 )
 from xfbench.adapter import Adapter
 from xfbench.errors import UnavailableError, XfbenchError
+from xfbench.reply import WRONG, read
+from xfbench.worker import observe
 
 _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
@@ -100,8 +102,7 @@ def find(
     """The environment if it is there already; nothing is made, nothing is started."""
     if kind(adapter, python, site) in ("own", "python", "modules"):
         return ensure(adapter, python, site=site)
-    complete = _folder(adapter) / _COMPLETE
-    return _read(complete) if complete.is_file() else None
+    return _read(_folder(adapter) / _COMPLETE)
 
 
 def ensure(
@@ -127,22 +128,21 @@ def ensure(
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(f"{folder}.lock")
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except filelock.Timeout:
         say(f"{adapter.name}: waiting for another process that makes this environment")
-        lock.acquire()
-    with lock:
-        if (folder / _COMPLETE).is_file():
-            return _read(folder / _COMPLETE)
+        held = lock.acquire()
+    with held:
+        if there := _read(folder / _COMPLETE):
+            return _unchanged(there)
         shutil.rmtree(folder, ignore_errors=True)
         started = time.monotonic()
         try:
             made = _make(adapter, folder, say)
         except (XfbenchError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise UnavailableError(_first_line(f"{adapter.name}: {error}")) from error
-        document = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(made).items()}
-        atomic.write(folder / _COMPLETE, json.dumps(document, indent=1).encode())
+            raise UnavailableError(_line(f"{adapter.name}: {error}")) from error
+        atomic.write(folder / _COMPLETE, json.dumps(_document(made), indent=1).encode())
         say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
         return made
 
@@ -161,8 +161,8 @@ def existing() -> list[dict[str, Any]]:
     found = []
     for complete in sorted(_root().glob(f"*/{_COMPLETE}")):
         files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
-        document = json.loads(complete.read_text(encoding="utf-8"))
-        found.append({**document, "bytes": sum(status.st_size for status in files)})
+        if one := _read(complete):
+            found.append({**_document(one), "bytes": sum(status.st_size for status in files)})
     return found
 
 
@@ -200,11 +200,36 @@ def _wheels_digest(adapter: Adapter) -> str:
     return digest.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
 
 
-def _read(complete: Path) -> Environment:
-    document = json.loads(complete.read_text(encoding="utf-8"))
-    for key in ("interpreter", "prefix"):
-        document[key] = Path(document[key])
-    return Environment(**document)
+def _document(found: Environment) -> dict[str, Any]:
+    return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(found).items()}
+
+
+def _read(complete: Path) -> Environment | None:
+    """A whole environment whose interpreter is still there; None where there is none."""
+    try:
+        document = json.loads(complete.read_text(encoding="utf-8"))
+        places = {key: Path(document[key]) for key in ("interpreter", "prefix")}
+        found = Environment(**{**document, **places})
+    except (OSError, *WRONG):
+        return None
+    return found if os.access(found.interpreter, os.X_OK) else None
+
+
+def _unchanged(found: Environment) -> Environment:
+    """The same; raises UnavailableError where it has other packages than it was made with."""
+    folders = [str(one) for one in found.prefix.glob("lib/python3*/site-packages")]
+    if found.kind != "managed" or not folders:
+        return found
+    there = observe.packages(folders)
+    for name in sorted({*there, *found.packages}):
+        made, now = found.packages.get(name), there.get(name)
+        if made != now:
+            raise UnavailableError(
+                f"{found.framework}: its environment is not as it was made: {name} was "
+                f"{made or 'not there'} and is {now or 'gone'}; `xfbench env remove "
+                f"{found.framework}`, and the next run makes it anew"
+            )
+    return found
 
 
 def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
@@ -231,7 +256,8 @@ def _inspected(
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
         folder = Path(scratch)
         job, reply = folder / "job.json", folder / "reply.json"
-        job.write_text(json.dumps({"action": "inspect", "module": adapter.module}))
+        asked = json.dumps({"action": "inspect", "module": adapter.module}).encode()
+        job.write_bytes(asked)
         archive = worker_archive.worker_archive(adapter.name)
         try:
             command.output(
@@ -240,12 +266,12 @@ def _inspected(
                 cwd=folder,
                 timeout=300,
             )
-            answer: dict[str, Any] = json.loads(reply.read_text(encoding="utf-8"))
-        except (command.CommandError, OSError, ValueError) as error:
-            raise UnavailableError(_first_line(f"{interpreter}: {error}")) from error
-    if answer["status"] != "ok":
-        raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
-    return described_by(answer, draft)
+            answer = read(reply, digest.of_bytes(asked))
+            if answer["status"] == "ok":
+                return described_by(answer, draft)
+        except (command.CommandError, OSError, *WRONG) as error:
+            raise UnavailableError(_line(f"{interpreter}: {error}")) from error
+    raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
 
 
 def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
@@ -254,8 +280,12 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
     Raises KeyError where that is no such answer.
     """
     known = {name: answer[name] for name in ("version", "python", "packages")}
+    if not isinstance(known["packages"], dict):
+        raise KeyError("packages")
     return replace(draft, **known, digest=digest.of_json({"kind": draft.kind, **known}))
 
 
-def _first_line(text: str) -> str:
-    return " ".join(text.split())[:400]
+def _line(text: str) -> str:
+    """As one line of some length: its beginning, and its end, where installers say why."""
+    words = " ".join(text.split())
+    return words if len(words) <= 400 else f"{words[:150]} … {words[-240:]}"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+# What a disk, its quota or the system's limits say: it is theirs, and no defect of ours.
+_OF_THE_SYSTEM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
 
 
 class XfbenchError(Exception):
@@ -20,6 +24,13 @@ class UsageError(XfbenchError):
 
 class UnavailableError(XfbenchError):
     """A framework cannot be had here; the message says why and what to do instead."""
+
+
+def of_the_system(error: OSError) -> str | None:
+    """An error of the disk or the system's limits in words; None for any other."""
+    if error.errno not in _OF_THE_SYSTEM:
+        return None
+    return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

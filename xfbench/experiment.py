@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import adapter, environment, errors, machine, paths, sites, starting, training
+from xfbench import adapter, environment, errors, machine, paths, sites, starting, toml, training
 from xfbench.data import sets
 from xfbench.matrix import Matrix
 from xfbench.request import Cell, Protocol
@@ -34,6 +33,8 @@ DEFAULT_INPUT_THREADS = 1
 # Steps between two waits, by device: one that queues them would idle during every wait.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
+MAX_LAUNCHES = 1_000_000
+MAX_RANKS_HERE = 1024  # that this machine alone is asked to start
 
 
 class Experiment(BaseModel):
@@ -97,9 +98,7 @@ def load(name: str) -> Experiment:
     if file is None or not file.is_file():
         raise errors.unknown("experiment", name, names())
     try:
-        found = Experiment.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise errors.UsageError(f"{file}: {error}") from error
+        found = Experiment.model_validate(toml.read(file)[1])
     except ValidationError as error:
         raise errors.UsageError(f"{file}: {_told(error, _model(error))}") from error
     if found.name != file.stem:
@@ -119,7 +118,11 @@ def cells(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
 ) -> list[tuple[Cell, Protocol]]:
     """Every cell of the matrices, and how many launches it gets. Raises UsageError."""
-    return [pair for one in matrices for pair in _cells(one, pythons or {})]
+    found = [pair for one in matrices for pair in _cells(one, pythons or {})]
+    launches = sum(protocol.most for _, protocol in found)
+    if launches > MAX_LAUNCHES:
+        raise errors.UsageError(f"{launches:,} launches are too many: at most {MAX_LAUNCHES:,}")
+    return found
 
 
 def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
@@ -139,13 +142,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 raise errors.unknown(kind, value, allowed)
     if m.launches is not None and m.launches < 1:
         raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
-    if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
-        raise errors.UsageError("ranks: one or more are needed")
-    if max(m.ranks) > 1 and m.scaling is None:
-        raise errors.UsageError(
-            "more than one rank needs --scaling strong (--batch-size is that of all ranks "
-            "together) or --scaling weak (it is that of each)"
-        )
+    _check_ranks(m)
     _check_options(m)
     site = sites.load(m.site)
     spread = _spread(m)
@@ -220,6 +217,22 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
     return list(found.items())
+
+
+def _check_ranks(m: Matrix) -> None:
+    if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
+        raise errors.UsageError("ranks: one or more are needed")
+    if max(m.ranks) > 1 and m.scaling is None:
+        raise errors.UsageError(
+            "more than one rank needs --scaling strong (--batch-size is that of all ranks "
+            "together) or --scaling weak (it is that of each)"
+        )
+    here = (m.launcher or sites.load(m.site).launcher) == "local"
+    if here and max(m.ranks) > MAX_RANKS_HERE:
+        raise errors.UsageError(
+            f"{max(m.ranks):,} ranks on this machine alone are too many: at most "
+            f"{MAX_RANKS_HERE:,}; more with --launcher mpi or slurm"
+        )
 
 
 def _protocol(m: Matrix) -> Protocol:

@@ -27,14 +27,17 @@ from xfbench import (
     memory,
     probing,
     ranks,
+    reply,
     sites,
     starting,
     worker_archive,
+    written,
 )
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import slurm
 from xfbench.request import Request
+from xfbench.results import private
 from xfbench.starting import Start
 from xfbench.strategy import Value
 from xfbench.watch import Watch
@@ -88,9 +91,9 @@ def work(
     worker came so far, reply.json; of every rank but the first, stdout.1, stderr.1, reply.1.json
     and so on.
     """
-    lay_out(job, folder)
+    asked = lay_out(job, folder)
     try:
-        return _work(request, described, found, folder, time_limit)
+        return _work(asked, request, described, found, folder, time_limit)
     finally:  # of a worker that could not do it itself
         if "checkpoint_folder" in job:
             shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
@@ -109,6 +112,7 @@ def checkpoint_folder(request: Request, parent: Path | None) -> dict[str, str]:
 
 
 def _work(
+    asked: str,
     request: Request,
     described: adapter.Adapter,
     found: Environment,
@@ -118,13 +122,15 @@ def _work(
     try:
         start, helpers = prepared(request, described, found, folder)
     except UnavailableError as error:
-        return {"status": "unavailable", "reason": str(error)}
+        return {"status": "unavailable", "reason": nameless(str(error))}
     _keep_command([*helpers, *start.commands], folder)
     killed = memory.kills()
     try:
         outcome = _run(start, helpers, request, folder, time_limit)
     except command.CommandError as error:
-        return {"status": "unavailable", "reason": str(error)}
+        return {"status": "unavailable", "reason": nameless(str(error))}
+    for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
+        written.shorten(file)
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
         return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
@@ -133,40 +139,43 @@ def _work(
     if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
         said = _last_words(folder, "start")
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
-    answer = replied(folder, request, outcome, time_limit)
+    answer = replied(folder, asked, request, outcome, time_limit)
     if answer["status"] == "crashed":
-        file = of_rank(folder / "stderr", outcome.rank)
-        said = file.read_bytes()[-_SAID_BYTES:].decode(errors="replace") if file.exists() else ""
+        said = written.end(of_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
         reason = memory.ended(
-            outcome, _nameless(said), request.memory_limit, memory.kills() - killed
+            outcome, nameless(said), request.memory_limit, memory.kills() - killed
         )
         if reason:
             return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}
     return answer
 
 
-def lay_out(job: dict[str, Any], folder: Path) -> None:
-    """Put into `folder` what a worker needs: the job, and the worker itself."""
-    (folder / "request.json").write_bytes(json.dumps(job, indent=1).encode())
+def lay_out(job: dict[str, Any], folder: Path) -> str:
+    """Put into `folder` what a worker needs, the job and the worker itself; the job's digest."""
+    content = json.dumps(job, indent=1).encode()
+    (folder / "request.json").write_bytes(content)
     archive = worker_archive.worker_archive(job["request"]["framework"])
     _link(archive, folder / "worker.pyz")
+    return digest.of_bytes(content)
 
 
 def replied(
-    folder: Path, request: Request, outcome: command.Outcome, time_limit: float
+    folder: Path, asked: str, request: Request, outcome: command.Outcome, time_limit: float
 ) -> dict[str, Any]:
-    """What the ranks replied in `folder` within so many seconds, as one, or what stands for it."""
+    """What the ranks replied in `folder` within so many seconds, as one, or what stands for it.
+
+    `asked` is the digest of the job that they were given.
+    """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
         return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
-    wanted = digest.of_bytes((folder / "request.json").read_bytes())
     # The rank that failed first knows why; the others were ended for its sake.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
-        answer = _answer(folder, rank, wanted, outcome)
+        answer = _answer(folder, rank, asked, outcome)
         if answer["status"] != "ok":
-            reason = answer.get("reason") or "no reason given"
+            reason = nameless(answer["reason"] or "no reason given")
             return {**answer, "reason": _of_rank(reason, rank, request)}
         answers[rank] = answer
     try:
@@ -176,7 +185,7 @@ def replied(
             request.nodes,
             asynchronous=strategy.asynchronous,
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except reply.WRONG as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
 
 
@@ -282,7 +291,7 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not said.exists():
         return None
-    if slurm.out_of_memory(said.read_text(errors="replace")):
+    if slurm.out_of_memory(written.end(said, _SAID_BYTES)):
         return slurm.STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
@@ -297,17 +306,14 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
 
 def _answer(folder: Path, rank: int, wanted: str, outcome: command.Outcome) -> dict[str, Any]:
     """One rank's reply to the job with the digest `wanted`, or what stands for it."""
-    reply, words = of_rank(folder / "reply.json", rank), _last_words(folder, rank)
-    if not reply.is_file():
-        return {"status": "crashed", "reason": f"no reply: {outcome}{words}"}
+    words = _last_words(folder, rank)
     try:
-        answer: dict[str, Any] = json.loads(reply.read_bytes())
-        if answer["job"] != wanted:
-            return {"status": "crashed", "reason": "the reply answers another request"}
-        if answer["status"] not in ("ok", "failed", "unsupported", "unavailable"):
-            raise KeyError("status")
-    except (ValueError, KeyError, TypeError) as error:
-        return {"status": "crashed", "reason": f"the reply is not whole ({error}): {outcome}"}
+        answer = reply.read(of_rank(folder / "reply.json", rank), wanted)
+    except reply.ForeignError as error:
+        return {"status": "crashed", "reason": str(error)}
+    except reply.ReplyError as error:
+        said = words if isinstance(error, reply.MissingError) else ""
+        return {"status": "crashed", "reason": f"{error}: {outcome}{said}"}
     if outcome.status != 0 and outcome.rank == rank and answer["status"] == "ok":
         return {"status": "crashed", "reason": f"after its reply {outcome}{words}"}
     return answer
@@ -339,17 +345,15 @@ def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
 
 def _last_words(folder: Path, number: int | str) -> str:
     """The last line of what it wrote to standard error; no host has its name in it."""
-    file = _output(folder, "stderr", number)
-    written = file.read_bytes() if file.exists() else b""
-    lines = written[-2000:].decode(errors="replace").split("\n")
+    lines = written.end(_output(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    return f": {_nameless(words[-1][:200])}"
+    return f": {nameless(words[-1][:200])}"
 
 
-def _nameless(said: str) -> str:
-    """The same without the names of hosts."""
+def nameless(said: str) -> str:
+    """The same without names of hosts, and of users who have a home, an address or a password."""
     for host in {platform.node(), *slurm.hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
-    return said
+    return private.hiding(())(said)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from xfbench import (
     __version__,
     canary,
@@ -15,6 +13,7 @@ from xfbench import (
     digest,
     machine,
     probing,
+    reply,
     revision,
     roofline,
     statistics,
@@ -39,7 +38,7 @@ from xfbench.request import Request
 
 def record(
     request: Request,
-    reply: dict[str, Any],
+    answer: dict[str, Any],
     described: Adapter,
     found: Environment,
     known: dict[str, Any],
@@ -61,32 +60,32 @@ def record(
             "environment": found.digest,
         }
     )
-    status, reason = reply["status"], reply.get("reason")
+    status, reason = answer["status"], answer.get("reason")
     if status != "ok":
         return Record.make(status=status, reason=reason or "no reason given", **fields)
     try:
         if request.probe == "native":
-            return Record.make(status="ok", support=probing.supported(request, reply), **fields)
-        measurement = Measurement.model_validate(reply["measurement"])
-        observed = Observed.model_validate(reply["observed"])
+            return Record.make(status="ok", support=probing.supported(request, answer), **fields)
+        measurement = Measurement.model_validate(answer["measurement"])
+        observed = Observed.model_validate(answer["observed"])
         fields |= {
             "measurement": measurement,
             "observed": observed,
-            "learning": [Epoch.model_validate(epoch) for epoch in reply["learning"] or ()] or None,
+            "learning": [Epoch.model_validate(epoch) for epoch in answer["learning"] or ()] or None,
         }
-        if reply.get("checkpoints"):
-            told = {**reply["checkpoints"], "format": described.checkpoint}
+        if answer.get("checkpoints"):
+            told = {**answer["checkpoints"], "format": described.checkpoint}
             fields["checkpoints"] = Checkpoints.model_validate(told)
-        if reply.get("communication"):
-            fields["communication"] = _communication(described, request, reply["communication"])
+        if answer.get("communication"):
+            fields["communication"] = _communication(described, request, answer["communication"])
         if storage := known.get("storage"):
             fields["storage"] = Storage(
-                medium=storage.medium, reads=storage.reads, **reply["storage"]
+                medium=storage.medium, reads=storage.reads, **answer["storage"]
             )
         if request.probe:
-            fields["support"] = probing.supported(request, reply)
-        loss = Canary.model_validate(reply["canary"]).loss
-    except (ValidationError, KeyError, TypeError) as error:
+            fields["support"] = probing.supported(request, answer)
+        loss = Canary.model_validate(answer["canary"]).loss
+    except reply.WRONG as error:  # among them pydantic's ValidationError
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
     wanted = canary.expected(

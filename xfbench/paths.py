@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import importlib
 import os
+import stat
 from pathlib import Path
 
 import platformdirs
+
+from xfbench.errors import UsageError
 
 
 def cache() -> Path:
     """Environments, worker archives: `XFBENCH_HOME`, else the user's cache folder."""
     chosen = os.environ.get("XFBENCH_HOME")
-    return (
+    found = (
         Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("xfbench")
     )
+    _refuse_others(found)
+    return found
+
+
+def _refuse_others(folder: Path) -> None:
+    """Raises UsageError for a folder in which somebody else may put what would then be run."""
+    try:
+        owners = {folder.stat().st_uid, folder.lstat().st_uid}
+        mode = folder.stat().st_mode
+    except OSError:  # not there yet
+        return
+    if os.geteuid() != 0 and owners - {0, os.geteuid()}:
+        raise UsageError(f"{folder} is somebody else's: set XFBENCH_HOME to a folder of your own")
+    if mode & stat.S_IWOTH:
+        raise UsageError(
+            f"{folder} can be written by anybody, and what is in it is run: chmod o-w it, or set "
+            "XFBENCH_HOME to a folder of your own"
+        )
 
 
 def results(chosen: Path | None = None) -> Path:

@@ -19,6 +19,7 @@ from xfbench import conditions, grouping, leaderboard, machine, runner, tables
 from xfbench import statistics as measured
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
+from xfbench.report.text import LONGEST, legible
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
 
@@ -157,7 +158,7 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
     figure = ""
     if record.measurement and not request.probe:
         figure = f" · {measured.launch_throughput(record):.4g} images/s"
-    reason = f": {record.reason}" if record.reason else ""
+    reason = f": {legible(record.reason, LONGEST)}" if record.reason else ""
     if request.probe:
         reason = reason or f": {', '.join(one.supported for one in record.support or ())}"
     elif record.status == "ok" and not measured.is_steady(record):

@@ -78,7 +78,7 @@ class Session:
                     adapter.load(name), pythons.get(name), say, site
                 )
             except UnavailableError as error:
-                self.unavailable[name] = str(error)
+                self.unavailable[name] = job.nameless(str(error))
                 say(f"{name}: unavailable: {error}")
 
     def folder_of(self, request: Request) -> Path | None:

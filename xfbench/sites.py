@@ -7,7 +7,6 @@ its scheduler does not take. What nobody could check is named in its `unverified
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import errors, paths
+from xfbench import errors, paths, toml
 
 
 class _Table(BaseModel):
@@ -112,11 +111,7 @@ def load(name: str | None) -> Site:
 
 
 def _read(file: Path, below: tuple[Path, ...]) -> Site:
-    try:
-        text = file.read_text(encoding="utf-8")
-        content: dict[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise errors.UsageError(f"{file}: {error}") from error
+    text, content = toml.read(file)
     base: dict[str, Any] = {}
     if extends := content.get("extends"):
         parent = folders().get(str(extends))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ _PREFIXES = (
     *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),
     *("UCX_", "FI_", "NCCL_", "TACC_", "LSB_", "LSF_", "MUNGE", "CRAY_", "PALS_"),
 )
+_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|JWT|API_?KEY")  # SLURM_JWT, for one
 _NAMES = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 
@@ -93,7 +95,7 @@ def inherited(variables: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in variables.items()
-        if name in _NAMES or name.startswith(_PREFIXES)
+        if name in _NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name))
     }
 
 

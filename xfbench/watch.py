@@ -7,6 +7,7 @@ than a start command or a scheduler says so. When it closes, all ranks end.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import selectors
 import socket
@@ -19,6 +20,7 @@ from xfbench.worker.watch import SILENCE_SECONDS
 
 _BEAT_SECONDS = 1.0
 _LONGEST_LINE = 1000
+_STRANGERS = 64  # connections of whom nobody knows yet who it is, beside one of each rank
 
 
 class Watch:
@@ -31,7 +33,7 @@ class Watch:
         self.ranks, self.nodes = ranks, nodes
         self.failure: Outcome | None = None
         self.token = secrets.token_hex(16)
-        self.listener = socket.create_server((host, 0), backlog=min(ranks, 4096))
+        self.listener = socket.create_server((host, 0), backlog=max(_STRANGERS, min(ranks, 4096)))
         self.alarm, self._raised = socket.socketpair()
         self._stop, self._stopped = socket.socketpair()
         self._heard: dict[socket.socket, tuple[int, float]] = {}
@@ -85,6 +87,9 @@ class Watch:
         with contextlib.suppress(OSError):
             one, _ = self.listener.accept()
             one.setblocking(False)
+            strangers = [each for each in self._text if each not in self._heard]
+            if len(strangers) >= self.ranks + _STRANGERS:
+                self._forget(strangers[0])
             self._text[one] = b""
             self._selector.register(one, selectors.EVENT_READ)
 
@@ -107,16 +112,16 @@ class Watch:
     def _understand(self, one: socket.socket, line: str) -> None:
         if one in self._heard:
             self._heard[one] = self._heard[one][0], time.monotonic()
-            if line.startswith("ended "):
-                rank, status = self._heard[one][0], int(line.split()[1])
+            if ended := re.fullmatch(r"ended (-?\d{1,3})", line):
+                rank, status = self._heard[one][0], int(ended[1])
                 self._forget(one)
                 if status:
                     self._fail(Outcome(status, rank=rank))
             return
         token, _, rest = line.partition(" ")
         number = rest.partition(" ")[0]
-        known = secrets.compare_digest(token, self.token)
-        if known and number.isdecimal() and int(number) < self.ranks:
+        known = secrets.compare_digest(token.encode(), self.token.encode())
+        if known and re.fullmatch(r"[0-9]{1,9}", number) and int(number) < self.ranks:
             self._heard[one] = int(number), time.monotonic()
         else:  # nobody of ours
             self._forget(one)

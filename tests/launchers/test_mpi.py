@@ -118,6 +118,15 @@ def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
     assert "no rank was started" in record.reason
 
 
+def test_a_host_whose_name_does_not_resolve_starts_no_rank(launch, family, tmp_path):
+    site = tmp_path / "odd.toml"
+    site.write_text('title = "odd"\nhosts = ["no-such-host.invalid"]\n')
+    record, _ = launch(TRAINER, launcher="mpi", site=str(site), time_limit=40)
+    assert record.status == "crashed", record.reason
+    assert "no rank was started" in record.reason
+    assert not left_running(tmp_path)
+
+
 def test_a_site_says_how_ranks_are_started(launch, openmpi, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text(

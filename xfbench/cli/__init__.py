@@ -31,10 +31,12 @@ from xfbench.cli import (
     verify,
     workload,
 )
-from xfbench.errors import XfbenchError
+from xfbench.errors import XfbenchError, of_the_system
+from xfbench.report.text import legible_lines
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3
+_LONGEST = 4000  # characters of a line
 # typer carries its own copy of click; this is the base of what it raises on a wrong line.
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -113,6 +115,8 @@ def main() -> None:
 
         if isinstance(error, WorkloadError):
             sys.exit(_say(str(error), 2))
+        if isinstance(error, OSError) and (words := of_the_system(error)):
+            sys.exit(_say(f"{words}; what was done is kept, a run goes on with --resume", 1))
         with tempfile.NamedTemporaryFile(
             "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
@@ -122,5 +126,5 @@ def main() -> None:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"xfbench: {message}", file=sys.stderr)
+    print(f"xfbench: {legible_lines(message, _LONGEST)}", file=sys.stderr)
     return status

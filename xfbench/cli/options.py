@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from xfbench.errors import UsageError
+from xfbench.report.text import legible_lines
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ def solver(
 
 def say(line: str) -> None:
     """What is being done, told beside the document on standard output."""
-    print(line, file=sys.stderr)
+    print(legible_lines(line), file=sys.stderr)
 
 
 def words(value: str | None, kind: Callable[[str], T], option: str) -> list[T] | None:

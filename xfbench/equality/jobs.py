@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from xfbench import adapter, job, paths
 from xfbench.adapter import Adapter
 from xfbench.environment import Environment
 from xfbench.errors import XfbenchError
+from xfbench.reply import WRONG
 from xfbench.request import Request
 from xfbench.worker.distributed import of_rank
 from xfbench.workloads import Workload
@@ -22,6 +25,8 @@ from xfbench.workloads import Workload
 Arrays = dict[str, np.ndarray]
 
 TIME_LIMIT = 3600.0
+# What a file of arrays may be, beside what a reply may be.
+_WRONG = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckError(XfbenchError):
@@ -105,14 +110,18 @@ def results(
     if reply["status"] != "ok":
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
-    for key, array in _of_ranks(folder, request.ranks).items():
-        name, _, quantity = key.rpartition(":")
-        arrays[name][quantity] = array
-    unsupported, observed = reply["unsupported"], reply["observed"]
-    if observed and observed["kernel"] != request.kernel:
-        evidence = "; ".join(observed["kernel_evidence"])
+    try:
+        for key, array in _of_ranks(folder, request.ranks).items():
+            name, _, quantity = key.rpartition(":")
+            arrays[name][quantity] = array
+        unsupported, observed = dict(reply["unsupported"]), reply["observed"]
+        kernel = observed["kernel"] if observed else request.kernel
+        evidence = "; ".join(observed["kernel_evidence"]) if observed else ""
+    except (*WRONG, *_WRONG) as error:
+        raise CheckError(f"{request.label()}: what it found cannot be read: {error}") from error
+    if kernel != request.kernel:
         raise CheckError(
-            f"{request.label()}: kernel {observed['kernel']} ran, not {request.kernel}: {evidence}"
+            f"{request.label()}: kernel {kernel} ran, not {request.kernel}: {evidence}"
         )
     done = {name: found for name, found in arrays.items() if name not in unsupported}
     return Results(done, unsupported)

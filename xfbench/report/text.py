@@ -38,6 +38,11 @@ def legible(value: str, most: int = MOST) -> str:
     return cut if len(value) <= most else f"{cut}… ({len(value):,} characters)"
 
 
+def legible_lines(value: str, most: int = LONGEST) -> str:
+    """Each line of a text made legible: for a terminal, where others' words are told."""
+    return "\n".join(legible(line, most) for line in value.split("\n"))
+
+
 def pieces(value: str, most: int = LONGEST) -> tuple[str, ...]:
     """A text that is longer than what a page shows of a field, cut after `most` characters."""
     cut = value if len(value) <= most else f"{value[:most]}…"

@@ -126,9 +126,10 @@ def _of_folder(folder: Path, defects: list[Defect]) -> Iterator[_Part]:
 def _of_file(path: Path, defects: list[Defect]) -> Iterator[_Part]:
     try:
         named = path.stem if _ID.fullmatch(path.stem) else None
-        yield _Part(str(path), path.read_bytes(), named)
-    except OSError as error:
-        defects.append(Defect(str(path), "schema", f"it cannot be read: {error.strerror}"))
+        yield _Part(str(path), store.content_of(path), named)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        defects.append(Defect(str(path), "schema", f"it cannot be read: {why}"))
 
 
 def _of_pack(path: Path, defects: list[Defect]) -> Iterator[_Part]:

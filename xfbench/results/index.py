@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -184,7 +185,7 @@ def opened(store: Store, say: Complain) -> Iterator[Index]:
 
 def _shared(store: Store, stack: ExitStack, say: Complain) -> Index | None:
     """That in the folder itself; None where it cannot be written, or somebody else has it."""
-    if _locked(store, stack, say):
+    if _locked(store, stack, say) and _is_ours(store.folder / NAME):
         with suppress(duckdb.Error, OSError):
             return Index(store.folder / NAME, store)
     return None
@@ -193,12 +194,22 @@ def _shared(store: Store, stack: ExitStack, say: Complain) -> Index | None:
 def _private(store: Store, stack: ExitStack) -> Index:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xfbench-"))
     path = Path(folder) / NAME
-    with suppress(OSError):
-        shutil.copyfile(store.folder / NAME, path)
+    if _is_ours(store.folder / NAME):
+        with suppress(OSError):
+            shutil.copyfile(store.folder / NAME, path)
     try:
         return Index(path, store)
     except (duckdb.Error, OSError) as error:
         raise XfbenchError(f"{store.folder}: no index can be made: {error}") from error
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this user made the index, if there is one: a database of anybody's is not opened."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return True
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _locked(store: Store, stack: ExitStack, say: Complain) -> bool:

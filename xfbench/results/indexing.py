@@ -17,7 +17,7 @@ import duckdb
 from xfbench import digest, sealed
 from xfbench.results import pack
 from xfbench.results.selection import fields
-from xfbench.results.store import Store, told
+from xfbench.results.store import Store, content_of, told
 
 _SETTLED = 2.0  # seconds after which a folder's time says that nothing was added since
 _BATCH = 8192
@@ -237,7 +237,7 @@ def _take_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> Non
     for identity in sorted(identities):
         path = folder / f"{identity}.json"
         try:
-            content = path.read_bytes()
+            content = content_of(path)
             if sealed.identity(content) != f"sha256:{identity}":
                 raise sealed.EditedError("its name is not its id")
             intake.add(folder.name, identity, content, None, None)

@@ -41,7 +41,7 @@ def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[
                 if record.id in have:
                     known += 1
                     continue
-                _bring_run(source.run_folder(record), target.run_folder(record), target)
+                bring_run(source.run_folder(record), target.run_folder(record), target)
                 keep(record, place, content, target)
             except OSError as error:
                 raise UsageError(f"{target.folder}: {error.strerror}") from error
@@ -72,7 +72,7 @@ def _bring_certificate(
         atomic.write(path, source.certificate_path(found.id).read_bytes())
 
 
-def _bring_run(source: Path, run: Path, target: Store) -> None:
+def bring_run(source: Path, run: Path, target: Store) -> None:
     """Copy a run's files; what it points to is not its own."""
     if run.exists() or source.is_symlink() or not source.is_dir():
         return

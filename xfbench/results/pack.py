@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import digest
+from xfbench import atomic, digest
 from xfbench.sealed import EditedError
 
 SUFFIX = ".ndjson"
@@ -112,11 +112,11 @@ def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
                 file.write(one)
                 count += 1
             file.flush()
+            os.fchmod(file.fileno(), 0o666 & ~atomic.umask())
             os.fsync(file.fileno())
         if not count:
             return None
         target = folder / f"{whole.hexdigest()}{SUFFIX}"
-        partial.chmod(0o644)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

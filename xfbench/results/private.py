@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 _SHOWN = "…"
 _HOME = re.compile(r"(?<![\w.-])/(?:home|Users|users)/+([^\s/\"'<>|:;,)\]}]+)")
 _ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _LONGEST = 253  # characters of a host's name
 
@@ -25,7 +26,7 @@ def hiding(names: Iterable[str]) -> Callable[[str], str]:
     named = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])", re.IGNORECASE)
 
     def hidden(text: str) -> str:
-        without = _HOME.sub(_SHOWN, _ADDRESS.sub(_SHOWN, text))
+        without = _HOME.sub(_SHOWN, _ADDRESS.sub(_SHOWN, _PASSWORD.sub(_SHOWN, text)))
         return named.sub(_SHOWN, without) if words else without
 
     return hidden

@@ -12,13 +12,14 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
 from pydantic import ValidationError
 
-from xfbench import atomic
+from xfbench import atomic, written
 from xfbench.errors import UsageError
 from xfbench.record import Record
 from xfbench.results import pack
@@ -53,13 +54,18 @@ class Place:
     def content(self) -> bytes:
         """The bytes. Raises OSError."""
         if self.length is None:
-            return self.path.read_bytes()
+            return content_of(self.path)
         with self.path.open("rb") as file:
             return os.pread(file.fileno(), self.length, self.offset)
 
     def record(self, identity: str) -> Record:
         """The record, verified. Raises OSError, and ValueError where it is not that record."""
         return read(self.content(), identity, packed=self.length is not None)
+
+
+def content_of(path: Path) -> bytes:
+    """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
+    return written.whole(path, pack.LONGEST, linked=True)
 
 
 def read(content: bytes, identity: str, *, packed: bool = False) -> Record:
@@ -120,11 +126,12 @@ class Store:
         return self.folder / "records" / identity[:2] / f"{identity}.json"
 
     def add(self, record: Record, run: Path | None = None) -> None:
-        """Keep a record, and let its run's folder carry its name from now on."""
+        """Keep a record, and let its run's folder carry its name from now on. Raises OSError."""
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
         atomic.write(self.single_path(record.id[7:]), text.encode())
         if run is not None:
-            run.replace(self.run_folder(record))
+            with suppress(FileNotFoundError):  # its worker took the folder away
+                run.replace(self.run_folder(record))
 
     @property
     def lock_path(self) -> Path:
@@ -150,15 +157,15 @@ class Store:
             if f"sha256:{path.stem}" in skip:
                 continue
             try:
-                content = path.read_bytes()
-                record = read(content, path.stem)
+                found = content_of(path)
+                record = read(found, path.stem)
             except FileNotFoundError:
                 continue  # packed meanwhile, and found there
             except (ValidationError, OSError, ValueError) as error:
                 complain(told(path.name, error))
             else:
                 seen.add(record.id)
-                yield record, Place(path), content
+                yield record, Place(path), found
         done: set[Path] = set()
         while fresh := [path for path in self.packs() if path not in done]:
             for path in fresh:
@@ -199,7 +206,7 @@ class Store:
         packed: list[Path] = []
         for path in sorted(self.singles()):
             try:
-                read(path.read_bytes(), path.stem)
+                read(content_of(path), path.stem)
             except (ValidationError, OSError, ValueError) as error:
                 complain(told(path.name, error))
             else:
@@ -208,7 +215,7 @@ class Store:
         def chosen() -> Iterator[bytes]:
             for path in singles:
                 try:
-                    line = pack.line(json.loads(path.read_bytes()))
+                    line = pack.line(json.loads(content_of(path)))
                 except (OSError, ValueError) as error:  # edited since
                     complain(told(path.name, error))
                 else:

@@ -9,7 +9,7 @@ import resource
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import threadpoolctl
 
@@ -152,12 +152,13 @@ def peak_rss_bytes() -> int:
     return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in descendants())
 
 
-def packages() -> dict[str, str]:
-    """Distributions installed in this interpreter, name to version."""
+def packages(folders: Sequence[str] | None = None) -> dict[str, str]:
+    """Distributions installed in this interpreter, or in these folders: name to version."""
     from importlib import metadata
 
     found: dict[str, Any] = {}
-    for distribution in metadata.distributions():
+    given = {} if folders is None else {"path": list(folders)}
+    for distribution in metadata.distributions(**given):
         name = distribution.metadata["Name"]
         if name:
             found[name.lower().replace("_", "-")] = distribution.version

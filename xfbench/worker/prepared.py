@@ -19,6 +19,7 @@ from xfbench.worker.samples import Sample, stream_digest
 SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
+LONGEST = 2**28  # bytes of a manifest
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,14 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     """The manifest as JSON values. Raises Damaged."""
     path = file_of(folder, "manifest.json")
     try:
+        if path.stat().st_size > LONGEST:
+            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
             raise ValueError(f"schema {manifest['schema']}, format {manifest['format']}")
         if set(manifest["splits"]) - set(SPLITS) or "train" not in manifest["splits"]:
             raise ValueError(f"its splits are {', '.join(manifest['splits'])}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is no manifest of ours: {error}") from error
     found: Dict[str, Any] = manifest
     return found
@@ -83,17 +86,20 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
 def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Listed:
     """What a split consists of. Raises Damaged where the manifest says otherwise."""
     path = file_of(folder, f"{split}.samples")
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         rows = [line.split("\t") for line in lines]
         keys, labels = [key for key, *_ in rows], [int(label) for _, label, *_ in rows]
         digests = [digest for _, _, digest, *_ in rows]
-        classes, shape = manifest["classes"], manifest["shape"]
+        classes, shape = list(manifest["classes"]), manifest["shape"]
         wanted = manifest["splits"][split]
-    except (ValueError, KeyError, TypeError) as error:
+        whole = len(lines) == wanted["samples"]
+        whole = whole and stream_digest(digests) == wanted["stream_digest"]
+        shape = tuple(shape) if shape else None
+    except (ValueError, LookupError, TypeError) as error:
         raise Damaged(f"{path}: {error}") from error
-    if len(lines) != wanted["samples"] or stream_digest(digests) != wanted["stream_digest"]:
+    if not whole:
         raise Damaged(f"{path} is not what the manifest says: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
         raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
-    return Listed(keys, labels, digests, tuple(shape) if shape else None, classes)
+    return Listed(keys, labels, digests, shape, classes)

@@ -1,0 +1,23 @@
+"""The `xfbench` command, which is told what the machine can do instead of measuring it first."""
+
+import sys
+
+from xfbench import machine, roofline
+from xfbench.cli import main
+
+PEAK = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
+
+
+def peaks():
+    """By number of threads, as many as a rank may have here."""
+    return dict.fromkeys(range(1, machine.usable_cores() + 1), PEAK)
+
+
+def command(*words):
+    """What starts it."""
+    return [sys.executable, "-m", "tests.faults.driver", *map(str, words)]
+
+
+if __name__ == "__main__":
+    roofline._PEAKS |= peaks()
+    main()

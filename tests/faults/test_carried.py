@@ -1,0 +1,86 @@
+"""A carried folder comes back from a machine that others have, with anything in it."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from tests import side_by_side
+from tests.test_carry import planned, there
+from xfbench import carry
+from xfbench.errors import UsageError
+from xfbench.results.store import Store
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory):
+    """A folder that was run, and where its adapter is."""
+    root = tmp_path_factory.mktemp("carried")
+    folder = root / "adapters" / "odd"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "train.py").write_text(side_by_side.TRAINER.replace("EXPECTED_LOSS", "2.3"))
+    (folder / "adapter.toml").write_text(
+        'name = "odd"\ntitle = "odd"\nmodule = "numpy"\ndevices = ["cpu"]\n'
+        'precisions = ["float32"]\nstrategies = ["none"]\ndefault_kernel = "plain"\n'
+        '[environment]\nkind = "own"\n[kernels.plain]\ntitle = "plain"\n'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
+        carry.write(planned("odd", launches=1, batch_size=[4]), root / "away", print)
+        there(root / "away", f"odd={sys.executable}")
+        yield root / "away"
+
+
+@pytest.fixture
+def folder(carried, tmp_path):
+    shutil.copytree(carried, tmp_path / "back")
+    return tmp_path / "back"
+
+
+def read(folder):
+    store = Store(folder.parent / "results")
+    return list(carry.read(folder, store, print)), store
+
+
+def test_what_a_link_leads_to_is_not_taken_in(folder, tmp_path):
+    (tmp_path / "secret").write_text("hunter2")
+    here = folder / "launches" / "00001"
+    (here / "notes").symlink_to(tmp_path / "secret")
+    (here / "endless").symlink_to("/dev/zero")
+    (here / "stderr").unlink()
+    (here / "stderr").symlink_to(tmp_path / "secret")
+    os.mkfifo(here / "pipe")
+    [record], store = read(folder)
+    names = {path.name for path in store.run_folder(record).iterdir()}
+    assert {"request.json", "reply.json", "stdout"} <= names
+    assert not {"notes", "endless", "stderr", "pipe"} & names
+    assert "hunter2" not in str(record.reason)
+    again, _ = read(folder)
+    assert again == [record]
+
+
+STRANGE = [b"", b"\xff", b"-", b"9" * 9, b"x" * 10**6, b"[" * 10**5, b"[]", b"{}", None]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("launches/00001/status", "launches/00001/failed", "launches/00001/request.json"),
+        *("launches/00001/reply.json", "launches/00001/started"),
+        *("inspect/odd/reply.json", "inspect/odd/status", "plan.json"),
+    ],
+)
+def test_a_file_of_any_content_is_a_record_that_says_so_or_a_line(folder, name):
+    for content in STRANGE:
+        (folder / name).unlink(missing_ok=True)
+        if content is not None:
+            (folder / name).write_bytes(content)
+        try:
+            records, _ = read(folder)
+        except UsageError as error:
+            assert name == "plan.json" and len(str(error).splitlines()) == 1
+            continue
+        assert name != "plan.json"
+        assert all(one.reason is None or len(one.reason) < 600 for one in records)

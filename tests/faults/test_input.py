@@ -1,0 +1,158 @@
+"""Files and names that a person gives: whatever is in them costs a line, and nothing is begun.
+
+Slips in settings are in tests/test_experiment.py and tests/test_sites.py, damaged data sets in
+tests/data and tests/worker/test_formats.py.
+"""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from xfbench import adapter, experiment, sites
+from xfbench.errors import UsageError
+from xfbench.worker import prepared
+from xfbench.worker.formats import Damaged
+
+CONTENTS = {
+    "empty": b"",
+    "no TOML": b"name = \n",
+    "no text": b"name = '\xff\xfe'\n",
+    "NULs": b"\0" * 100,
+    "nested without end": b"x = " + b"[" * 50_000,
+    "a number without end": b"x = " + b"9" * 5_000,
+    "a day that is none": b"x = 2026-02-30\n",
+    "endless": b"#" * (2**20 + 1),
+    "of other types": b"name = 1\ntitle = []\nmatrix = 3\n",
+}
+READERS = {
+    "experiment": lambda file: experiment.load(str(file)),
+    "site": lambda file: sites.load(str(file)),
+    "adapter": lambda file: adapter.load(file.parent.name),
+}
+
+
+def told(reader, file):
+    with pytest.raises(UsageError) as caught:
+        READERS[reader](file)
+    message = str(caught.value)
+    assert message.startswith(str(file)) and len(message.splitlines()) == 1
+    assert len(message) < len(str(file)) + 300
+    return message
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """Where an adapter's file would be, and any other may be."""
+    monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    yield tmp_path / "mine" / "adapter.toml"
+    sites.load.cache_clear()
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_of_any_content_is_one_line(reader, content, file):
+    file.write_bytes(CONTENTS[content])
+    told(reader, file)
+
+
+@pytest.mark.parametrize("reader", ["site", "adapter"])
+def test_nobody_waits_for_what_is_no_file(reader, file):
+    os.mkfifo(file)
+    assert "no plain file" in told(reader, file)
+    file.unlink()
+    file.mkdir()
+    told(reader, file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"launches": 10**7}, "10,000,000 launches are too many: at most 1,000,000"),
+        ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks on this machine alone"),
+        ({"seed": list(range(200_000))}, "200,000 cells are too many: at most 100,000"),
+    ],
+)
+def test_more_than_anybody_means_is_refused_before_it_is_counted_out(settings, words):
+    matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
+    with pytest.raises(UsageError, match=words):
+        experiment.cells([matrix])
+
+
+NAMES = [
+    "with space",
+    "quo'te\"d",
+    "$(touch x)`touch x`;touch x",
+    "new\nline",
+    "..",
+    "-rf",
+    "ü\u202e",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_of_any_name_holds_results_that_can_be_run_again(name, odd, xfbench, tmp_path):
+    place = tmp_path / "in" / name / "results"
+    (tmp_path / "in").mkdir()
+    shown = xfbench(*odd(), f"--results={place}")
+    assert shown.returncode == 0, shown.stderr
+    [run] = (place / "runs").iterdir()
+    subprocess.run([run / "command.sh"], check=True, timeout=60, cwd=tmp_path / "in")
+    assert json.loads((run / "reply-again.json").read_bytes())["status"] == "ok"
+    shown = xfbench("results", "validate", str(place))
+    assert shown.returncode == 0, shown.stdout
+    assert "\u202e" not in shown.stdout + shown.stderr
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_results_behind_a_link_are_written_where_it_leads(odd, xfbench, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "results").symlink_to(tmp_path / "there")
+    assert xfbench(*odd(), "--results=results").returncode == 0
+    assert len(list((tmp_path / "there").glob("records/*/*.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[" * 10**5,
+        b"[]",
+        b'{"schema": 1}',
+        b'{"schema": "xfbench.data/1", "format": [], "splits": {}}',
+        b'{"schema": "xfbench.data/1", "format": "raw", "splits": 7}',
+        b'{"schema": "xfbench.data/1", "format": "raw", "splits": {"train": 1}, "classes": 3}',
+    ],
+)
+def test_a_manifest_of_any_content_is_damage_and_nothing_else(tmp_path, content):
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(Damaged):
+        prepared.open_(tmp_path)
+
+
+def test_a_list_of_samples_of_any_content_is_damage_and_nothing_else(tmp_path):
+    split = {"samples": 1, "stream_digest": "sha256:0"}
+    manifest = {"schema": "xfbench.data/1", "format": "raw", "splits": {"train": split}}
+    document = {**manifest, "classes": ["a"], "shape": [1, 2, 2]}
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    for content in (b"", b"\xff\n", b"a\n", b"a\tb\tc\n", b"a\t" + b"9" * 5000 + b"\tc\n"):
+        (tmp_path / "train.samples").write_bytes(content)
+        with pytest.raises(Damaged):
+            prepared.open_(tmp_path)
+
+
+def test_whatever_a_framework_says_moves_no_cursor(odd, xfbench):
+    lines = "raise RuntimeError('\\x1b[2J\\u202ecod.exe\\x07')"
+    shown = xfbench(*odd(lines))
+    assert shown.returncode == 1
+    assert "RuntimeError" in shown.stderr
+    assert not {"\x1b", "\u202e", "\x07"} & set(shown.stdout + shown.stderr)
+
+
+def test_a_command_line_that_is_hostile_is_told_as_it_was_written(xfbench):
+    shown = xfbench("run", "--framework", "\x1b[31mtorch\u202e")
+    assert shown.returncode == 2
+    assert "\\x1b" in shown.stderr and not {"\x1b", "\u202e"} & set(shown.stderr)

@@ -1,0 +1,91 @@
+"""Ranks that end at any moment, and whoever else speaks to the driver that watches over them.
+
+Deaths in a step, hangs, lost watchers and missing programs are in tests/test_ranks.py and
+tests/launchers, what becomes of nodes and jobs in tests/cluster.
+"""
+
+import contextlib
+import socket
+import time
+
+import pytest
+
+from tests.leftovers import left_running, until
+from tests.side_by_side import TRAINER
+from xfbench.watch import Watch
+
+SECOND = "\nimport atexit, os\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
+MOMENTS = {
+    "at its start": ("if SECOND: os._exit(5)", "no reply: it ended with exit status 5"),
+    "while it builds": (
+        "def build(*_):\n    if SECOND: os.abort()\n    import time; time.sleep(600)",
+        "no reply: it was ended by SIGABRT",
+    ),
+    "when all steps are done": (
+        "Trainer.observed = lambda self: os._exit(6) if SECOND else __import__('time').sleep(600)",
+        "no reply: it ended with exit status 6",
+    ),
+    "after its reply": (
+        "SECOND and atexit.register(os._exit, 3)",
+        "after its reply it ended with exit status 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_rank_that_ends_is_named_whenever_it_does(launch, tmp_path, moment):
+    lines, words = MOMENTS[moment]
+    record, folder = launch(f"{TRAINER}{SECOND}{lines}\n")
+    assert record.status == "crashed"
+    assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
+    assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
+    assert left_running(tmp_path) == []
+
+
+@pytest.fixture
+def watch():
+    with Watch(2, 1, "127.0.0.1") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def callers(watch, count):
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(watch.listener.getsockname()))
+            for _ in range(count)
+        ]
+
+
+def test_strangers_are_not_believed_and_keep_no_rank_away(watch):
+    with callers(watch, 300) as strangers:
+        for number, one in enumerate(strangers[::3]):
+            words = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
+            with contextlib.suppress(OSError):
+                one.sendall(words[number % 3])
+        with callers(watch, 1) as [rank]:
+            rank.sendall(f"{watch.token} 1 node\n".encode())
+            time.sleep(0.2)
+            assert watch.failure is None
+            rank.sendall(b"ended 7\n")
+            until(lambda: watch.failure)
+    assert (watch.failure.rank, watch.failure.status) == (1, 7)
+    assert len(watch._text) <= 2 + 64 + 2
+
+
+@pytest.mark.parametrize("line", ["ended", "ended x", "ended " + "9" * 900, "", "\u0663"])
+def test_a_line_without_sense_ends_no_watch(watch, line):
+    with callers(watch, 1) as [rank]:
+        rank.sendall(f"{watch.token} 0 node\n{line}\nended 9\n".encode())
+        until(lambda: watch.failure)
+    assert (watch.failure.rank, watch.failure.status) == (0, 9)
+
+
+@pytest.mark.parametrize("number", ["2", "-1", "1.0", "\u0661", "9" * 100, ""])
+def test_a_rank_that_there_is_not_is_nobody_of_ours(watch, number):
+    with callers(watch, 1) as [rank]:
+        rank.sendall(f"{watch.token} {number} node\nended 9\n".encode())
+        rank.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            assert rank.recv(1) == b""
+    assert watch.failure is None

@@ -1,0 +1,99 @@
+"""What nobody else is to know: tokens are kept nowhere, hosts and users are in no record."""
+
+import getpass
+import json
+import platform
+
+import pytest
+
+from xfbench import runner, starting
+from xfbench.results import private
+from xfbench.results.store import Store
+from xfbench.results.submission import named_in
+
+TOKENS = {
+    name: f"hunter2-{number}"
+    for number, name in enumerate(
+        [
+            *("GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "WANDB_API_KEY", "PGPASSWORD"),
+            *("SLURM_JWT", "PMIX_SECRET", "SSH_AUTH_SOCK", "KRB5CCNAME", "XFBENCH_TOKEN"),
+            *("HTTPS_PROXY", "PIP_INDEX_URL", "MPICH_API_KEY", "OMP_NUM_THREADS"),
+        ]
+    )
+}
+SAYS = """
+import os, platform, sys
+print(sorted(os.environ.items()), file=sys.stderr)
+raise RuntimeError(f"{platform.node()} has no /home/alice/data for alice@example.org")
+"""
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Tokens in the environment, as their owners have them."""
+    for name, value in TOKENS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("more", [[], ["--ranks=2", "--strategy=side by side", "--scaling=weak"]])
+def test_a_token_is_in_nothing_that_is_kept_or_shown(odd, xfbench, tmp_path, told, more):
+    shown = [xfbench(*odd("import os, sys\nprint(dict(os.environ), file=sys.stderr)"), *more)]
+    shown += [xfbench("leaderboard", "--format", one) for one in ("text", "html", "json")]
+    shown += [xfbench("report", "--output", "report.html")]
+    shown += [xfbench("results", "export", name) for name in ("all.tar", "rows.csv")]
+    shown += [xfbench("results", "submit", "submission")]
+    assert shown[0].returncode == 0, shown[0].stderr
+    for one in shown:
+        assert "hunter2" not in one.stdout + one.stderr
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"stderr", "command.json", "command.sh", "report.html"} <= {one.name for one in files}
+    assert [one for one in files if b"hunter2" in one.read_bytes()] == []
+
+
+def test_what_starts_ranks_is_given_no_token(told, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    given = starting.inherited({**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"})
+    assert given == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
+
+
+def test_a_job_script_sets_no_variable_but_ours(odd, xfbench, told, tmp_path, monkeypatch):
+    shown = xfbench(*odd(), "--launcher=slurm", "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert "#SBATCH" in shown.stdout and "hunter2" not in shown.stdout
+
+
+def test_a_record_names_no_host_and_no_user(odd, xfbench, tmp_path):
+    assert xfbench(*odd(SAYS)).returncode == 1
+    [record] = Store(tmp_path / "results").records()
+    assert record.status == "failed"
+    assert record.reason.endswith("has no …/data for …"), record.reason
+    names = {private.host_hash(platform.node())}
+    assert record.machine.hostname_hash in names
+    assert named_in(record.document(), names) is None
+    text = json.dumps(record.document())
+    assert str(tmp_path) not in text
+    assert getpass.getuser() == "root" or getpass.getuser() not in text  # a word of others, too
+
+
+def test_a_password_of_an_index_is_in_no_reason(own_adapter, cell, tmp_path, monkeypatch, capsys):
+    """Of somebody else's mirror, as pip has it in its settings."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_INDEX_URL", "https://alice:hunter2!%40@localhost:1/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    own_adapter("odd", "")
+    folder = tmp_path / "adapters" / "odd"
+    described = folder / "adapter.toml"
+    managed = 'kind = "managed"\npython = "3.11"'
+    described.write_text(described.read_text().replace('kind = "own"', managed))
+    (folder / "requirements.lock").write_text(f"nowhere==1 --hash=sha256:{'0' * 64}\n")
+    session = runner.Session(Store(tmp_path / "results"))
+    session.prepare(["odd"], {}, print)
+    [record] = runner.run([cell(framework="odd", kernel="plain").request(1)], session)
+    assert record.status == "unavailable"
+    assert "hunter2" not in json.dumps(record.document()) + capsys.readouterr().out
+    assert not list((tmp_path / "home" / "environments").glob("odd-*/"))
+
+
+def test_what_stands_before_the_host_of_an_address_is_hidden():
+    hidden = private.hiding(())("see https://alice:hun!ter2%40@index.example.org/simple, user@host")
+    assert hidden == "see https://…@index.example.org/simple, user@host"

@@ -1,0 +1,191 @@
+"""What can befall a results folder: what is done is kept, what is no record is told, and the rest.
+
+Kills while packing and indexing are in tests/results, of a whole run in tests/cli/test_study.py.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import mounted
+from tests.faults.driver import command
+from xfbench import runner
+from xfbench.results import audit, index, pack
+from xfbench.results.store import Store
+
+ROOT = Path(__file__).parents[2]
+# In its second launch the worker takes all the room there is, and says so as well as it can.
+FILLS = """
+import os
+if len(os.listdir("..")) > 1:
+    with open("filler", "wb", buffering=0) as file:
+        while True: file.write(b"x" * 65536)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A results folder on a disk of some megabytes."""
+    with mounted.tmpfs(tmp_path, "disk", size="6m") as point:
+        yield point / "results"
+
+
+def test_a_full_disk_ends_the_run_in_a_line_and_resume_finishes_it(odd, xfbench, small_disk):
+    words = [*odd(FILLS, launches=3), f"--results={small_disk}"]
+    told = xfbench(*words)
+    assert told.returncode == 1
+    last = told.stderr.strip().splitlines()[-1]
+    assert "No space left on device" in last and "--resume" in last, told.stderr
+    store = Store(small_disk)
+    [first] = store.records()
+    assert first.status == "ok"
+    assert not list((store.folder / "records").rglob("*.partial"))
+    [left] = (small_disk / "runs").glob("running-*")
+    (left / "filler").unlink()
+    words = [*odd("", launches=3), f"--results={small_disk}", "--resume"]
+    assert xfbench(*words).returncode == 0
+    kept = list(store.records())
+    assert sorted(record.request.launch for record in kept) == [1, 2, 3]
+    assert first in kept
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(odd, xfbench, tmp_path):
+    words = odd("")
+    with mounted.tmpfs(tmp_path, "disk") as point:
+        for there in (False, True):
+            folder = point / "results"
+            if there:
+                mounted.remount(point, "rw")
+                Store(folder).prepare()
+            mounted.make_read_only(point)
+            told = xfbench(*words, f"--results={folder}")
+            assert told.returncode in (1, 2)
+            assert "Read-only file system" in told.stderr.splitlines()[-1]
+            assert not list(point.rglob("running-*"))
+
+
+def test_two_drivers_in_one_folder_keep_all_that_either_did(odd, tmp_path):
+    results = tmp_path / "results"
+    words = [odd("", launches=2, seed=seed, results=results) for seed in (0, 1)]
+    both = [
+        subprocess.Popen(
+            command(*one), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for one in words
+    ]
+    said = [one.communicate(timeout=120)[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    complaints = []
+    kept = list(Store(results).records(complaints.append))
+    assert sorted((one.request.seed, one.request.launch) for one in kept) == [
+        *((0, 1), (0, 2)),
+        *((1, 1), (1, 2)),
+    ]
+    assert complaints == []
+    assert sorted(path.name for path in (results / "runs").iterdir()) == sorted(
+        one.id[7:23] for one in kept
+    )
+
+
+def endless(path):
+    with path.open("wb") as file:
+        file.truncate(pack.LONGEST + 1)
+
+
+DAMAGE = {
+    "empty": lambda path, _: path.write_bytes(b""),
+    "cut off": lambda path, text: path.write_text(text[: len(text) // 2]),
+    "no text": lambda path, _: path.write_bytes(b"\xff\xfe{}"),
+    "another's content": lambda path, text: path.write_text(text.replace('"ok"', '"failed"')),
+    "nested without end": lambda path, _: path.write_bytes(b"[" * 10**5),
+    "endless": lambda path, _: endless(path),
+    "of a schema to come": lambda path, text: path.write_text(text.replace("record/1", "record/2")),
+    "a pipe": lambda path, _: os.mkfifo(path),
+    "a folder": lambda path, _: path.mkdir(),
+    "a link to nowhere": lambda path, _: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_no_record_is_told_and_left_and_all_others_are_read(record, tmp_path, damage):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    good, bad = record(launch=1), record(launch=2)
+    store.add(good)
+    store.add(bad)
+    path = store.single_path(bad.id[7:])
+    text = path.read_text()
+    path.unlink()
+    DAMAGE[damage](path, text)
+    complaints = []
+    assert list(store.records(complaints.append)) == [good]
+    with index.opened(store, print) as found:
+        assert [one for _, one in found.select()] == [good]
+        assert [len(told.splitlines()) for told in found.damaged] == [1] * len(found.damaged)
+        assert found.damaged or damage == "a link to nowhere"
+    assert runner.done([good.request, bad.request], store) == [good]
+    if damage != "a link to nowhere":  # as one that was packed meanwhile
+        [told] = complaints
+        assert path.name in told and len(told) < 300
+        assert str(path) in {one.file for one in audit.validate(store.folder)[1]}
+    store.pack()
+    assert os.path.lexists(path)
+    if damage != "a folder":
+        store.add(bad)
+        assert list(store.records()) == [good, bad]
+
+
+def test_a_clock_that_was_set_back_hides_no_record(record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    today = record(launch=1)
+    store.add(today)
+    with index.opened(store, print) as found:
+        assert [one for _, one in found.select()] == [today]
+    early = record(launch=2, fields={"created": "1970-01-01T00:00:01.000Z"})
+    store.add(early)
+    path = store.single_path(early.id[7:])
+    for one in (path, path.parent):
+        os.utime(one, (1, 1))
+    assert runner.done([today.request, early.request], store) == [early, today]
+    assert list(store.records()) == [early, today]
+
+
+def test_a_database_that_somebody_else_made_is_not_opened(record, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("giving a file away needs root")
+    store = Store(tmp_path / "results")
+    store.prepare()
+    kept = record()
+    store.add(kept)
+    with index.opened(store, print) as found:
+        assert found.count() == 1
+    theirs = store.folder / index.NAME
+    os.chown(theirs, 65534, 65534)
+    before = theirs.read_bytes()
+    with index.opened(store, print) as found:
+        assert [one for _, one in found.select()] == [kept]
+    assert theirs.read_bytes() == before
+    theirs.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(before)
+    theirs.symlink_to(elsewhere)
+    with index.opened(store, print) as found:
+        assert [one for _, one in found.select()] == [kept]
+    assert elsewhere.read_bytes() == before
+
+
+def test_files_have_the_mode_that_the_users_mask_says(record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    for launch, mask in enumerate((0o077, 0o027, 0o022, 0o002), 1):
+        kept = record(launch=launch)
+        before = os.umask(mask)
+        try:
+            store.add(kept, store.new_run())
+            assert store.single_path(kept.id[7:]).stat().st_mode & 0o777 == 0o666 & ~mask
+        finally:
+            os.umask(before)
+        assert store.run_folder(kept).stat().st_mode & 0o777 == 0o700

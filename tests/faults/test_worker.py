@@ -1,0 +1,212 @@
+"""A worker may do anything: its record says what, and the driver goes on.
+
+How one raises, dies, hangs or forges is in tests/test_runner.py, memory in tests/test_memory.py.
+"""
+
+import copy
+import json
+import signal
+import subprocess
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import side_by_side
+from tests.faults.driver import command as command_line
+from tests.leftovers import left_running, until
+from xfbench import adapter, command, environment, facts, job, launched, reply, runner, written
+from xfbench.command import Outcome
+from xfbench.record import Record
+from xfbench.results.store import Store
+from xfbench.workloads import workloads
+
+DIES = "import os\nos._exit(0)"
+
+
+def test_of_100_megabytes_of_output_beginning_and_end_are_kept(one):
+    record, folder = one("import sys\nprint('first', 'x' * 10**8, 'last', flush=True)")
+    assert record.status == "ok", record.reason
+    kept = (folder / "stdout").read_bytes()
+    assert len(kept) < written.MOST_KEPT + 100
+    assert kept.startswith(b"first") and kept.endswith(b"last\n")
+    assert b"83,222,796 bytes left out" in kept
+
+
+def test_output_without_an_end_ends_the_launch(one, monkeypatch):
+    monkeypatch.setattr(command, "MOST_OUTPUT", 2**20)
+    monkeypatch.setattr(command, "_LOOK_SECONDS", 0.1)
+    record, folder = one("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
+    assert record.status == "crashed"
+    assert record.reason.startswith("no reply: it wrote more than 1 MiB to stderr")
+    assert len(record.reason) < 500
+    assert (folder / "stderr").stat().st_size < written.MOST_KEPT + 100
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(one):
+    record, _ = one("import os\nos.kill(os.getpid(), 40)")
+    assert (record.status, record.reason) == ("crashed", "no reply: it was ended by signal 40")
+
+
+@pytest.mark.parametrize(
+    "mischief",
+    [
+        "import shutil; shutil.rmtree(os.getcwd())",
+        "os.unlink('request.json')",
+        "os.unlink('stderr'); os.mkfifo('stderr')",
+        "os.mkfifo('reply.json')",
+        "os.symlink('/dev/zero', 'reply.json')",
+        "open('reply.json', 'w').write('[' * 200_000)",
+    ],
+)
+def test_whatever_a_worker_makes_of_its_folder_its_record_is_kept(one, mischief):
+    record, _ = one(f"import os\n{mischief}\n{DIES}")
+    assert record.status == "crashed"
+    assert "reply" in record.reason
+
+
+JOB = "sha256:" + "1" * 64
+REPLIES = {
+    "nothing": (b"", "not whole"),
+    "half": (b'{"job": "sha', "not whole"),
+    "no text": (b"\xff\xfe\x00\xd8", "not whole"),
+    "a list": (b"[1]", "not whole"),
+    "too deep": (b"[" * 10**5, "not whole"),
+    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "not whole"),
+    "of nothing": (b"{}", "names no job"),
+    "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another request"),
+    "no status": (f'{{"job": "{JOB}", "status": []}}'.encode(), "status or reason"),
+    "a status of its own": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
+    "a reason of no kind": (
+        f'{{"job": "{JOB}", "status": "failed", "reason": [1]}}'.encode(),
+        "status or reason",
+    ),
+    "half a character": (
+        f'{{"job": "{JOB}", "status": "failed", "reason": "\\ud800"}}'.encode(),
+        "not whole",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+def test_what_is_no_reply_is_told_in_a_line(tmp_path, kind):
+    content, words = REPLIES[kind]
+    (tmp_path / "reply.json").write_bytes(content)
+    with pytest.raises(reply.ReplyError, match=words) as told:
+        reply.read(tmp_path / "reply.json", JOB)
+    assert len(str(told.value)) < 600 and "\n" not in str(told.value)
+
+
+def test_a_reply_larger_than_any_is_not_read(tmp_path):
+    with (tmp_path / "reply.json").open("wb") as file:
+        file.truncate(reply.LONGEST + 1)  # a hole, which takes no room
+    with pytest.raises(reply.ReplyError, match="longer than 256 MiB"):
+        reply.read(tmp_path / "reply.json", JOB)
+
+
+def test_a_reason_is_one_line_of_some_length(tmp_path):
+    reason = "no\nsuch\r\n operator " + "x" * 10**6
+    document = {"job": JOB, "status": "failed", "reason": reason}
+    (tmp_path / "reply.json").write_text(json.dumps(document))
+    found = reply.read(tmp_path / "reply.json", JOB)["reason"]
+    assert found.startswith("no such operator xx") and len(found) == 500
+
+
+def places(value, path=()):
+    """The way to every value in a JSON document."""
+    yield path
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from places(one, (*path, name))
+    elif isinstance(value, list):
+        for number, one in enumerate(value[:3]):
+            yield from places(one, (*path, number))
+
+
+STRANGE = st.sampled_from(
+    [
+        *(None, True, 0, -1, 10**400, 5e-324, 1e308, float("nan"), float("inf"), -0.0),
+        *("", "x", "\x1b[2J", [], [[]], {}, {"": None}, [1, "a"], {"rank": 0}, [None] * 3),
+    ]
+)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_reply_with_anything_at_any_place_becomes_a_record(one, launch, ranks, tmp_path):
+    record, folder = one("") if ranks == 1 else launch(side_by_side.TRAINER)
+    assert record.status == "ok", record.reason
+    described = adapter.load("odd")
+    found = environment.ensure(described)
+    files = [folder / name for name in ("reply.json", "reply.1.json")[:ranks]]
+    whole = [json.loads(file.read_bytes()) for file in files]
+    known = {"workload": facts.facts(workloads()["lenet"]), "conditions": record.conditions}
+    known["machine"] = record.machine
+    ways = [way for way in places(whole[-1]) if way and way[0] not in ("schema", "job")]
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    @given(st.sampled_from(ways), STRANGE)
+    def strange(way, value):
+        document = copy.deepcopy(whole[-1])
+        part = document
+        for step in way[:-1]:
+            part = part[step]
+        part[way[-1]] = value
+        files[-1].write_text(json.dumps(document))
+        answer = job.replied(folder, whole[0]["job"], record.request, Outcome(0), 1.0)
+        made = launched.record(record.request, answer, described, found, known)
+        assert Record.read(json.dumps(made.document()).encode()) == made
+        assert made.reason is None or "\n" not in made.reason
+
+    strange()
+
+
+HANGS = """
+import subprocess, time
+subprocess.Popen(["sleep", "1234.5"], start_new_session=True)
+def after_step(rank, steps): time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
+    """Nor what a worker has started and let go."""
+    more = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"} if ranks > 1 else {}
+    results = tmp_path / "results"
+    words = odd(HANGS, results=results, **more)
+    driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
+    until(lambda: len(left_running(results)) == 2 * ranks, 60)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    until(lambda: not left_running(results), 15)
+    assert list(Store(results).records()) == []
+    assert [path.name[:8] for path in (results / "runs").iterdir()] == ["running-"]
+
+
+def test_a_driver_ends_what_its_worker_started_though_it_is_told_to_end(odd, tmp_path):
+    """By SIGTERM, as a scheduler or a shutdown does."""
+    results = tmp_path / "results"
+    words = odd(HANGS, results=results)
+    driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
+    until(lambda: len(left_running(results)) == 2, 60)
+    driver.send_signal(signal.SIGTERM)
+    driver.wait()
+    until(lambda: not left_running(results), 15)
+
+
+def test_a_device_that_is_not_there_costs_no_launch(own_adapter, cell, tmp_path):
+    own_adapter("odd", side_by_side.TRAINER)
+    described = tmp_path / "adapters" / "odd" / "adapter.toml"
+    described.write_text(described.read_text().replace('["cpu"]', '["cpu", "cuda"]'))
+    store = Store(tmp_path / "results")
+    session = runner.Session(store)
+    session.prepare(["odd"], {}, print)
+    asked = cell(framework="odd", kernel="plain", device="cuda").request(1)
+    if runner.refusal(asked) is None:
+        pytest.skip("there is an NVIDIA device here")
+    [record] = runner.run([asked], session)
+    assert (record.status, record.reason) == ("unsupported", "no NVIDIA device was found here")
+    assert not list((store.folder / "runs").iterdir())

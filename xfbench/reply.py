@@ -1,0 +1,67 @@
+"""Reads one worker's reply: what is not the whole answer to the job that was given is told apart.
+
+A worker is somebody else's code. Its reply may be anything, of any size: it is JSON of a bounded
+length in a plain file, it names the job, and its reason is one line.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from xfbench import written
+
+LONGEST = 2**28  # bytes: the steps of some millions
+_STATUSES = ("ok", "failed", "unsupported", "unavailable")
+_LONGEST_REASON = 500
+# What reading, or making something of, a document that may be anything can raise.
+WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+class ReplyError(ValueError):
+    """There is no reply, or none to this job."""
+
+
+class MissingError(ReplyError):
+    """There is no file at all."""
+
+
+class ForeignError(ReplyError):
+    """It is a reply, to another job."""
+
+
+def read(path: Path, job: str) -> dict[str, Any]:
+    """The reply in `path` to the job with this digest. Raises ReplyError."""
+    try:
+        content = written.whole(path, LONGEST)
+        answer = json.loads(content)
+    except OSError as error:
+        raise MissingError("no reply") from error
+    except (ValueError, RecursionError) as error:
+        raise ReplyError(f"the reply is not whole ({_line(str(error))})") from error
+    if not isinstance(answer, dict) or not _is_text(answer, content):
+        raise ReplyError("the reply is not whole (it is no object of texts and numbers)")
+    if answer.get("job") != job:
+        if "job" in answer:
+            raise ForeignError("the reply answers another request")
+        raise ReplyError("the reply is not whole (it names no job)")
+    reason = answer.get("reason")
+    if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
+        raise ReplyError("the reply is not whole (status or reason)")
+    return {**answer, "reason": reason and _line(reason)}
+
+
+def _is_text(answer: dict[str, Any], content: bytes) -> bool:
+    """Whether it can be written again: half a character, spelled out, cannot."""
+    if b"\\ud" not in content.lower():
+        return True
+    try:
+        json.dumps(answer, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
+
+
+def _line(text: str) -> str:
+    return " ".join(text[: 4 * _LONGEST_REASON].split())[:_LONGEST_REASON]
