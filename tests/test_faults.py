@@ -46,13 +46,28 @@ def test_what_a_page_names_is_there(page):
     assert missing == set()
 
 
+def unkept(lines):
+    """Rows of tables with tests, or with limits, that name none and no option."""
+    found, kept = [], False
+    for above, line in zip(["", *lines], lines, strict=False):
+        if line.startswith("| ---"):
+            kept = above.endswith(("| tests |", "| option, or where |"))
+        elif not line.startswith("|"):
+            kept = False
+        elif kept and not NAMED.search(line) and "| `--" not in line:
+            found.append(line)
+    return found
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_row_names_what_keeps_it(page):
-    for line in text(page).splitlines():
-        row = line.startswith("|") and not line.startswith("| ---") and line != "| | |"
-        head = line.startswith(("| fault", "| what |", "| statement"))
-        if row and not head:
-            assert NAMED.search(line) or "| `--" in line, line
+    assert unkept(text(page).splitlines()) == []
+
+
+def test_a_row_without_a_test_is_seen():
+    table = ["| fault | tests |", "| --- | --- |", "| a | `test_a.py::test_a` |", "| b | – |"]
+    assert unkept(table) == ["| b | – |"]
+    assert unkept(["| a | b |", "| --- | --- |", "| c | d |"]) == []
 
 
 def test_a_name_that_is_not_there_is_missed():
