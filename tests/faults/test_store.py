@@ -12,6 +12,7 @@ import pytest
 from tests import mounted
 from tests.faults.driver import command
 from xfbench import runner
+from xfbench.equality import certificate
 from xfbench.results import audit, index, pack
 from xfbench.results.store import Store
 
@@ -135,6 +136,16 @@ def test_what_is_no_record_is_told_and_left_and_all_others_are_read(record, tmp_
     if damage != "a folder":
         store.add(bad)
         assert list(store.records()) == [good, bad]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_no_certificate_proves_nothing_and_keeps_nobody_waiting(tmp_path, damage):
+    path = tmp_path / "certificates" / f"{'ab' * 32}.json"
+    path.parent.mkdir()
+    DAMAGE[damage](path, '{"schema": "xfbench.record/1", "verdict": "ok"}')
+    [(identity, told)] = certificate.of_folder(tmp_path).items()
+    assert identity == f"sha256:{path.stem}"
+    assert isinstance(told, str) and len(told.splitlines()) == 1 and path.name in told
 
 
 def test_a_clock_that_was_set_back_hides_no_record(record, tmp_path):
