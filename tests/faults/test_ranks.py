@@ -70,6 +70,22 @@ def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(own_adapter
     assert left_running(tmp_path) == []
 
 
+ANOTHER = """
+from xfbench.worker import host
+if SECOND:
+    host.facts = lambda known=host.facts: {**known(), "cpu_model": "Another 9000"}
+"""
+
+
+def test_ranks_on_nodes_of_different_kinds_are_no_figure_of_either(launch):
+    """As a queue gives them that has both."""
+    record, _ = launch(f"{TRAINER}{SECOND}{ANOTHER}")
+    assert record.status == "invalid"
+    assert "nodes of different kinds (" in record.reason
+    assert "Another 9000" in record.reason and "--constraint" in record.reason
+    assert record.measurement.step_seconds
+
+
 @pytest.fixture
 def watch():
     with Watch(2, 1, "127.0.0.1") as made:
