@@ -13,6 +13,7 @@ from tests import mounted
 from tests.faults.driver import command
 from xfbench import runner
 from xfbench.equality import certificate
+from xfbench.errors import UsageError
 from xfbench.results import audit, index, pack
 from xfbench.results.store import Store
 
@@ -186,6 +187,17 @@ def test_a_database_that_somebody_else_made_is_not_opened(record, tmp_path):
     with index.opened(store, print) as found:
         assert [one for _, one in found.select()] == [kept]
     assert elsewhere.read_bytes() == before
+
+
+@pytest.mark.parametrize("which", [".", "runs"])
+def test_a_folder_in_which_anybody_could_replace_a_worker_is_refused(tmp_path, which):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    (store.folder / which).chmod(0o777)
+    with pytest.raises(UsageError, match="written by anybody.*--results"):
+        store.prepare()
+    (store.folder / which).chmod(0o1777)  # where each may replace his own, as in /tmp
+    store.prepare()
 
 
 def test_files_have_the_mode_that_the_users_mask_says(record, tmp_path):
