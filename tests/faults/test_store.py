@@ -194,7 +194,7 @@ def test_a_folder_in_which_anybody_could_replace_a_worker_is_refused(tmp_path, w
     store = Store(tmp_path / "results")
     store.prepare()
     (store.folder / which).chmod(0o777)
-    with pytest.raises(UsageError, match="written by anybody.*--results"):
+    with pytest.raises(UsageError, match=r"written by anybody.*--results"):
         store.prepare()
     (store.folder / which).chmod(0o1777)  # where each may replace his own, as in /tmp
     store.prepare()
