@@ -92,7 +92,7 @@ def test_slurms_words_for_too_much_memory_are_told_from_others(said, memory):
 
 
 def test_records_of_a_job_that_has_ended_may_come_late_but_not_for_ever(plan, tmp_path):
-    watch = queued._Watch(queued.Submitted(plan(), tmp_path, "1", ""))
+    watch = queued._Watch(queued.Submitted(plan(), tmp_path, "1"))
     missing = plan().requests
     assert not watch.may_lag(missing)  # the job has not said that it is done
     (tmp_path / "job.status").write_text("0")
@@ -100,3 +100,26 @@ def test_records_of_a_job_that_has_ended_may_come_late_but_not_for_ever(plan, tm
     assert [watch.may_lag(missing) for _ in range(queued._LAG + 1)] == [True] * queued._LAG + [
         False
     ]
+
+
+@pytest.mark.parametrize("created", ["1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"])
+def test_a_jobs_records_are_known_whatever_its_nodes_clock_says(plan, record, tmp_path, created):
+    """They are those that were not there when it was submitted."""
+    store = Store(tmp_path / "results")
+    store.prepare()
+    asked, again = plan().requests
+
+    def kept(request, **fields):
+        made = record(fields={"request": request, **fields})
+        store.add(made)
+        return made
+
+    earlier = kept(asked)
+    [(_, job)] = queued.prepare(plan(), store, 60, "", "")
+    known = queued._known(plan(), job)
+    assert known == [earlier.id]
+    watch = queued._Watch(queued.Submitted(plan(), job.folder, "1", known))
+    assert watch.fresh(store) == []
+    late = kept(again, created=created)
+    assert watch.fresh(store) == [late]
+    assert watch.fresh(store) == []

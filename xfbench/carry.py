@@ -309,8 +309,9 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             answer = job.replied(here, _asked(here), request, status, carried.plan.time_limit)
             described = adapter.load(request.framework)
             record = launched.record(request, answer, described, of[0], known)
-        merging.bring_run(here, store.run_folder(record), store)
-        store.add(record)
+        if not store.run_folder(record).exists():
+            merging.bring_run(here, store.run_folder(record), store)
+            store.add(record)
         yield record
 
 

@@ -85,6 +85,7 @@ def record(
         if request.probe:
             fields["support"] = probing.supported(request, answer)
         loss = Canary.model_validate(answer["canary"]).loss
+        kinds = [str(kind) for kind in answer.get("kinds") or ()]
     except reply.WRONG as error:  # among them pydantic's ValidationError
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
@@ -107,6 +108,7 @@ def record(
         fields["limit"] = roofline.limit(request, ())
         share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
+    reason = reason or validity.mixed(kinds)
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     reason = reason or validity.unheld(fields.get("storage"))
     reason = reason or validity.unlike(fields.get("storage"))

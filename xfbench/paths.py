@@ -13,29 +13,32 @@ from xfbench.errors import UsageError
 
 
 def cache() -> Path:
-    """Environments, worker archives: `XFBENCH_HOME`, else the user's cache folder."""
+    """Environments, worker archives: `XFBENCH_HOME`, else the user's cache folder.
+
+    Raises UsageError where others may put something into it: what is in it is run.
+    """
     chosen = os.environ.get("XFBENCH_HOME")
     found = (
         Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("xfbench")
     )
-    _refuse_others(found)
+    only_ours(found, "set XFBENCH_HOME to a folder of your own")
     return found
 
 
-def _refuse_others(folder: Path) -> None:
-    """Raises UsageError for a folder in which somebody else may put what would then be run."""
+def only_ours(folder: Path, instead: str) -> None:
+    """Raises UsageError, with what to do `instead`, where others may put things into a folder.
+
+    One that is not there is nobody's; for root, a folder of any user is as good as his own.
+    """
     try:
         owners = {folder.stat().st_uid, folder.lstat().st_uid}
         mode = folder.stat().st_mode
-    except OSError:  # not there yet
+    except OSError:
         return
     if os.geteuid() != 0 and owners - {0, os.geteuid()}:
-        raise UsageError(f"{folder} is somebody else's: set XFBENCH_HOME to a folder of your own")
+        raise UsageError(f"{folder} is somebody else's: {instead}")
     if mode & stat.S_IWOTH:
-        raise UsageError(
-            f"{folder} can be written by anybody, and what is in it is run: chmod o-w it, or set "
-            "XFBENCH_HOME to a folder of your own"
-        )
+        raise UsageError(f"{folder} can be written by anybody: chmod o-w it, or {instead}")
 
 
 def results(chosen: Path | None = None) -> Path:

@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import digest, doctor, errors, progress, runner
+from xfbench import digest, doctor, errors, progress, reply, runner, written
 from xfbench.record import Record
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
@@ -36,7 +36,7 @@ class Plan(BaseModel):
     def read(cls, path: Path) -> Self:
         """The plan that a job was given. Raises UsageError."""
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(written.whole(path, reply.LONGEST, linked=True))
         except (OSError, ValueError) as error:
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 

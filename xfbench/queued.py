@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 import filelock
 from rich.console import Console
 
-from xfbench import atomic, errors, facts, sealed, sites, training
+from xfbench import atomic, errors, facts, sites, training
 from xfbench.command import CommandError
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
@@ -36,17 +36,18 @@ _LOOK_SECONDS = 2.0
 # completing has ended, and is about to say how: Slurm may have to clear up first.
 _SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
 _LAG = 15  # looks at a job that has ended, for the records it must have written
+_BEFORE = "before"
 _FORGOTTEN = 5  # looks in a row at which Slurm does not know the job
 
 
 @dataclass
 class Submitted:
-    """A plan and the job that does it, submitted at `since`."""
+    """A plan and the job that does it; of its records `before` were there when it was submitted."""
 
     plan: Plan
     folder: Path
     number: str
-    since: str
+    before: Collection[str] = ()
 
 
 Jobs = Sequence[tuple[Plan, slurm.Job]]
@@ -189,15 +190,21 @@ def submit(plan: Plan, job: slurm.Job, say: Callable[[str], None]) -> Submitted:
         else:
             atomic.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
             atomic.write(job.folder / "job.sh", slurm.script(job).encode())
-            atomic.write(job.folder / "submitted", sealed.now().encode())
+            atomic.write(job.folder / _BEFORE, "\n".join(_known(plan, job)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt waits for Slurm's answer: a job that is taken must be known.
             with ThreadPoolExecutor(1) as pool:
                 number = pool.submit(slurm.submit, job.folder / "job.sh").result()
             say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
-    since = (job.folder / "submitted").read_text(encoding="utf-8")
-    return Submitted(plan, job.folder, number, since)
+    before = (job.folder / _BEFORE).read_text(encoding="utf-8").split()
+    return Submitted(plan, job.folder, number, frozenset(before))
+
+
+def _known(plan: Plan, job: slurm.Job) -> list[str]:
+    """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
+    wanted = set(plan.requests)
+    return [one.id for one in Store(job.folder.parent.parent).records() if one.request in wanted]
 
 
 def follow(
@@ -239,8 +246,8 @@ class _Watch:
         """The job's records that no earlier look has seen."""
         unknown = list(store.records(skip=self.known))
         self.known |= {record.id for record in unknown}
-        since = self.one.since
-        return [r for r in unknown if r.request in self.wanted and r.created >= since]
+        before = self.one.before
+        return [r for r in unknown if r.request in self.wanted and r.id not in before]
 
     def look(self, say: Callable[[str], None]) -> tuple[str, str] | None:
         """How the job ended: the status and reason of what it left undone. None: it has not."""

@@ -46,6 +46,7 @@ def merged(
         **first,
         "used": used,
         "places": places,
+        "kinds": _kinds(replies),
         "measurement": measurement,
         "communication": communication.shared(
             told, measurement["step_seconds"], nodes, asynchronous=asynchronous
@@ -58,6 +59,16 @@ def merged(
             "epochs": _epochs_read(replies),
         },
     }
+
+
+def _kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
+    """The kinds of nodes that ranks ran on, in words."""
+    told = [reply["machine"] for reply in replies if "machine" in reply]
+    words = [
+        (one["cpu_model"], f"{one['logical_cpus']} CPUs", *dict.fromkeys(one["accelerators"]))
+        for one in told
+    ]
+    return sorted({" · ".join(each) for each in words})
 
 
 def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from xfbench import written
 LONGEST = 2**28  # bytes: the steps of some millions
 _STATUSES = ("ok", "failed", "unsupported", "unavailable")
 _LONGEST_REASON = 500
+_LARGEST = 2**53 - 1
 # What reading, or making something of, a document that may be anything can raise.
 WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
@@ -35,7 +36,7 @@ def read(path: Path, job: str) -> dict[str, Any]:
     """The reply in `path` to the job with this digest. Raises ReplyError."""
     try:
         content = written.whole(path, LONGEST)
-        answer = json.loads(content)
+        answer = json.loads(content, parse_int=_figure)
     except OSError as error:
         raise MissingError("no reply") from error
     except (ValueError, RecursionError) as error:
@@ -50,6 +51,13 @@ def read(path: Path, job: str) -> dict[str, Any]:
     if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
         raise ReplyError("the reply is not whole (status or reason)")
     return {**answer, "reason": reason and _line(reason)}
+
+
+def _figure(text: str) -> int:
+    """A whole number that records can hold: RFC 8785 has none that a float64 has not."""
+    if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _is_text(answer: dict[str, Any], content: bytes) -> bool:

@@ -24,6 +24,7 @@ from xfbench import (
     launched,
     machine,
     media,
+    reply,
     roofline,
     statistics,
     training,
@@ -284,7 +285,7 @@ def _launch(
     fields["storage"] = session.storage(request)
     folder = session.store.new_run()
     before = conditions.read()
-    reply = job.work(
+    answer = job.work(
         job.document(
             "train",
             request,
@@ -298,11 +299,17 @@ def _launch(
         folder,
         session.time_limit,
     )
-    # Ranks that Slurm has started are none of our children, but ours they are.
-    used = reply.get("used", {}) if request.launcher == "slurm" else {}
-    fields["conditions"] = conditions.between(
-        before, conditions.read(), used.get(platform.node(), 0.0)
-    )
+    fields["conditions"] = conditions.between(before, conditions.read(), _used(answer, request))
     fields["certificate"] = session.certificates.get(certified_fields(request))
-    record = launched.record(request, reply, described, found, fields, session.strict, data)
+    record = launched.record(request, answer, described, found, fields, session.strict, data)
     return record, folder
+
+
+def _used(answer: Mapping[str, Any], request: Request) -> float:
+    """Seconds of ranks here that Slurm has started: none of our children, but ours they are."""
+    if request.launcher != "slurm":
+        return 0.0
+    try:
+        return float(answer.get("used", {}).get(platform.node(), 0.0))
+    except reply.WRONG:
+        return 0.0

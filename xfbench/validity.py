@@ -91,6 +91,16 @@ def beyond_peak(share_of_peak: float | None) -> str | None:
     )
 
 
+def mixed(kinds: Sequence[str]) -> str | None:
+    """Where ranks ran on nodes that are not alike: a record is of one kind of machine."""
+    if len(kinds) < 2:
+        return None
+    return (
+        f"its ranks ran on nodes of different kinds ({'; '.join(kinds)}): ask for one, as with "
+        "--constraint in a site's script_options"
+    )
+
+
 def unsaved(request: Request, taken: Checkpoints | None) -> str | None:
     """What is wrong with the checkpoints that were asked for, in one line; None where nothing."""
     count = len(taken.save_seconds) if taken else 0

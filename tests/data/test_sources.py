@@ -177,6 +177,14 @@ def test_truncated_pictures_and_bombs_are_refused_by_name(folders):
         pictures.pixels(sources.images(root).splits["train"][0])
 
 
+def test_a_picture_without_an_end_is_refused_before_it_is_read(folders):
+    root = folders()
+    with (root / "train" / "n01" / "n01_0.JPEG").open("r+b") as file:
+        file.truncate(2**29 + 1)  # a hole, which takes no room
+    with pytest.raises(Damaged, match=r"n01_0\.JPEG is larger than 512 MiB"):
+        list(sources.images(root).splits["train"])
+
+
 @pytest.mark.parametrize("channels", [None, 1, 3])
 def test_of_sixteen_bits_the_upper_eight_are_taken(channels):
     values = np.random.RandomState(0).randint(0, 2**16, (20, 30)).astype(np.uint16)

@@ -5,8 +5,13 @@ tests/test_formats.py and tests/report, shells in tests/launchers/test_quoting.p
 """
 
 import ast
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +19,9 @@ import pytest
 from tests.test_architecture import MODULES, names, starts
 from xfbench import adapter, environment
 from xfbench.equality import jobs
+from xfbench.errors import UsageError
+from xfbench.studies import media
+from xfbench.worker import checkpoint
 from xfbench.workloads import workloads
 
 # What runs, or may run, what a file says; what unpacks to where an archive says; names that
@@ -91,6 +99,63 @@ def arrays(folder, name="case:loss", **members):
 def header(text, content=b""):
     padded = text.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + content
+
+
+@pytest.mark.parametrize("planted", ["link", "folder", "file"])
+def test_a_checkpoint_is_written_to_no_folder_that_somebody_else_has_made(tmp_path, planted):
+    """In scratch that everybody may write, its name is taken just before."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "kept").write_text("kept")
+    place = tmp_path / "xfbench-1"
+
+    def plant(folder):  # between emptying the place and making it
+        found = shutil.disk_usage(folder)
+        if planted == "link":
+            place.symlink_to(tmp_path / "theirs")
+        elif planted == "folder":
+            place.mkdir()
+        else:
+            place.write_text("")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "shutil", SimpleNamespace(rmtree=shutil.rmtree, disk_usage=plant))
+        with pytest.raises(FileExistsError), checkpoint.fresh(place, 1):
+            raise AssertionError("it was taken")
+    assert [one.name for one in (tmp_path / "theirs").iterdir()] == ["kept"]
+
+
+def test_a_checkpoint_is_nobody_elses(tmp_path):
+    with checkpoint.fresh(tmp_path / "xfbench-1", 1) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("planted", ["anybody's", "somebody's"])
+def test_a_studys_data_are_not_taken_from_where_others_may_put_them(tmp_path, planted):
+    """In memory that everybody may write, a folder's name is known beforehand."""
+    place = tmp_path / "xfbench-studies" / "digits-raw"
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text("{}")
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    if planted == "anybody's":
+        place.parent.chmod(0o777)
+        with pytest.raises(UsageError, match="written by anybody"):
+            media._made(place, "digits", "raw")
+        return
+    if os.geteuid() != 0:
+        pytest.skip("giving a folder away, and being another, needs root")
+    os.chown(place.parent, 65533, -1)
+    script = (
+        "import os, pathlib\n"
+        "from xfbench.studies import media\n"
+        "os.seteuid(65534)\n"
+        f"media._made(pathlib.Path({str(place)!r}), 'digits', 'raw')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "is somebody else's" in done.stderr.splitlines()[-1]
 
 
 def test_arrays_with_anything_in_them_are_no_results_and_run_nothing(cell, tmp_path):

@@ -10,8 +10,11 @@ import time
 
 import pytest
 
+from tests import side_by_side
 from tests.leftovers import left_running, until
 from tests.side_by_side import TRAINER
+from xfbench import runner
+from xfbench.results.store import Store
 from xfbench.watch import Watch
 
 SECOND = "\nimport atexit, os\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
@@ -40,6 +43,47 @@ def test_a_rank_that_ends_is_named_whenever_it_does(launch, tmp_path, moment):
     assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
     assert left_running(tmp_path) == []
+
+
+HELPER = """
+[together."{}"]
+title = "with a server"
+helpers = [{{ ROLE = "server" }}]
+serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
+"""
+
+
+def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(own_adapter, cell, tmp_path):
+    """Somebody has it since it was found to be free."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        side_by_side.write(own_adapter, tmp_path, f"{TRAINER}{side_by_side.SLOW}")
+        with (tmp_path / "adapters" / "odd" / "adapter.toml").open("a") as file:
+            file.write(HELPER.format(side_by_side.STRATEGY, taken.getsockname()[1]))
+        session = runner.Session(Store(tmp_path / "results"))
+        session.prepare(["odd"], {}, print)
+        together = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"}
+        asked = cell(framework="odd", kernel="plain", global_batch_size=8, steps=100, **together)
+        [record] = runner.run([asked.request(1)], session)
+    assert record.status == "crashed"
+    assert record.reason.startswith("a helper of strategy side by side: it ended with exit status")
+    assert "Address already in use" in record.reason
+    assert left_running(tmp_path) == []
+
+
+ANOTHER = """
+from xfbench.worker import host
+if SECOND:
+    host.facts = lambda known=host.facts: {**known(), "cpu_model": "Another 9000"}
+"""
+
+
+def test_ranks_on_nodes_of_different_kinds_are_no_figure_of_either(launch):
+    """As a queue gives them that has both."""
+    record, _ = launch(f"{TRAINER}{SECOND}{ANOTHER}")
+    assert record.status == "invalid"
+    assert "nodes of different kinds (" in record.reason
+    assert "Another 9000" in record.reason and "--constraint" in record.reason
+    assert record.measurement.step_seconds
 
 
 @pytest.fixture

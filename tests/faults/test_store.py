@@ -12,6 +12,8 @@ import pytest
 from tests import mounted
 from tests.faults.driver import command
 from xfbench import runner
+from xfbench.equality import certificate
+from xfbench.errors import UsageError
 from xfbench.results import audit, index, pack
 from xfbench.results.store import Store
 
@@ -137,6 +139,16 @@ def test_what_is_no_record_is_told_and_left_and_all_others_are_read(record, tmp_
         assert list(store.records()) == [good, bad]
 
 
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_no_certificate_proves_nothing_and_keeps_nobody_waiting(tmp_path, damage):
+    path = tmp_path / "certificates" / f"{'ab' * 32}.json"
+    path.parent.mkdir()
+    DAMAGE[damage](path, '{"schema": "xfbench.record/1", "verdict": "ok"}')
+    [(identity, told)] = certificate.of_folder(tmp_path).items()
+    assert identity == f"sha256:{path.stem}"
+    assert isinstance(told, str) and len(told.splitlines()) == 1 and path.name in told
+
+
 def test_a_clock_that_was_set_back_hides_no_record(record, tmp_path):
     store = Store(tmp_path / "results")
     store.prepare()
@@ -175,6 +187,17 @@ def test_a_database_that_somebody_else_made_is_not_opened(record, tmp_path):
     with index.opened(store, print) as found:
         assert [one for _, one in found.select()] == [kept]
     assert elsewhere.read_bytes() == before
+
+
+@pytest.mark.parametrize("which", [".", "runs"])
+def test_a_folder_in_which_anybody_could_replace_a_worker_is_refused(tmp_path, which):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    (store.folder / which).chmod(0o777)
+    with pytest.raises(UsageError, match=r"written by anybody.*--results"):
+        store.prepare()
+    (store.folder / which).chmod(0o1777)  # where each may replace his own, as in /tmp
+    store.prepare()
 
 
 def test_files_have_the_mode_that_the_users_mask_says(record, tmp_path):

@@ -142,10 +142,12 @@ def test_a_reply_with_anything_at_any_place_becomes_a_record(one, launch, ranks,
     known = {"workload": facts.facts(workloads()["lenet"]), "conditions": record.conditions}
     known["machine"] = record.machine
     ways = [way for way in places(whole[-1]) if way and way[0] not in ("schema", "job")]
+    ways += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
 
     @settings(
         max_examples=60,
         deadline=None,
+        derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     @given(st.sampled_from(ways), STRANGE)

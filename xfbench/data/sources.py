@@ -20,7 +20,7 @@ import numpy as np
 from xfbench.data.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
-from xfbench.worker.formats import Damaged, file_of, folder
+from xfbench.worker.formats import Damaged, content_of, file_of, folder
 from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
@@ -71,7 +71,7 @@ class _Files(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         key, label = self.listed[index]
-        return Sample(key, label, file_of(self.root, key).read_bytes())
+        return Sample(key, label, content_of(self.root, key))
 
 
 def digits() -> Source:

@@ -12,11 +12,12 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import __version__, atomic, digest
+from xfbench import __version__, atomic, digest, written
 from xfbench.errors import XfbenchError
 from xfbench.provenance import not_measured
 from xfbench.record import Machine, Record
 from xfbench.request import Request, StrategyOptions
+from xfbench.results.pack import LONGEST
 from xfbench.sealed import EditedError, Sealed
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
@@ -114,7 +115,7 @@ class Certificate(Sealed):
 def read(path: Path) -> Certificate:
     """The certificate in a file. Raises CertificateError if it is none or was edited."""
     try:
-        return Certificate.read(path.read_bytes())
+        return Certificate.read(written.whole(path, LONGEST, linked=True))
     except EditedError as error:
         raise CertificateError(f"{path.name} was edited: {error}") from error
     except (ValidationError, OSError, ValueError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
@@ -99,10 +100,17 @@ class Store:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folder. Raises UsageError if it cannot be written."""
+        """Make the folder. Raises UsageError if it cannot be written, or anybody may write it."""
         try:
             (self.folder / "records").mkdir(parents=True, exist_ok=True)
             (self.folder / "runs").mkdir(exist_ok=True)
+            for folder in (self.folder, self.folder / "runs"):
+                mode = folder.stat().st_mode
+                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # what is run could be replaced
+                    raise UsageError(
+                        f"{folder} can be written by anybody, and launches run what is in it: "
+                        "chmod o-w it, or name another folder with --results"
+                    )
             readme = self.folder / "README"
             if not readme.exists():
                 readme.write_text(_README, encoding="utf-8")

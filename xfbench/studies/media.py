@@ -79,9 +79,12 @@ def missing(name: str) -> str:
 
 
 def _made(folder: Path, images: str, form: FormatName) -> Path:
+    instead = "remove it, or name another medium with --medium"
+    paths.only_ours(folder.parent, instead)
     if not (folder / "manifest.json").is_file():
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            paths.only_ours(folder.parent, instead)  # somebody may have been faster
             if images == "digits":
                 how = Preprocessing(channels=1)
                 writing.make(sources.digits(), folder, form, how, patience=_PATIENCE)

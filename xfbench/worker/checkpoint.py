@@ -42,7 +42,7 @@ def fresh(folder: Path, needed: int) -> Iterator[Path]:
     room = shutil.disk_usage(str(folder.parent)).free
     if room < needed + _MARGIN:
         raise DiskFull(_told(folder, needed, room))
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     try:
         yield folder
     except Exception as error:

@@ -157,7 +157,7 @@ def packages(folders: Sequence[str] | None = None) -> dict[str, str]:
     from importlib import metadata
 
     found: dict[str, Any] = {}
-    given = {} if folders is None else {"path": list(folders)}
+    given: dict[str, Any] = {} if folders is None else {"path": list(folders)}
     for distribution in metadata.distributions(**given):
         name = distribution.metadata["Name"]
         if name:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
 
+LARGEST = 2**29  # bytes of a picture's file: none that may be decoded needs more
+
 
 class Damaged(Exception):
     """A file of a data set is not what it should be; the message says which, where and how."""
@@ -42,3 +44,11 @@ def file_of(folder: Path, name: str) -> Path:
     if folder.resolve() not in path.resolve().parents:
         raise Damaged(f"{path} leads out of its data set, to {path.resolve()}")
     return path
+
+
+def content_of(folder: Path, name: str) -> bytes:
+    """What the file of a picture holds. Raises Damaged, as `file_of`, and where it is too large."""
+    path = file_of(folder, name)
+    if path.stat().st_size > LARGEST:
+        raise Damaged(f"{path} is larger than {LARGEST >> 20} MiB: that is no picture")
+    return path.read_bytes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Sequence
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, Listed, content_of
 from xfbench.worker.samples import Sample
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -56,5 +56,5 @@ class _Files(Sequence[Sample]):
         name = key.split("/")[0]
         if name not in self.label_of:
             raise Damaged(f"{self.folder / self.split / key}: {name} is none of the classes")
-        path = file_of(self.folder, f"{self.split}/{key}")
-        return Sample(key, self.label_of[name], path.read_bytes())
+        content = content_of(self.folder, f"{self.split}/{key}")
+        return Sample(key, self.label_of[name], content)

@@ -1,0 +1,76 @@
+"""What docs/faults.md and docs/security.md say is kept by a test: each of those they name is there.
+
+So is each limit where it is said to be. That a test keeps what is said, only reading it shows.
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("faults.md", "security.md")
+NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
+
+
+@cache
+def defined(path):
+    """Names that a module defines; none where there is no such file."""
+    if not path.is_file():
+        return frozenset()
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(target, ast.Name):
+                found.add(target.id)
+    return frozenset(found)
+
+
+def text(page):
+    return (ROOT / "docs" / page).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_is_there(page):
+    found = set(NAMED.findall(text(page)))
+    assert len(found) > 10
+    missing = {
+        f"{file}::{name}"
+        for file, name in found
+        if name not in defined(ROOT / "tests" / file) | defined(ROOT / file)
+    }
+    assert missing == set()
+
+
+def unkept(lines):
+    """Rows of tables with tests, or with limits, that name none and no option."""
+    found, kept = [], False
+    for above, line in zip(["", *lines], lines, strict=False):
+        if line.startswith("| ---"):
+            kept = above.endswith(("| tests |", "| option, or where |"))
+        elif not line.startswith("|"):
+            kept = False
+        elif kept and not NAMED.search(line) and "| `--" not in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_row_names_what_keeps_it(page):
+    assert unkept(text(page).splitlines()) == []
+
+
+def test_a_row_without_a_test_is_seen():
+    table = ["| fault | tests |", "| --- | --- |", "| a | `test_a.py::test_a` |", "| b | – |"]
+    assert unkept(table) == ["| b | – |"]
+    assert unkept(["| a | b |", "| --- | --- |", "| c | d |"]) == []
+
+
+def test_a_name_that_is_not_there_is_missed():
+    assert "nowhere" not in defined(ROOT / "tests" / "test_faults.py")
+    assert "NAMED" in defined(ROOT / "tests" / "test_faults.py")
+    assert defined(ROOT / "tests" / "no_such.py") == frozenset()
