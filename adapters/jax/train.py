@@ -15,7 +15,8 @@ import numpy as np
 from jax import lax
 
 from xfbench.adapters.jax import update
-from xfbench.worker import channels_last, observe
+from xfbench.worker import observe
+from xfbench.worker.channels_last import layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
@@ -137,7 +138,7 @@ class JaxTrainer:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype(options.precision)
-        self.layouts = channels_last.layouts(network)
+        self.layouts = layouts(network)
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.values: Values = {
             name: jnp.zeros(layout.stored, self.dtype) for name, layout in self.layouts.items()

@@ -19,7 +19,8 @@ from tensorflow.python.eager import context
 
 from xfbench.adapters.tensorflow import checkpoint, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
-from xfbench.worker import channels_last, distributed
+from xfbench.worker import distributed
+from xfbench.worker.channels_last import Layout, layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Unsupported
 from xfbench.workloads import layers as xl
@@ -177,7 +178,7 @@ class TensorFlowTrainer:
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.as_dtype(options.precision)
-        self.layouts = channels_last.layouts(network)
+        self.layouts = layouts(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
@@ -289,7 +290,7 @@ class TensorFlowTrainer:
             return function
         return lambda *args: self.strategy.run(function, args)
 
-    def _zeros(self, layout: channels_last.Layout) -> Any:
+    def _zeros(self, layout: Layout) -> Any:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
     def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, Moved]:

@@ -202,10 +202,10 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
     often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
     print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")
     several = len({one.global_batch_size for one in searched.cells}) > 1
-    for one in searched.cells:
-        print(told(one) + (f" · batch {one.global_batch_size}" if several else ""))
-    for one, why in searched.left_out:
-        print(f"left out: {told(one)}: {why}")
+    for cell in searched.cells:
+        print(told(cell) + (f" · batch {cell.global_batch_size}" if several else ""))
+    for cell, why in searched.left_out:
+        print(f"left out: {told(cell)}: {why}")
 
 
 def _tell(found: Tuning, file: Path) -> None:
