@@ -194,10 +194,10 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
         print(json.dumps(document))
         return
     print(f"{len(searched.cells)} settings, {most} launches at most")
-    for number, one in enumerate(rungs, 1):
+    for number, rung in enumerate(rungs, 1):
         print(
-            f"rung {number}: {one['settings']} settings, launches of each: {one['launches']}, "
-            f"steps: {one['steps']}"
+            f"rung {number}: {rung['settings']} settings, launches of each: {rung['launches']}, "
+            f"steps: {rung['steps']}"
         )
     often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
     print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")
