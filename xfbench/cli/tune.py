@@ -69,7 +69,7 @@ def tune(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="The same in minutes.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the launches' order, weights, data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the launches' order.")] = 0,
     python: Pythons = None,
     results: Results = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
@@ -113,7 +113,6 @@ def tune(
         over=_over(over or ()),
         steps=steps,
         warmup=warmup,
-        seed=seed,
     )
     choices = searching.Choices(
         pythons=interpreters,
