@@ -28,7 +28,7 @@ class Machine:
         parallel = [self.random.uniform(0.75, 0.99) for _ in kernels]
         quick = [1.0, *(self.random.uniform(0.3, 1.3) for _ in kernels[1:])]
         self.speed = {
-            (kernel, threads, affinity): quick[kernel]
+            (kernel, count, affinity): quick[kernel]
             / (1 - parallel[kernel] + parallel[kernel] / count)
             * (self.random.uniform(0.96, 1.08) if affinity else 1.0)
             for kernel, count, affinity in product(kernels, threads, (0, 1))

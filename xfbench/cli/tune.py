@@ -69,7 +69,7 @@ def tune(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="The same in minutes.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the launches' order, weights, data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the launches' order.")] = 0,
     python: Pythons = None,
     results: Results = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
@@ -113,7 +113,6 @@ def tune(
         over=_over(over or ()),
         steps=steps,
         warmup=warmup,
-        seed=seed,
     )
     choices = searching.Choices(
         pythons=interpreters,
@@ -194,10 +193,10 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
         print(json.dumps(document))
         return
     print(f"{len(searched.cells)} settings, {most} launches at most")
-    for number, one in enumerate(rungs, 1):
+    for number, rung in enumerate(rungs, 1):
         print(
-            f"rung {number}: {one['settings']} settings, launches of each: {one['launches']}, "
-            f"steps: {one['steps']}"
+            f"rung {number}: {rung['settings']} settings, launches of each: {rung['launches']}, "
+            f"steps: {rung['steps']}"
         )
     often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
     print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")

@@ -40,7 +40,6 @@ class Asked:
     over: Mapping[str, Sequence[str]] = field(default_factory=dict)
     steps: int | None = None
     warmup: int = 3
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,6 @@ def _matrix(asked: Asked, batch_sizes: Sequence[int], **settings: Any) -> Matrix
         data=asked.data,
         steps=asked.steps,
         warmup=asked.warmup,
-        seed=asked.seed,
         **settings,
     )
 
