@@ -27,8 +27,12 @@ def test_runs_on_a_slow_link_say_what_more_ranks_would_give(slow_cluster, tmp_pa
     asked += " --launcher slurm --threads 1 --affinity none --steps 8 --launches 2"
     for ranks in (1, 2, 4):
         more = f" --ranks {ranks} --nodes {ranks}" + (" --strategy mpi" if ranks > 1 else "")
-        words = [*XFBENCH, *(asked + more).split(), *results]
-        done = slow_cluster.run("salloc", "--quiet", f"-N{ranks}", *words)
+        words = [*XFBENCH, *(asked + more).split(), *results, "--resume"]
+        for _ in range(3):
+            done = slow_cluster.run("salloc", "--quiet", f"-N{ranks}", *words)
+            # Now and then MPICH's UCX refuses an address of its own: docs/findings.md.
+            if "MPIDI_UCX_comm_addr_exchange" not in done.stderr:
+                break
         assert done.returncode == 0, done.stderr
     said = slow_cluster.run(*XFBENCH, *"predict --to-ranks 8,64 --json --from".split(), results[1])
     assert said.returncode == 0, said.stderr
