@@ -102,10 +102,9 @@ def run(
 
     What is to run `beside` them has its output in the files that come last, and ends with them.
     Where one fails, the others are ended: the outcome is that of the first that did; one that
-    writes more than `MOST_OUTPUT` fails. They are ended, too, when the `alarm` can be read: why
-    is known to whoever raised it; so are those of
-    `threads` that are given up. Raises CommandError if one cannot be started. An interrupt ends
-    them and is passed on.
+    writes more than `MOST_OUTPUT` fails. They are ended, too, when the `alarm` can be read: why is
+    known to whoever raised it; so are those of `threads` that are given up. Raises CommandError if
+    one cannot be started. An interrupt ends them and is passed on.
     """
     alarms = [one for one in (alarm, getattr(_of_thread, "alarm", None)) if one]
     started: list[subprocess.Popen[bytes]] = []

@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(odd, xfben
 
 def test_two_drivers_in_one_folder_keep_all_that_either_did(odd, tmp_path):
     results = tmp_path / "results"
-    words = [odd("", launches=2, seed=seed, results=results) for seed in (0, 1)]
+    words = [odd("", launches=2, steps=steps, results=results) for steps in (3, 4)]
     both = [
         subprocess.Popen(
             command(*one), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -81,9 +81,9 @@ def test_two_drivers_in_one_folder_keep_all_that_either_did(odd, tmp_path):
     assert [one.returncode for one in both] == [0, 0], said
     complaints = []
     kept = list(Store(results).records(complaints.append))
-    assert sorted((one.request.seed, one.request.launch) for one in kept) == [
-        *((0, 1), (0, 2)),
-        *((1, 1), (1, 2)),
+    assert sorted((one.request.steps, one.request.launch) for one in kept) == [
+        *((3, 1), (3, 2)),
+        *((4, 1), (4, 2)),
     ]
     assert complaints == []
     assert sorted(path.name for path in (results / "runs").iterdir()) == sorted(

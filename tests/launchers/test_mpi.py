@@ -5,13 +5,17 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
+from tests import side_by_side
 from tests.cluster import slurm
 from tests.cluster.conftest import left_running
+from tests.faults.driver import command
+from tests.leftovers import until
 from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
 from xfbench import adapter, dry, environment
 from xfbench.errors import UnavailableError
@@ -99,6 +103,19 @@ def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
     assert record.status == "crashed"
     assert "rank" in record.reason and "was lost" in record.reason
     assert not left_running(tmp_path)
+
+
+def test_a_killed_driver_leaves_no_rank(own_adapter, family, tmp_path):
+    side_by_side.write(own_adapter, tmp_path, TRAINER + SLOW)
+    settings = {"batch-size": 4, "data": "synthetic", "steps": 100, "launches": 1, "ranks": 2}
+    settings |= {"strategy": side_by_side.STRATEGY, "scaling": "weak", "launcher": "mpi"}
+    words = [f"--{name}={value}" for name, value in settings.items()]
+    words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
+    driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
+    until(lambda: len(left_running(tmp_path)) == 4, 60)  # each rank and the watcher beside it
+    driver.kill()
+    driver.wait()
+    until(lambda: not left_running(tmp_path), 15)
 
 
 def test_a_limit_ends_ranks_that_hang(launch, family, tmp_path):
