@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,6 +61,15 @@ def pytest_terminal_summary(terminalreporter, config):
     """Say which form the cluster had."""
     if NODES in config.stash:
         terminalreporter.line(f"cluster: nodes were {config.stash[NODES]}")
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that other users reach too, which they do not those of tests."""
+    with tempfile.TemporaryDirectory(prefix="xfbench-open-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 @pytest.fixture

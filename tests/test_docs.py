@@ -70,7 +70,7 @@ INSTEAD = {
     "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
     "--launcher slurm": (
         "xfbench run --framework torch --workload lenet --ranks 1,2 --scaling weak --no-verify "
-        "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1"
+        "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1 --affinity none"
     ),
     "python -m pip install 'ReFrame-HPC>=4.7'": (
         "python -m pip install --no-index --no-deps 'ReFrame-HPC>=4.7'"

@@ -239,11 +239,11 @@ def test_a_cache_that_anybody_may_write_is_refused(tmp_path, monkeypatch):
             environment.ensure(adapter.load("reference"))
 
 
-def test_a_cache_that_is_somebody_elses_is_refused(tmp_path):
+def test_a_cache_that_is_somebody_elses_is_refused(open_folder):
     """Though it be behind a link of theirs only."""
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")
-    home, link = tmp_path / "home", tmp_path / "link"
+    home, link = open_folder / "home", open_folder / "link"
     home.mkdir()
     link.symlink_to(home)
     script = (
@@ -263,8 +263,6 @@ def test_a_cache_that_is_somebody_elses_is_refused(tmp_path):
             check=True,
         ).stdout
 
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
     os.chown(home, 65533, -1)
     assert said(home).startswith("refused") and "somebody else's" in said(home)
     os.chown(home, 65534, -1)

@@ -131,13 +131,11 @@ def test_a_checkpoint_is_nobody_elses(tmp_path):
 
 
 @pytest.mark.parametrize("planted", ["anybody's", "somebody's"])
-def test_a_studys_data_are_not_taken_from_where_others_may_put_them(tmp_path, planted):
+def test_a_studys_data_are_not_taken_from_where_others_may_put_them(open_folder, planted):
     """In memory that everybody may write, a folder's name is known beforehand."""
-    place = tmp_path / "xfbench-studies" / "digits-raw"
+    place = open_folder / "xfbench-studies" / "digits-raw"
     place.mkdir(parents=True)
     (place / "manifest.json").write_text("{}")
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
     if planted == "anybody's":
         place.parent.chmod(0o777)
         with pytest.raises(UsageError, match="written by anybody"):
