@@ -160,11 +160,7 @@ class JaxTrainer:
         rate = np.asarray(self.solver.learning_rate(self.iteration), self.dtype)
         number = np.int32(self.iteration)
         if self.joined:
-            self.last_loss, gradients, averages = self._run(
-                self._backward, self.values, number, *batch
-            )
-            means = self.joined.mean([np.asarray(gradients[name]) for name in self.learned])
-            gradients = {name: jnp.array(mean) for name, mean in zip(self.learned, means)}
+            self.last_loss, gradients, averages = self._of_all_ranks(number, batch)
             self.values, self.velocities = self._run(
                 self._update, self.values, self.velocities, rate, gradients, averages, given=(0, 1)
             )
@@ -185,7 +181,7 @@ class JaxTrainer:
         return np.array(self._run(self._test, self.values, *batch)[1])
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        _, gradients, _ = self._run(self._backward, self.values, np.int32(0), *batch)
+        _, gradients, _ = self._of_all_ranks(np.int32(0), batch)
         return {name: self._canonical(name, value) for name, value in gradients.items()}
 
     def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
@@ -231,6 +227,14 @@ class JaxTrainer:
             calls[target.partition('"')[0]] += bool(found)
         shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
         return f"the step that XLA compiled has {shown}"
+
+    def _of_all_ranks(self, number: Any, batch: tuple[Any, Any]) -> tuple[Any, Values, Values]:
+        """This rank's loss and running averages, and the gradients' means over all ranks."""
+        loss, gradients, averages = self._run(self._backward, self.values, number, *batch)
+        if self.joined:
+            means = self.joined.mean([np.asarray(gradients[name]) for name in self.learned])
+            gradients = {name: jnp.array(mean) for name, mean in zip(self.learned, means)}
+        return loss, gradients, averages
 
     def _canonical(self, name: str, value: Any) -> np.ndarray:
         return self.layouts[name].restore(np.asarray(value))
