@@ -31,6 +31,7 @@ def verify():
         ("mxnet", "mpi", 2),
         ("tensorflow", "mpi", 2),
         ("torch", "mpi", 2),
+        ("jax", "mpi", 2),
         ("caffe", "mpi", 2),
         ("caffe", "mpi", 4),
     ],
