@@ -145,7 +145,7 @@ class JaxTrainer:
         }
         self.velocities: Values = {name: jnp.zeros_like(self.values[name]) for name in self.learned}
         self.key = jax.random.key(options.seed)
-        self.programs: dict[Any, Any] = {}
+        self.programs: Dict[Tuple[str, Any], Any] = {}
         self.iteration = 0
         self.last_loss = jnp.zeros((), self.dtype)
 
@@ -213,9 +213,8 @@ class JaxTrainer:
 
     def _seen(self) -> str:
         """What the program of a step has, as XLA tells it after all that it did to it."""
-        program = self.programs.get(self._train.__name__) or self.programs.get(
-            self._backward.__name__
-        )
+        latest = {name: program for (name, _), program in self.programs.items()}
+        program = latest.get(self._train.__name__) or latest.get(self._backward.__name__)
         if program is None:
             return "no step has run yet"
         calls: Counter[str] = Counter()
@@ -241,13 +240,13 @@ class JaxTrainer:
 
     def _run(self, function: Callable[..., Any], *arguments: Any, given: Any = ()) -> Any:
         """The function's compiled program on these; it may have the memory of those `given`."""
-        shapes = tuple(x.shape for x in jax.tree.leaves(arguments))
-        program = self.programs.get((function.__name__, shapes))
-        if program is None:
-            program = jax.jit(function, donate_argnums=given).lower(*arguments).compile()
-            self.programs[function.__name__, shapes] = program
-            self.programs[function.__name__] = program
-        return program(*arguments)
+        # What is in dictionaries has the network's shapes; batches differ.
+        shapes = tuple(x.shape for x in arguments if not isinstance(x, dict))
+        key = function.__name__, shapes
+        if key not in self.programs:
+            made = jax.jit(function, donate_argnums=given).lower(*arguments).compile()
+            self.programs[key] = made
+        return self.programs[key](*arguments)
 
     def _forward(
         self, values: Values, images: Any, labels: Any, training: bool, key: Any = None
