@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from tests.cluster import namespaces, processes, slurm
+from tests.cluster import slurm
 
 
 def main() -> None:
@@ -18,10 +18,9 @@ def main() -> None:
     parser.add_argument("--cpus", type=int, default=len(os.sched_getaffinity(0)), help="of a node")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what follows `xfbench`")
     chosen = parser.parse_args()
-    place = processes if namespaces.refusal() else namespaces
-    refused = slurm.missing() or (place is processes and processes.refusal())
-    if refused:
-        sys.exit(f"no cluster: {refused}")
+    place, words = slurm.place()
+    if place is None:
+        sys.exit(f"no cluster: {words}")
     cluster = slurm.Cluster(place, count=chosen.nodes, cpus=chosen.cpus)
     argv = cluster.login.inside(sys.executable, "-P", "-m", "xfbench", *chosen.command)
     try:

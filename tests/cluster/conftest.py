@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests import side_by_side
-from tests.cluster import namespaces, processes, slurm
+from tests.cluster import namespaces, slurm
 from tests.conftest import NODES
 
 XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
@@ -20,15 +20,10 @@ ASKED += " --launches 1 --no-verify --json"
 @pytest.fixture(scope="session")
 def place(request):
     """What nodes are made of here: namespaces where they can be had, else mere processes."""
-    reason = slurm.missing()
-    if reason:
-        pytest.skip(f"no Slurm cluster: {reason}")
-    reason = namespaces.refusal()
-    chosen = processes if reason else namespaces
-    title = f"{chosen.TITLE} ({reason})" if reason else chosen.TITLE
-    if reason and processes.refusal():
-        pytest.skip(f"no Slurm cluster: {reason}; {processes.refusal()}")
-    request.config.stash[NODES] = title
+    chosen, words = slurm.place()
+    if chosen is None:
+        pytest.skip(f"no Slurm cluster: {words}")
+    request.config.stash[NODES] = words
     return chosen
 
 

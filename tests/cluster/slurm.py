@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests import debian
-from tests.cluster import namespaces
+from tests.cluster import namespaces, processes
 
 PACKAGES = [
     *("slurmd", "slurmctld", "slurm-client", "munge", "libpmix-dev", "openmpi-bin", "lmod"),
@@ -59,6 +59,22 @@ PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=60 State=UP
 def missing():
     """Why Slurm and what it needs are not here; None where they are."""
     return debian.missing(PROGRAMS, PACKAGES)
+
+
+def place():
+    """What nodes are made of here, and in words: the module `namespaces`, or else `processes`.
+
+    None, and the reason, where they cannot be had.
+    """
+    reason = missing()
+    if reason:
+        return None, reason
+    reason = namespaces.refusal()
+    if not reason:
+        return namespaces, namespaces.TITLE
+    if processes.refusal():
+        return None, f"{reason}; {processes.refusal()}"
+    return processes, f"{processes.TITLE} ({reason})"
 
 
 def _swept(folder):
