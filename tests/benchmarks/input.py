@@ -8,7 +8,6 @@ step with one batch took to what this one did, with its 95 % interval: throughpu
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,8 @@ from scipy import stats
 from tabulate import tabulate
 
 from tests import photographs
-from xfbench import adapter, command, environment, machine, worker_archive
+from tests.benchmarks import inside
+from xfbench import machine
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 
@@ -78,8 +78,6 @@ def told(plain: dict, one: dict) -> tuple[str, str, str]:
 
 def measure(framework: str, chosen: argparse.Namespace, threads: int) -> dict:
     """Seconds of each step and of its waiting, by kind of input."""
-    described = adapter.load(framework)
-    found, kernel = environment.ensure(described), described.default_kernel
     own = PIXELS[framework]
     sets = [
         ("raw, ours", chosen.sets / "raw", "ours"),
@@ -90,18 +88,8 @@ def measure(framework: str, chosen: argparse.Namespace, threads: int) -> dict:
     if own == "lmdb":
         sets.append(("LMDB pixels, its own", chosen.sets / "lmdb", "native"))
     listed = json.dumps([(name, str(folder.absolute()), reading) for name, folder, reading in sets])
-    script, archive = Path(__file__).with_name("input_steps.py"), worker_archive
-    argv = [found.interpreter, script, archive.worker_archive(framework), framework, kernel]
-    argv += [chosen.network, chosen.rounds, chosen.batch_size, threads, listed]
-    with tempfile.TemporaryDirectory() as scratch:
-        return json.loads(
-            command.output(
-                [str(word) for word in argv],
-                environment=found.variables(described, kernel, threads),
-                cwd=Path(scratch),
-                timeout=3600,
-            ).splitlines()[-1]
-        )
+    asked = (chosen.network, chosen.rounds, chosen.batch_size, threads, listed)
+    return inside.answer("input_steps.py", framework, threads, *asked)
 
 
 if __name__ == "__main__":

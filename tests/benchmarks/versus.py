@@ -7,15 +7,13 @@ throughput of throughput, above 1 where the adapter is the faster one.
 """
 
 import argparse
-import json
-import tempfile
-from pathlib import Path
 
 import numpy as np
 from scipy import stats
 from tabulate import tabulate
 
-from xfbench import adapter, command, environment, machine, worker_archive
+from tests.benchmarks import inside
+from xfbench import machine
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 200, "lenet": 400}
@@ -34,7 +32,8 @@ def main() -> None:
     for network in chosen.network.split(","):
         for framework in chosen.framework.split(","):
             rounds = chosen.rounds or ROUNDS.get(network, 30)
-            found = measure(framework, network, rounds, here.cores)
+            asked = (network, rounds, BATCHES[network], here.cores)
+            found = inside.answer("versus_steps.py", framework, here.cores, *asked)
             ours = np.asarray(found.pop("xfbench"))
             lines += [
                 (network, framework, name, *told(ours, np.asarray(own)))
@@ -50,24 +49,6 @@ def told(ours: np.ndarray, own: np.ndarray) -> tuple[str, str, str]:
     low, high = stats.bootstrap((ratios,), np.median, rng=0).confidence_interval
     medians = (f"{1e3 * np.median(one):.1f}" for one in (own, ours))
     return (*medians, f"{np.median(ratios):.3f} ({low:.3f} – {high:.3f})")
-
-
-def measure(framework: str, network: str, rounds: int, threads: int) -> dict:
-    """Seconds of each step, by whose it is."""
-    described = adapter.load(framework)
-    found, kernel = environment.ensure(described), described.default_kernel
-    script = Path(__file__).with_name("versus_steps.py")
-    argv = [found.interpreter, script, worker_archive.worker_archive(framework), framework, kernel]
-    argv += [network, rounds, BATCHES[network], threads]
-    with tempfile.TemporaryDirectory() as scratch:
-        return json.loads(
-            command.output(
-                [str(word) for word in argv],
-                environment=found.variables(described, kernel, threads),
-                cwd=Path(scratch),
-                timeout=3600,
-            ).splitlines()[-1]
-        )
 
 
 if __name__ == "__main__":
