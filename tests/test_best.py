@@ -66,6 +66,17 @@ def test_a_framework_is_shown_by_its_fastest_ranked_configuration(boards):
     assert left.reason
 
 
+def test_what_was_tried_once_stands_for_nobody_who_has_more(launches):
+    """As `tune` leaves behind of settings it gave up."""
+    often = launches(100, framework="torch", threads=2)
+    once = launches(140, framework="torch", threads=1)[:1]
+    lucky = launches(120, framework="caffe", threads=1)[:1]
+    made, certificates = certified([*often, *once, *lucky])
+    [table] = best.of_each(all_tables(made, certificates), ["framework"])
+    shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
+    assert shown == {"torch": (2, 2), "caffe": (1, 1)}
+
+
 def test_row_is_every_configuration_and_an_unknown_field_says_which_there_are(boards):
     assert best.of_each(boards, best.parse("row")) == boards
     with pytest.raises(UsageError, match="framework_version"):

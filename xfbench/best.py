@@ -58,7 +58,8 @@ def parse(text: str) -> tuple[str, ...]:
 def of_each(tables: Iterable[Table], by: Sequence[str], *, places: bool = True) -> list[Table]:
     """The tables with one row for each combination of the fields' values: the best of those alike.
 
-    The best is the fastest that is ranked, else the fastest. A field of the heading that rows
+    The best is the fastest that is ranked and has launches enough to be indicative, else the
+    fastest that is ranked, else the fastest. A field of the heading that rows
     are by is no longer in it, and tables that were apart by it alone are one. Without `places`
     no row has a rank, which takes comparing everything with everything. What was not measured
     by xfbench is no one's best.
@@ -83,7 +84,7 @@ def _table(head: Table, groups: dict[Any, list[Row]], places: bool) -> Table:
     best: list[Row] = []
     ranked: dict[tuple[Value | None, ...], list[Row]] = {}
     for values, rows in groups.items():
-        first, *rest = sorted(in_order(rows), key=lambda row: row.reason is not None)
+        first, *rest = sorted(in_order(rows), key=_last)
         ranked[values] = [row for row in (first, *rest) if row.reason is None]
         shown = replace(
             first,
@@ -102,6 +103,12 @@ def _table(head: Table, groups: dict[Any, list[Row]], places: bool) -> Table:
     return replace(
         head, rows=tuple(found), unranked=tuple(row for row in best if row.reason is not None)
     )
+
+
+def _last(row: Row) -> tuple[bool, bool]:
+    """What comes after the others: of many that were tried once, one was lucky."""
+    speed = row.images_per_second
+    return row.reason is not None, speed is None or speed.label == "smoke"
 
 
 def _key(table: Table) -> tuple[Any, ...]:
