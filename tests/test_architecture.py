@@ -35,6 +35,8 @@ STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "ti
 CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
 # Around training in one place alone; the others time what the machine and its storage can do.
 READ_CLOCKS = ("xfbench.worker.loop", "xfbench.worker.reading", "xfbench.roofline")
+# What else is told goes through `report.text.say`, where it does nothing to a terminal.
+WRITE_STDERR = ("xfbench.report.text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
 TRANSLATING = ("train", "update", "exchange", "checkpoint", "reader", "native")
@@ -156,6 +158,9 @@ def refusals(module, source):
         clocks = CLOCKS if kind in WORKER_SIDE else STOPWATCHES
         if starts(name, clocks) and module not in READ_CLOCKS:
             found.append(f"{module} reads a clock: {name}")
+        printed = name == "sys.stderr" or name.endswith("console.print")
+        if printed and kind in ("driver", "launchers") and module not in WRITE_STDERR:
+            found.append(f"{module} tells by itself: {name}")
     return found
 
 
@@ -219,6 +224,10 @@ def test_a_module_imports_only_what_its_place_allows(module):
         ("xfbench.adapters.torch.train", "import time as t\nt.monotonic()"),
         ("xfbench.adapters.torch.train", "from time import *"),
         ("xfbench.workloads.lenet", "from datetime import datetime"),
+        ("xfbench.comparison", "import sys\nprint(1, file=sys.stderr)"),
+        ("xfbench.comparison", "from sys import stderr"),
+        ("xfbench.progress", "console.print('[/x]')"),
+        ("xfbench.queued", "told(console.print)"),
     ],
 )
 def test_what_the_architecture_does_not_allow_is_refused(module, source):
@@ -246,6 +255,7 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
         ("xfbench.launchers.mpi", "from xfbench import command\nfrom xfbench.request import Cell"),
         ("xfbench.runner", "from xfbench import adapter\nfrom xfbench.launchers import local"),
         ("xfbench.worker.trace", "started = options.time.time"),
+        ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
     ],
 )
 def test_what_it_allows_is_not(module, source):

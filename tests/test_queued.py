@@ -116,7 +116,7 @@ def test_a_jobs_records_are_known_whatever_its_nodes_clock_says(plan, record, tm
 
     earlier = kept(asked)
     [(_, job)] = queued.prepare(plan(), store, 60, "", "")
-    known = queued._known(plan(), job)
+    known = queued._known(plan(), store)
     assert known == [earlier.id]
     watch = queued._Watch(queued.Submitted(plan(), job.folder, "1", known))
     assert watch.fresh(store) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from xfbench import adapter, errors, experiment, runner
 from xfbench.matrix import Matrix
 from xfbench.plan import Plan
+from xfbench.report.text import say
 from xfbench.request import Cell, Protocol
 
 _DEFAULT = "quick"
@@ -94,7 +94,7 @@ def _tuned(
 
     if carried:
         raise errors.UsageError("--tuned is for this machine, and --carry for another one")
-    return using.tuned(cells, given, results, pythons, lambda line: print(line, file=sys.stderr))
+    return using.tuned(cells, given, results, pythons, say)
 
 
 def _check(

@@ -6,7 +6,6 @@ held equal, so that a difference is one of what was named.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from xfbench.equality import certificate
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates, unproven
 from xfbench.record import Record
+from xfbench.report.text import say
 from xfbench.request import SOLVER, Cell, solver_words
 from xfbench.results import index, selection
 from xfbench.results.store import Complain, Store, existing
@@ -233,11 +233,8 @@ def fails(limit: str) -> Callable[[Compared], bool]:
 def _groups(side: Side) -> list[_Group]:
     """The side's cells, each with its launches that are ok; revisions apart where one is named."""
 
-    def complain(line: str) -> None:
-        print(line, file=sys.stderr)
-
     found: dict[tuple[str, ...], _Group] = defaultdict(_Group)
-    for record in side.records(complain):
+    for record in side.records(say):
         if record.source == "measured" and record.status == "ok" and record.cell:
             found[record.cell, machine_class(record.machine)].records.append(record)
     if not found:

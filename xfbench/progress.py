@@ -14,12 +14,13 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from xfbench import conditions, grouping, leaderboard, machine, runner, tables
 from xfbench import statistics as measured
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
-from xfbench.report.text import LONGEST, legible
+from xfbench.report.text import say
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
 
@@ -39,17 +40,17 @@ def follow(
     `verify`, each kind of cell gets its certificate first, made where it is missing.
     An interrupt is passed on after what was done has been counted.
     """
-    console = Console(stderr=True, highlight=False, markup=False)  # reasons have brackets
+    console = Console(stderr=True)
     here = machine.describe()
-    console.print(f"xfbench · {grouping.machine_class(here)} · {here.kernel_release}")
+    say(f"xfbench · {grouping.machine_class(here)} · {here.kernel_release}")
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
         site = next((request.site for request in requests), None)
-        session.prepare((r.framework for r in requests), pythons, console.print, site)
+        session.prepare((r.framework for r in requests), pythons, say, site)
     versions = [f"{name} {found.version} ✔" for name, found in session.environments.items()]
     versions += [f"{name} ✘" for name in session.unavailable]
     ready = f"environments ready in {time.monotonic() - started:.0f} s"
-    console.print(f"{'  '.join(versions)}    {ready}")
+    say(f"{'  '.join(versions)}    {ready}")
     if verify:
         _certify([one for one in requests if not one.probe], session, console)
     return _launch(requests, session, protocols, done, console)
@@ -71,16 +72,14 @@ def _certify(requests: Sequence[Request], session: runner.Session, console: Cons
 
         def working(line: str) -> None:
             if status is None:
-                console.print(line, soft_wrap=True)
+                say(line)
             else:
-                status.update(line)
+                status.update(Text(line))
 
-        certify.certify(
-            requests, session, working, lambda line: console.print(line, soft_wrap=True)
-        )
+        certify.certify(requests, session, working, say)
     have = len(session.certificates)
     wanted = len({runner.certified_fields(request) for request in requests})
-    console.print(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
+    say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
 
 
 def _launch(
@@ -93,7 +92,7 @@ def _launch(
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("launches · {task.description}"),
+        TextColumn("launches · {task.description}", markup=False),
     )
     records: list[Record] = []
     clock = _Remaining(requests, any(p.precision for p in protocols.values()))
@@ -108,12 +107,11 @@ def _launch(
                 upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
                 bar.update(task, completed=clock.count, description=f"{upcoming} · {left}")
                 if record.status != "ok" or not console.is_terminal:
-                    console.print(_line(record, clock, left), soft_wrap=True)
+                    say(_line(record, clock, left))
         except KeyboardInterrupt:
-            console.print(
+            say(
                 f"interrupted after {len(records)} launches, kept in {session.store.folder}; "
-                "go on with --resume",
-                soft_wrap=True,
+                "go on with --resume"
             )
             raise
     return records
@@ -158,7 +156,7 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
     figure = ""
     if record.measurement and not request.probe:
         figure = f" · {measured.launch_throughput(record):.4g} images/s"
-    reason = f": {legible(record.reason, LONGEST)}" if record.reason else ""
+    reason = f": {record.reason}" if record.reason else ""
     if request.probe:
         reason = reason or f": {', '.join(one.supported for one in record.support or ())}"
     elif record.status == "ok" and not measured.is_steady(record):

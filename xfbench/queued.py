@@ -13,22 +13,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
-from rich.console import Console
 
-from xfbench import atomic, errors, facts, sites, training
+from xfbench import atomic, errors, facts, runner, sites, training
 from xfbench.command import CommandError
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
 from xfbench.record import Record
+from xfbench.report.text import say
 from xfbench.request import Request
 from xfbench.results.store import Store
-from xfbench.runner import Session
 
 ALIVE = "alive"  # the driver in the job counts in it
 _LOOK_SECONDS = 2.0
@@ -85,13 +84,12 @@ def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> 
     The environments are made first, since nodes may have no network. An interrupt cancels the
     jobs and is passed on.
     """
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
     begun: list[slurm.Job] = []
     try:
-        return _measure(jobs, store, done, begun, console.print, wait=wait)
+        return _measure(jobs, store, done, begun, wait=wait)
     except KeyboardInterrupt:
         for job in begun:
-            _take_back(job, console.print)
+            _take_back(job)
         raise
 
 
@@ -100,7 +98,6 @@ def _measure(
     store: Store,
     done: Sequence[Record],
     begun: list[slurm.Job],
-    say: Callable[[str], None],
     *,
     wait: bool,
 ) -> list[Record]:
@@ -112,7 +109,7 @@ def _measure(
         plan = whole.without(done)
         if not plan.requests:
             continue
-        session = Session(store)
+        session = runner.Session(store)
         frameworks = [request.framework for request in plan.requests]
         session.prepare(frameworks, plan.pythons, say, plan.requests[0].site)
         for name, reason in session.unavailable.items():
@@ -122,7 +119,7 @@ def _measure(
             continue
         begun.append(job)
         try:
-            submitted.append(submit(plan, job, say))
+            submitted.append(submit(plan, job, store))
         except CommandError as error:
             say(str(error))
             last = str(error).splitlines()[-1]
@@ -133,10 +130,10 @@ def _measure(
     if not wait:
         say("not waiting: the same command with --resume instead picks them up")
         return records
-    return records + follow(submitted, store, say)
+    return records + follow(submitted, store)
 
 
-def _take_back(job: slurm.Job, say: Callable[[str], None]) -> None:
+def _take_back(job: slurm.Job) -> None:
     try:
         number = slurm.find(job.name)
         if number:
@@ -177,7 +174,7 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
     )
 
 
-def submit(plan: Plan, job: slurm.Job, say: Callable[[str], None]) -> Submitted:
+def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     """Submit the job that does `plan`, or find the one that is there.
 
     Raises CommandError, with Slurm's words.
@@ -190,7 +187,7 @@ def submit(plan: Plan, job: slurm.Job, say: Callable[[str], None]) -> Submitted:
         else:
             atomic.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
             atomic.write(job.folder / "job.sh", slurm.script(job).encode())
-            atomic.write(job.folder / _BEFORE, "\n".join(_known(plan, job)).encode())
+            atomic.write(job.folder / _BEFORE, "\n".join(_known(plan, store)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt waits for Slurm's answer: a job that is taken must be known.
@@ -201,17 +198,12 @@ def submit(plan: Plan, job: slurm.Job, say: Callable[[str], None]) -> Submitted:
     return Submitted(plan, job.folder, number, frozenset(before))
 
 
-def _known(plan: Plan, job: slurm.Job) -> list[str]:
+def _known(plan: Plan, store: Store) -> list[str]:
     """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
-    wanted = set(plan.requests)
-    return [one.id for one in Store(job.folder.parent.parent).records() if one.request in wanted]
+    return [record.id for record in runner.recorded(plan.requests, store)]
 
 
-def follow(
-    submitted: Sequence[Submitted],
-    store: Store,
-    say: Callable[[str], None],
-) -> list[Record]:
+def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
     """Wait for the jobs; their records, one per request, what they could not write included."""
     left = {one.number: one for one in submitted}
     watches = {one.number: _Watch(one) for one in submitted}
@@ -219,7 +211,7 @@ def follow(
     while left:
         time.sleep(_LOOK_SECONDS)
         for number, one in list(left.items()):
-            ended = watches[number].look(say)
+            ended = watches[number].look()
             for record in watches[number].fresh(store):
                 found.append(record)
                 say(_told(record))
@@ -249,7 +241,7 @@ class _Watch:
         before = self.one.before
         return [r for r in unknown if r.request in self.wanted and r.id not in before]
 
-    def look(self, say: Callable[[str], None]) -> tuple[str, str] | None:
+    def look(self) -> tuple[str, str] | None:
         """How the job ended: the status and reason of what it left undone. None: it has not."""
         try:
             seen = slurm.look(self.one.number)

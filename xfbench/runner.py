@@ -151,8 +151,17 @@ def _is_enough(speeds: Sequence[float], protocol: Protocol) -> bool:
 def done(requests: Iterable[Request], store: Store) -> list[Record]:
     """The records of these requests that have an outcome; what failed is to be tried again.
 
-    Oldest first. Only what may be one of them is read.
+    Oldest first.
     """
+    return [
+        record
+        for record in recorded(requests, store)
+        if record.source == "measured" and record.status in ("ok", "invalid")
+    ]
+
+
+def recorded(requests: Iterable[Request], store: Store) -> list[Record]:
+    """All records of these requests, oldest first. Only what may be one of them is read."""
     from xfbench.results import index  # DuckDB takes a while to load, and few runs are resumed
     from xfbench.results.selection import equal
 
@@ -167,9 +176,7 @@ def done(requests: Iterable[Request], store: Store) -> list[Record]:
             for _, record in known.select(
                 [equal(f"request.{n}", value) for n, value in zip(_CHOSEN_BY, kind, strict=True)]
             )
-            if record.source == "measured"
-            and record.status in ("ok", "invalid")
-            and record.request in asked
+            if record.request in asked
         ]
     return sorted(found, key=lambda record: (record.created, record.id))
 

@@ -170,6 +170,15 @@ def test_a_search_that_was_edited_is_told_of_and_left_out(saved, using, tmp_path
     assert "other.json: no search of `xfbench tune`" in said
 
 
+def test_what_a_file_is_called_does_nothing_to_a_terminal(saved, tmp_path, capsys):
+    saved()
+    (tmp_path / "tuned" / "\x1b[2J[x].json").write_text("{}")
+    settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
+    asked.plan(settings, pythons={}, tuned=tmp_path)
+    told = capsys.readouterr().err
+    assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
+
+
 def test_a_search_is_read_as_it_was_written(saved, tmp_path):
     search = saved()
     assert of_folder(tmp_path, print) == [search]

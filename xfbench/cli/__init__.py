@@ -32,7 +32,7 @@ from xfbench.cli import (
     workload,
 )
 from xfbench.errors import XfbenchError, of_the_system
-from xfbench.report.text import legible_lines
+from xfbench.report.text import say
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3
@@ -126,5 +126,5 @@ def main() -> None:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"xfbench: {legible_lines(message, _LONGEST)}", file=sys.stderr)
+    say(f"xfbench: {message}", _LONGEST)
     return status

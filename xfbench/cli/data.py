@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.cli.options import Json, say
+from xfbench.cli.options import Json
+from xfbench.report.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 from xfbench.cli.options import DryRun, Json
+from xfbench.report.text import say
 
 app = typer.Typer(
     name="env",
@@ -37,11 +37,11 @@ def create(frameworks: _Names, dry_run: DryRun = False) -> None:
             print(f"{one.name}: {environment.plan(one)}")
             continue
         try:
-            found = environment.ensure(one, say=lambda line: print(line, file=sys.stderr))
+            found = environment.ensure(one, say=say)
             print(f"{one.name} {found.version}: {found.prefix}")
         except UnavailableError as error:
             failed = True
-            print(f"xfbench: {error}", file=sys.stderr)
+            say(f"xfbench: {error}")
     if failed:
         raise typer.Exit(1)
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, Where, say, share, words
+from xfbench.cli.options import Json, Results, Where, share, words
+from xfbench.report.text import say
 
 _SLOWDOWN = "slowdown"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from xfbench.errors import UsageError
-from xfbench.report.text import legible_lines
 
 T = TypeVar("T")
 
@@ -35,6 +33,8 @@ Where = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Leave out launches already done.")]
 StrategyOptions = Annotated[
     str | None,
     typer.Option(
@@ -84,11 +84,6 @@ def solver(
         "rate_scaling": words(rate_scaling, str, "--rate-scaling"),
         "rate_warmup": words(rate_warmup, natural, "--rate-warmup"),
     }
-
-
-def say(line: str) -> None:
-    """What is being done, told beside the document on standard output."""
-    print(legible_lines(line), file=sys.stderr)
 
 
 def words(value: str | None, kind: Callable[[str], T], option: str) -> list[T] | None:

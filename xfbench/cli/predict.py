@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, positive, say, words
+from xfbench.cli.options import Json, positive, words
+from xfbench.report.text import say
 
 
 def predict(

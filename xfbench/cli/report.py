@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Results, Where, say
+from xfbench.cli.options import Results, Where
+from xfbench.report.text import say
 
 
 def report(

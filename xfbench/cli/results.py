@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results, Where, say
+from xfbench.cli.options import Json, Results, Where
+from xfbench.report.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

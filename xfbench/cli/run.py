@@ -20,17 +20,19 @@ from xfbench.cli.options import (
     RateScaling,
     RateWarmup,
     Results,
+    Resume,
     StrategyOptions,
+    TimeLimit,
     choices,
     natural,
     positive,
     pythons,
-    say,
     share,
     size,
     solver,
     words,
 )
+from xfbench.report.text import say
 
 if TYPE_CHECKING:
     from xfbench.plan import Plan
@@ -185,10 +187,8 @@ def run(
     ] = "0",
     python: Pythons = None,
     results: Results = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Leave out launches already done.")
-    ] = False,
+    time_limit: TimeLimit = 1800,
+    resume: Resume = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Prove nothing first: new cells are not ranked.")
     ] = False,

@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.cli.options import DryRun, Json, Pythons, Results, positive, pythons, say, words
+from xfbench.cli.options import (
+    DryRun,
+    Json,
+    Pythons,
+    Results,
+    Resume,
+    TimeLimit,
+    positive,
+    pythons,
+    words,
+)
 from xfbench.cli.options import size as memory_size
+from xfbench.report.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +135,7 @@ def run(
     python: Pythons = None,
     others: With = None,
     results: Results = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
+    time_limit: TimeLimit = 1800,
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -139,9 +150,7 @@ def run(
     account: Annotated[
         str, typer.Option(help="Whom a job is charged to.", show_default=False)
     ] = "",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Leave out launches already done.")
-    ] = False,
+    resume: Resume = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Prove nothing first: less can be compared.")
     ] = False,

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.cli.options import DryRun, Json, Pythons, Results, positive, pythons, say, words
+from xfbench.cli.options import (
+    DryRun,
+    Json,
+    Pythons,
+    Results,
+    Resume,
+    TimeLimit,
+    positive,
+    pythons,
+    words,
+)
+from xfbench.report.text import say
 
 if TYPE_CHECKING:
     from xfbench.tuning.saved import Figure, Tuning
@@ -72,10 +83,8 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Of the launches' order.")] = 0,
     python: Pythons = None,
     results: Results = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")] = 1800,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Leave out launches already done.")
-    ] = False,
+    time_limit: TimeLimit = 1800,
+    resume: Resume = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Try kernels too that are not proven equal.")
     ] = False,

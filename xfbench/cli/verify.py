@@ -21,10 +21,10 @@ from xfbench.cli.options import (
     choices,
     positive,
     pythons,
-    say,
     solver,
     words,
 )
+from xfbench.report.text import say
 
 
 def verify(

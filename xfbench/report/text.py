@@ -7,6 +7,7 @@ cannot be seen, that turn the reading direction, or that no document may have, a
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 import unicodedata
 
@@ -41,6 +42,11 @@ def legible(value: str, most: int = MOST) -> str:
 def legible_lines(value: str, most: int = LONGEST) -> str:
     """Each line of a text made legible: for a terminal, where others' words are told."""
     return "\n".join(legible(line, most) for line in value.split("\n"))
+
+
+def say(line: str, most: int = LONGEST) -> None:
+    """Tell on standard error what is done, or wrong: words and file names of others are in it."""
+    print(legible_lines(line, most), file=sys.stderr)
 
 
 def pieces(value: str, most: int = LONGEST) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import __version__, atomic
+from xfbench import __version__, atomic, written
 from xfbench.record import Machine
 from xfbench.request import Cell
+from xfbench.results.pack import LONGEST
 from xfbench.sealed import Sealed
 from xfbench.statistics import Interval
 
@@ -114,7 +115,7 @@ def of_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
     found = []
     for path in (results / _FOLDER).glob("*.json"):
         try:
-            one = Tuning.read(path.read_bytes())
+            one = Tuning.read(written.whole(path, LONGEST, linked=True))
         except ValidationError as error:
             first: Any = error.errors()[0]
             complain(f"{path.name}: no search of `xfbench tune`: {first['msg']}; left out")
