@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Most tests wait for processes that start: two at a time, what is dear to make in one process.
 ABREAST := --numprocesses 2 --dist loadgroup
 
-.PHONY: help bench test test-all overhead intervals prediction tuning million versus-native studies verify-all lint types environments clean input schema
+.PHONY: help bench test test-all overhead intervals prediction tuning million versus-native studies verify-all fuzz lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,10 @@ studies: $(VENV)/installed ## Every study at its smallest size, its report in bu
 verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
 	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown
 	$(BIN)/xfbench verify --self-test --seeds 5
+
+fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; findings lie in build/fuzz (3 hours).
+	for name in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
+	  $(BIN)/python -m tests.fuzz $$name 600 build/fuzz/$$name || exit; done
 
 lint: $(VENV)/developed ## Style and simple mistakes.
 	$(BIN)/ruff check .

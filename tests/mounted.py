@@ -74,10 +74,10 @@ def _in_a_file(folder, name, mebibytes, make, options):
 
 
 @contextlib.contextmanager
-def tmpfs(folder, name="tmpfs", size="64m"):
+def tmpfs(folder, name="tmpfs", options="size=64m"):
     """A file system in memory."""
     insist()
-    with mounted(folder / name, "-t", "tmpfs", "-o", f"size={size}", "tmpfs") as point:
+    with mounted(folder / name, "-t", "tmpfs", "-o", options, "tmpfs") as point:
         yield point
 
 

@@ -138,7 +138,7 @@ def test_a_worker_inherits_only_what_is_on_the_list(monkeypatch):
 
 def test_a_full_disk_is_told_and_leaves_nothing(small, numpy_lock, tmp_path, monkeypatch):
     described = small(numpy_lock)
-    with mounted.tmpfs(tmp_path, "disk", size="4m") as disk:
+    with mounted.tmpfs(tmp_path, "disk", options="size=4m") as disk:
         home = disk / "home"
         monkeypatch.setenv("XFBENCH_HOME", str(home))
         with pytest.raises(UnavailableError, match="No space left on device") as caught:

@@ -27,7 +27,7 @@ def ext4(tmp_path):
 
 
 def test_a_file_system_in_memory(tmp_path):
-    with mounted.tmpfs(tmp_path, size="8m") as folder:
+    with mounted.tmpfs(tmp_path, options="size=8m") as folder:
         found = media.describe(folder)
     assert (found.file_system, found.device, found.disks) == ("tmpfs", "memory", ())
     assert found.total_bytes == 8 * MIB and "size=8192k" in found.options

@@ -120,8 +120,10 @@ def test_a_checkpoint_is_written_to_no_folder_that_somebody_else_has_made(tmp_pa
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "shutil", SimpleNamespace(rmtree=shutil.rmtree, disk_usage=plant))
-        with pytest.raises(FileExistsError), checkpoint.fresh(place, 1):
-            raise AssertionError("it was taken")
+        taken = []
+        with pytest.raises(FileExistsError), checkpoint.fresh(place, 1) as folder:
+            taken.append(folder)
+    assert taken == []
     assert [one.name for one in (tmp_path / "theirs").iterdir()] == ["kept"]
 
 

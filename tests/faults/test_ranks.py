@@ -7,6 +7,7 @@ tests/launchers, what becomes of nodes and jobs in tests/cluster.
 import contextlib
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,6 +44,36 @@ def test_a_rank_that_ends_is_named_whenever_it_does(launch, tmp_path, moment):
     assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
     assert left_running(tmp_path) == []
+
+
+def test_ranks_that_wait_in_a_collective_for_one_that_stands_still_are_ended(cell, tmp_path):
+    """PyTorch's own all-reduce over gloo, and a rank that is stopped in the middle of training."""
+    asked = cell(
+        framework="torch",
+        environment="managed",
+        kernel="onednn",
+        **{"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8},
+        steps=10**6,
+    )
+    session = runner.Session(Store(tmp_path / "results"), time_limit=30.0)
+    session.prepare(["torch"], {}, print)
+
+    def stop():
+        ranks = until(lambda: len(found := training(tmp_path)) == 2 and found, 30)
+        time.sleep(6)  # it trains by then
+        ranks[0].suspend()
+
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(stop)
+        [record] = runner.run([asked.request(1)], session)
+        stopped.result()
+    assert record.status == "timed_out", record.reason
+    assert left_running(tmp_path) == []
+
+
+def training(folder):
+    """Ranks of PyTorch, by the threads that gloo has."""
+    return [one for one in left_running(folder) if one.num_threads() > 3]
 
 
 HELPER = """

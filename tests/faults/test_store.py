@@ -30,7 +30,7 @@ if len(os.listdir("..")) > 1:
 @pytest.fixture
 def small_disk(tmp_path):
     """A results folder on a disk of some megabytes."""
-    with mounted.tmpfs(tmp_path, "disk", size="6m") as point:
+    with mounted.tmpfs(tmp_path, "disk", options="size=6m") as point:
         yield point / "results"
 
 

@@ -7,6 +7,8 @@ import copy
 import json
 import signal
 import subprocess
+import uuid
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -144,14 +146,7 @@ def test_a_reply_with_anything_at_any_place_becomes_a_record(one, launch, ranks,
     ways = [way for way in places(whole[-1]) if way and way[0] not in ("schema", "job")]
     ways += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
 
-    @settings(
-        max_examples=60,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
-    @given(st.sampled_from(ways), STRANGE)
-    def strange(way, value):
+    def becomes(way, value):
         document = copy.deepcopy(whole[-1])
         part = document
         for step in way[:-1]:
@@ -162,6 +157,19 @@ def test_a_reply_with_anything_at_any_place_becomes_a_record(one, launch, ranks,
         made = launched.record(record.request, answer, described, found, known)
         assert Record.read(json.dumps(made.document()).encode()) == made
         assert made.reason is None or "\n" not in made.reason
+
+    for way in ways:
+        becomes(way, 10**400)
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    @given(st.sampled_from(ways), STRANGE)
+    def strange(way, value):
+        becomes(way, value)
 
     strange()
 
@@ -212,3 +220,48 @@ def test_a_device_that_is_not_there_costs_no_launch(own_adapter, cell, tmp_path)
     [record] = runner.run([asked], session)
     assert (record.status, record.reason) == ("unsupported", "no NVIDIA device was found here")
     assert not list((store.folder / "runs").iterdir())
+
+
+@pytest.fixture
+def little_memory():
+    """A function: a command line that has so many bytes, with all that it starts (a cgroup)."""
+    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    top, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
+    folder = top / f"xfbench-test-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup of one's own: {error.strerror}")
+
+    def make(count, argv):
+        try:
+            (folder / limit).write_text(str(count))
+        except OSError as error:
+            pytest.skip(f"memory of a cgroup cannot be limited here: {error.strerror}")
+        join = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+        return ["sh", "-c", join, str(folder), *argv]
+
+    yield make
+    until(lambda: not (folder / "cgroup.procs").read_text() or None)
+    folder.rmdir()
+
+
+def test_a_worker_that_the_kernel_ends_for_memory_says_so_and_the_driver_goes_on(
+    odd, tmp_path, little_memory
+):
+    takes = "\ndef after_step(rank, steps):\n    if LARGE: np.ones(2 * 10**9, np.uint8)\n"
+    takes += "LARGE = len(os.listdir('..')) == 1"  # the first launch
+    results = tmp_path / "results"
+    words = odd(takes, results=results, launches=2)
+    done = subprocess.run(
+        little_memory(800 * 10**6, command_line(*words)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    first, second = sorted(Store(results).records(), key=lambda one: one.request.launch)
+    assert first.status == "failed", first.reason
+    assert first.reason == "out of memory: the kernel killed it"
+    assert second.status == "ok", second.reason
+    assert left_running(tmp_path) == []

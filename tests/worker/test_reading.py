@@ -56,7 +56,7 @@ def test_the_file_has_no_name_and_is_gone_afterwards_whatever_happens(ext4):
 
 
 def test_half_of_the_free_space_is_written_at_most(tmp_path):
-    with mounted.tmpfs(tmp_path, size="40m") as folder:
+    with mounted.tmpfs(tmp_path, options="size=40m") as folder:
         with reading.file_in(folder, 256 * MIB) as file:
             assert file.stat().st_size == 16 * MIB
         (folder / "other").write_bytes(b"x" * 30 * MIB)

@@ -122,6 +122,8 @@ def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         more = "more than " if values.size > min(wanted, _MOST_BYTES) else ""
         held = min(values.size, wanted)
         raise Damaged(f"{path} has {more}{held} values, not {shape}: it is not whole")
+    if not wanted:
+        raise Damaged(f"{path} has nothing in it: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
 
 

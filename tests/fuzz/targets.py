@@ -1,0 +1,230 @@
+"""What reads others' files, each as a function of a file's bytes, and files to begin with.
+
+A function ends, or raises what its reader says that it raises; anything else is a finding. It may
+take a few seconds at most, and a few hundred MB.
+"""
+
+import atexit
+import importlib
+import io
+import json
+import os
+import shutil
+import struct
+import tarfile
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from xfbench import adapter, digest, errors, experiment, reply, sites
+from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
+from xfbench.equality.certificate import Certificate
+from xfbench.record import Record
+from xfbench.results import archive, taking
+from xfbench.tuning.saved import Tuning
+from xfbench.worker import pictures, prepared
+from xfbench.worker.crc32c import crc32c
+from xfbench.worker.formats import Damaged
+from xfbench.worker.samples import Sample, stream_digest
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = Sample("a/0.png", 1, np.arange(12, dtype=np.uint8).reshape(3, 2, 2))
+FOLDER = Path(tempfile.mkdtemp(prefix="xfbench-fuzz-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+
+
+class Target:
+    """`read` is given a file's bytes, and refuses by `allowed`; `seeds` has some that it reads."""
+
+    def __init__(self, read, allowed, seeds):
+        self.read, self.allowed, self.seeds = read, allowed, seeds
+
+    def __call__(self, content):
+        try:
+            self.read(content)
+        except self.allowed as error:
+            assert str(error).splitlines()  # whoever tells of it has something to tell
+
+
+def in_file(name, read):
+    """A reader of files as one of bytes."""
+    path = FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def of(content):
+        path.write_bytes(content)
+        return read(path)
+
+    return of
+
+
+def of_site(path):
+    sites.load.cache_clear()
+    sites.load(str(path))
+
+
+def of_adapter(path):
+    os.environ["XFBENCH_ADAPTERS"] = str(path.parents[1])
+    adapter.load(path.parent.name)
+
+
+def of_set(form):
+    """The samples of a split in that format, as training reads them: to pixels."""
+    module = importlib.import_module(f"xfbench.worker.formats.{form}")
+
+    def read(path):
+        folder = path.parents[1] if form == "lmdb" else path.parent
+        for _, sample in zip(range(100), module.samples(folder, "train", None), strict=False):
+            pictures.pixels(sample)
+
+    return read
+
+
+def of_recordio(path):
+    path.with_suffix(".idx").write_text("0\t0\n")
+    of_set("recordio")(path)
+
+
+def of_example(content):
+    """As a TFRecord's only record, whose checksums are right."""
+    data = b""
+    for part in (struct.pack("<Q", len(content)), content):
+        crc = crc32c(part)
+        data += part + struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    in_file("example/train.tfrecord", of_set("tfrecord"))(data)
+
+
+def of_list(content):
+    """A list of samples that is as long as its manifest says, with the digests that it has."""
+    lines = content.decode(errors="replace").split("\n")[:-1]
+    digests = [parts[2] for line in lines if len(parts := line.split("\t")) > 2]
+    split = {"samples": len(lines), "stream_digest": stream_digest(digests)}
+    manifest = {"classes": ["a", "b"], "shape": [3, 2, 2], "splits": {"train": split}}
+    read = in_file("listed/train.samples", lambda path: (path.parent, "train", manifest))
+    prepared.read_list(*read(content))
+
+
+def of_mnist(content):
+    """As the images to train with; the other files are as they should be, of one image."""
+    for name, beside in (
+        *((f"{split}-labels-idx1-ubyte", struct.pack(">2IB", 2049, 1, 7)) for split in SPLITS),
+        ("t10k-images-idx3-ubyte", IMAGE),
+    ):
+        in_file(f"mnist/{name}", bool)(beside)
+    in_file("mnist/train-images-idx3-ubyte", lambda path: sources.mnist(path.parent))(content)
+
+
+def of_foreign(path):
+    taking._records(path, str.splitlines, str.splitlines)
+
+
+def written(form, name):
+    """The file of a set of one sample."""
+    folder = FOLDER / "written" / name
+    folder.mkdir(parents=True)
+    made = form.Writer(folder, "train", 0)
+    made.add(SAMPLE)
+    made.close()
+    return [(folder / name).read_bytes()]
+
+
+def files(pattern):
+    return [path.read_bytes() for path in sorted(ROOT.glob(pattern))]
+
+
+def measured(kind):
+    """Two real records, or certificates."""
+    source = min(ROOT.glob("docs/laptop/*.tar.gz"))
+    with tarfile.open(source) as tar:
+        names = [name for name in tar.getnames() if name.startswith(kind)]
+        return [tar.extractfile(name).read() for name in names[:2]]
+
+
+def archived():
+    """An archive of a record."""
+    [content, *_] = measured("records/")
+    name = f"records/{json.loads(content)['id'][7:]}.json"
+    listed = {name: {"bytes": len(content), "digest": digest.of_bytes(content)}}
+    manifest = json.dumps({"schema": archive.SCHEMA, "files": listed}).encode()
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for member, data in ((name, content), ("manifest.json", manifest)):
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return [made.getvalue()]
+
+
+def logs():
+    """About the least that each of the other tools writes."""
+    events = [
+        *(("submission_benchmark", "resnet"), ("global_batch_size", 32), ("run_start", None)),
+        *(("eval_accuracy", 0.7), ("run_stop", None)),
+    ]
+    lines = [
+        json.dumps(
+            {"key": key, "value": value, "time_ms": 1000 + n, "event_type": "", "metadata": {}}
+        )
+        for n, (key, value) in enumerate(events)
+    ]
+    stats = {"median": 1.0, "min": 0.9, "max": 1.1, "rounds": 5, "iterations": 1, "data": [1.0]}
+    bench = {"name": "test_a[1]", "fullname": "a.py::test_a[1]", "params": {"n": 1}, "stats": stats}
+    saved = {"machine_info": {"node": "n", "cpu": {}}, "benchmarks": [bench], "version": "5.1.0"}
+    saved |= {"datetime": "2026-11-22T00:00:00+00:00", "commit_info": {}}
+    case = {"name": "Speed", "result": "pass", "perfvalues": {"a:b:speed": [1, 2, -1, 1, "s"]}}
+    session = {"session_info": {"data_version": "4.0"}, "runs": [{"testcases": [case]}]}
+    told = "".join(f":::MLLOG {line}\n" for line in lines)
+    return [text.encode() for text in (told, json.dumps(saved), json.dumps(session))]
+
+
+SPLITS = ("train", "t10k")
+USAGE, WORDS, DAMAGED = (errors.UsageError,), (ValueError,), (Damaged,)
+PNG, JPEG = encoding.png(SAMPLE.image), encoding.jpeg(SAMPLE.image, 90)
+IMAGE = struct.pack(">4I", 2051, 1, 1, 1) + b"\1"
+REPLY = {"job": "sha256:1", "status": "failed", "reason": "why", "traceback": ""}
+TARGETS = {
+    "experiment": Target(
+        in_file("mine.toml", lambda path: experiment.load(str(path))),
+        USAGE,
+        files("xfbench/experiments/*.toml"),
+    ),
+    "site": Target(in_file("site.toml", of_site), USAGE, files("launchers/sites/*.toml")),
+    "adapter": Target(in_file("own/adapter.toml", of_adapter), USAGE, files("adapters/*/*.toml")),
+    "record": Target(Record.read, WORDS, measured("records/")),
+    "certificate": Target(Certificate.read, WORDS, measured("certificates/")),
+    "tuning": Target(Tuning.read, WORDS, [b'{"schema": "xfbench.tuning/1", "id": "sha256:1"}']),
+    "reply": Target(
+        in_file("reply.json", lambda path: reply.read(path, REPLY["job"])),
+        WORDS,
+        [json.dumps(REPLY).encode()],
+    ),
+    "archive": Target(
+        in_file("all.tar", lambda path: list(archive.members(path))), USAGE, archived()
+    ),
+    "foreign": Target(in_file("foreign.json", of_foreign), USAGE, logs()),
+    "manifest": Target(
+        in_file("set/manifest.json", lambda path: prepared.read_manifest(path.parent)),
+        DAMAGED,
+        [b'{"schema": "xfbench.data/1", "format": "raw", "splits": {"train": {}}}'],
+    ),
+    "listed": Target(of_list, DAMAGED, [b"a/0.png\t1\tsha256:00\n"]),
+    "tfrecord": Target(
+        in_file("tf/train.tfrecord", of_set("tfrecord")),
+        DAMAGED,
+        written(tfrecord, "train.tfrecord"),
+    ),
+    "example": Target(of_example, DAMAGED, [tfrecord.example(encoding.picture(PNG, "a"), 1, "a")]),
+    "recordio": Target(
+        in_file("rec/train.rec", of_recordio), DAMAGED, written(recordio, "train.rec")
+    ),
+    "lmdb": Target(
+        in_file("db/train.lmdb/data.mdb", of_set("lmdb")),
+        DAMAGED,
+        written(lmdb, "train.lmdb/data.mdb"),
+    ),
+    "mnist": Target(of_mnist, DAMAGED, [IMAGE]),
+    "picture": Target(
+        lambda content: pictures.pixels(Sample("a", 0, content), 3), DAMAGED, [PNG, JPEG]
+    ),
+}

@@ -1,0 +1,56 @@
+"""Readers of others' files, given files that a fuzzer makes up: 20 s each, and what it has found.
+
+`make fuzz` takes ten minutes for each. What it finds is kept in kept/, and tried here.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.targets import TARGETS
+
+KEPT = sorted((Path(__file__).parent / "kept").glob("*/*"))
+SECONDS = 20
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_can_be_read_is(name):
+    """Else a fuzzer would begin with nothing, and hardly reach anything."""
+    target = TARGETS[name]
+    assert target.seeds
+    readable = 0
+    for content in target.seeds:
+        target(content)
+        try:
+            target.read(content)
+        except target.allowed:
+            continue
+        readable += 1
+    assert readable or name in ("experiment", "tuning")  # a file's name, and its id, are not right
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_file_is_more_than_its_reader_bears(name, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    argv = [sys.executable, "-P", "-m", "tests.fuzz", name, str(SECONDS), str(tmp_path)]
+    done = subprocess.run(
+        argv,
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONPATH": ".", "PATH": "/usr/bin:/bin", "TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=SECONDS + 100,
+        check=False,
+    )
+    found = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert done.returncode == 0 and not found, (found, done.stderr[-3000:])
+    assert len(list((tmp_path / "tried").iterdir())) > len(TARGETS[name].seeds)
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_what_was_found_is_borne(file):
+    TARGETS[file.parent.name](file.read_bytes())
