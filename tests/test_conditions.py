@@ -10,6 +10,7 @@ import pytest
 
 from xfbench import conditions, doctor
 from xfbench.record import Competitor, Conditions
+from xfbench.worker import cgroup
 
 pytestmark = pytest.mark.alone
 
@@ -83,9 +84,12 @@ def test_throttling_and_swapping_make_a_launch_invalid_and_a_neighbour_does_not(
 
 
 def test_a_reading_of_a_limited_group_has_its_throttling(tmp_path, monkeypatch):
-    file = tmp_path / "cpu.stat"
+    (tmp_path / "job").mkdir()
+    (tmp_path / "own").write_text("0::/job\n")
+    file = tmp_path / "job" / "cpu.stat"
     file.write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
-    monkeypatch.setattr(conditions, "_CPU_STAT", file)
+    monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "own")
     before = conditions.read()
     file.write_text("usage_usec 5\nnr_throttled 4\nthrottled_usec 4000000\n")
     seen = conditions.between(before, conditions.read())

@@ -17,9 +17,9 @@ import psutil
 
 from xfbench import machine
 from xfbench.record import Competitor, Conditions
+from xfbench.worker import cgroup
 
 _CPUS = Path("/sys/devices/system/cpu")
-_CPU_STAT = Path("/sys/fs/cgroup/cpu.stat")
 # Of one core, while the launch ran: below, a daemon's housekeeping.
 _COMPETES = 0.1
 _STOLEN = 0.01  # of the time of all cores
@@ -59,7 +59,7 @@ def read() -> Reading:
         # A guest's time is in `user` already.
         busy=sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
         own=_own_seconds(),
-        throttled=_throttled_seconds(),
+        throttled=cgroup.throttled_seconds(),
         swap=psutil.swap_memory().used,
         processes=_processes(),
         on_accelerators=tuple(machine.accelerator_processes()),
@@ -142,16 +142,6 @@ def _own_seconds() -> float:
     """CPU seconds of this process and of those it started and that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def _throttled_seconds() -> float:
-    """How long the cgroup's CPU limit has kept its processes waiting; 0 where there is none."""
-    try:
-        lines = _CPU_STAT.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0.0
-    values = dict(line.split(maxsplit=1) for line in lines if " " in line)
-    return int(values.get("throttled_usec", 0)) / 1e6
 
 
 def _thermal_throttles(folder: Path = _CPUS) -> int | None:

@@ -14,36 +14,20 @@ import psutil
 
 from xfbench.command import Outcome
 from xfbench.record import Record
-from xfbench.worker import memory
+from xfbench.worker import cgroup, memory
 
 # Of what is available, for the driver, for libraries' own pages, and for what others do meanwhile.
 _MARGIN = 0.15
 _STEP = 2**28  # limits that come of what is available are whole multiples of it
-_CGROUPS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ),
-)
 
 
 def available() -> int:
     """Bytes that launches on this node may have together, less a margin: they end before it does.
 
-    The least of what the machine has available, what its cgroup leaves, and what Slurm gave.
+    The least of what the machine has available, what its cgroups leave, and what Slurm gave.
     """
-    most = [psutil.virtual_memory().available, *filter(None, (_of_cgroup(), _of_slurm()))]
+    most = [psutil.virtual_memory().available, *filter(None, (cgroup.memory_left(), _of_slurm()))]
     return max(_STEP, int(min(most) * (1 - _MARGIN)) // _STEP * _STEP)
-
-
-def _of_cgroup() -> int | None:
-    for limit, used in _CGROUPS:
-        try:
-            return int(limit.read_text()) - int(used.read_text())
-        except (OSError, ValueError):  # not there, or "max"
-            continue
-    return None
 
 
 def _of_slurm() -> int | None:

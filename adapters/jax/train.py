@@ -7,6 +7,7 @@ memory of the old one. LRN and batch norm are written out, since JAX has neither
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xfbench.adapters.jax import update
+from xfbench.adapters.jax import checkpoint, update
 from xfbench.worker import observe
 from xfbench.worker.channels_last import layouts
 from xfbench.worker.mpi import AllReduce
@@ -200,6 +201,12 @@ class JaxTrainer:
 
     def apart(self) -> None:
         self.joined = None
+
+    def save(self, folder: Path) -> None:
+        checkpoint.save(self, folder)
+
+    def restore(self, folder: Path) -> None:
+        checkpoint.restore(self, folder)
 
     def observed(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,7 @@ from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
-FRAMEWORKS = ["caffe", "mxnet", "reference", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "jax", "mxnet", "reference", "tensorflow", "torch"]
 FILLERS = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
 # Running averages, and a rate that changes between the steps before and after.
 NORMED = Workload(
@@ -121,7 +121,10 @@ def test_a_launch_with_checkpoints_is_as_good_as_one_without(launch, framework):
 
 @pytest.mark.parametrize(
     ("framework", "strategy"),
-    [("caffe", "mpi"), ("mxnet", "dist_sync"), ("tensorflow", "mirrored"), ("torch", "ddp")],
+    [
+        *(("caffe", "mpi"), ("jax", "mpi"), ("mxnet", "dist_sync")),
+        *(("tensorflow", "mirrored"), ("torch", "ddp")),
+    ],
 )
 def test_of_two_ranks_the_first_saves_and_both_go_on(launch, framework, strategy):
     settings = {"ranks": [2], "strategy": [strategy], "scaling": "weak", "threads": [1]}

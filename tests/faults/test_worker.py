@@ -7,14 +7,12 @@ import copy
 import json
 import signal
 import subprocess
-import uuid
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import side_by_side
+from tests import limited, side_by_side
 from tests.faults.driver import command as command_line
 from tests.leftovers import left_running, until
 from xfbench import adapter, command, environment, facts, job, launched, reply, runner, written
@@ -222,43 +220,14 @@ def test_a_device_that_is_not_there_costs_no_launch(own_adapter, cell, tmp_path)
     assert not list((store.folder / "runs").iterdir())
 
 
-@pytest.fixture
-def little_memory():
-    """A function: a command line that has so many bytes, with all that it starts (a cgroup)."""
-    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    top, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
-    folder = top / f"xfbench-test-{uuid.uuid4().hex}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup of one's own: {error.strerror}")
-
-    def make(count, argv):
-        try:
-            (folder / limit).write_text(str(count))
-        except OSError as error:
-            pytest.skip(f"memory of a cgroup cannot be limited here: {error.strerror}")
-        join = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
-        return ["sh", "-c", join, str(folder), *argv]
-
-    yield make
-    until(lambda: not (folder / "cgroup.procs").read_text() or None)
-    folder.rmdir()
-
-
-def test_a_worker_that_the_kernel_ends_for_memory_says_so_and_the_driver_goes_on(
-    odd, tmp_path, little_memory
-):
+def test_a_worker_that_the_kernel_ends_for_memory_says_so_and_the_driver_goes_on(odd, tmp_path):
     takes = "\ndef after_step(rank, steps):\n    if LARGE: np.ones(2 * 10**9, np.uint8)\n"
     takes += "LARGE = len(os.listdir('..')) == 1"  # the first launch
     results = tmp_path / "results"
     words = odd(takes, results=results, launches=2)
-    done = subprocess.run(
-        little_memory(800 * 10**6, command_line(*words)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with limited.memory(800 * 10**6) as within:
+        argv = within(command_line(*words))
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     first, second = sorted(Store(results).records(), key=lambda one: one.request.launch)
     assert first.status == "failed", first.reason

@@ -12,7 +12,8 @@ import platform
 from pathlib import Path
 from typing import Any, Dict
 
-_CGROUP = Path("/sys/fs/cgroup")
+from xfbench.worker import cgroup
+
 _CPU = Path("/sys/devices/system/cpu")
 
 
@@ -28,8 +29,8 @@ def facts() -> dict[str, Any]:
         "accelerators": accelerators(),
         "kernel_release": platform.release(),
         "governor": read(_CPU / "cpu0/cpufreq/scaling_governor"),
-        "cgroup_cpus": _cgroup_cpus(),
-        "cgroup_memory_bytes": _cgroup_memory(),
+        "cgroup_cpus": cgroup.cpus(),
+        "cgroup_memory_bytes": cgroup.memory(),
         "architecture": platform.machine(),
         "vendor": processor.get("vendor_id", "generic"),
         "flags": processor.get("flags", "").split(),
@@ -49,7 +50,7 @@ def usable_cores() -> int:
     for cpu in os.sched_getaffinity(0):
         siblings = read(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
         cores.add(siblings or str(cpu))
-    quota = _cgroup_cpus()
+    quota = cgroup.cpus()
     return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
 
 
@@ -63,16 +64,6 @@ def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
 def _memory_bytes() -> int:
     lines = (read(Path("/proc/meminfo")) or "").splitlines()
     return next((1024 * int(ln.split()[1]) for ln in lines if ln.startswith("MemTotal:")), 0)
-
-
-def _cgroup_cpus() -> float | None:
-    quota, _, period = (read(_CGROUP / "cpu.max") or "max").partition(" ")
-    return None if quota == "max" else int(quota) / int(period)
-
-
-def _cgroup_memory() -> int | None:
-    limit = read(_CGROUP / "memory.max") or "max"
-    return None if limit == "max" else int(limit)
 
 
 def read(path: Path) -> str | None:

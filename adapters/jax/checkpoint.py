@@ -1,0 +1,30 @@
+"""Checkpoints by `jax.numpy.savez`: JAX has no format of its own, and its arrays are NumPy's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+_FILE = "checkpoint.npz"
+
+
+def save(trainer: Any, folder: Path) -> None:
+    """Write what the trainer goes on from."""
+    state = {
+        f"{kind}:{name}": value
+        for kind, of in (("value", trainer.values), ("velocity", trainer.velocities))
+        for name, value in of.items()
+    }
+    jnp.savez(folder / _FILE, iteration=trainer.iteration, **state)
+
+
+def restore(trainer: Any, folder: Path) -> None:
+    """Let the trainer go on from there."""
+    with np.load(folder / _FILE, allow_pickle=False) as state:
+        trainer.iteration = int(state["iteration"])
+        for kind, of in (("value", trainer.values), ("velocity", trainer.velocities)):
+            for name in of:
+                of[name] = jnp.array(state[f"{kind}:{name}"], trainer.dtype, copy=True)

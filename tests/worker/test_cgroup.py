@@ -1,0 +1,79 @@
+"""Limits of control groups, wherever between the process and the root they are set."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import limited
+from xfbench.worker import cgroup
+
+
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """A function that writes what the system would tell: this process's groups, and their files."""
+    monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "own")
+
+    def make(own, **files):
+        (tmp_path / "own").write_text(own)
+        for name, text in files.items():
+            path = tmp_path / "cgroup" / name.replace("__", "/").replace("-", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return make
+
+
+def test_without_groups_there_is_no_limit(groups):
+    assert cgroup.cpus() is cgroup.memory() is cgroup.memory_left() is None
+    assert cgroup.throttled_seconds() == 0
+    groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
+    assert cgroup.cpus() is cgroup.memory() is cgroup.memory_left() is None
+
+
+def test_the_least_of_all_levels_counts(groups):
+    """A job that Slurm limits, in a slice that systemd limits."""
+    groups(
+        "0::/slurm/job_1/step_0\n",
+        **{"slurm__job_1__step_0__memory-max": "max", "slurm__job_1__memory-max": "3000"},
+        **{"slurm__job_1__memory-current": "1000", "slurm__memory-max": "2800"},
+        **{"slurm__memory-current": "2500", "slurm__job_1__cpu-max": "150000 100000"},
+        **{"slurm__cpu-max": "400000 100000", "slurm__cpu-stat": "throttled_usec 7000000\n"},
+        **{"slurm__job_1__cpu-stat": "usage_usec 3\nthrottled_usec 2500000\n"},
+    )
+    assert (cgroup.memory(), cgroup.memory_left()) == (2800, 300)
+    assert (cgroup.cpus(), cgroup.throttled_seconds()) == (1.5, 7.0)
+
+
+def test_in_version_1_every_controller_has_groups_of_its_own(groups):
+    none = str(2**63 - 4096)
+    groups(
+        "4:memory:/slurm/uid_0/job_1\n3:cpuset:/other\n1:cpu,cpuacct:/slurm\n0::/\n",
+        **{"memory__slurm__uid_0__job_1__memory-limit_in_bytes": "5000"},
+        **{"memory__slurm__uid_0__job_1__memory-usage_in_bytes": "1500"},
+        **{"memory__memory-limit_in_bytes": none, "cpu,cpuacct__slurm__cpu-cfs_quota_us": "50000"},
+        **{"cpu,cpuacct__slurm__cpu-cfs_period_us": "100000"},
+        **{"cpu,cpuacct__cpu-cfs_quota_us": "-1"},
+        **{"cpu,cpuacct__slurm__cpu-stat": "nr_throttled 2\nthrottled_time 1500000000\n"},
+    )
+    assert (cgroup.memory(), cgroup.memory_left(), cgroup.cpus()) == (5000, 3500, 0.5)
+    assert cgroup.throttled_seconds() == 1.5
+
+
+@pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
+def test_within_a_container_the_root_is_the_containers(groups, path):
+    groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
+    assert (cgroup.memory(), cgroup.memory_left()) == (4000, 3999)
+
+
+def test_a_real_limit_is_seen():
+    count = 2**28
+    told = "from xfbench.worker import cgroup, host; print(cgroup.memory(), cgroup.memory_left(), "
+    told += "host.facts()['cgroup_memory_bytes'])"
+    with limited.memory(count) as within:
+        argv = within([sys.executable, "-c", told])
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    limit, left, fact = map(int, done.stdout.split())
+    assert limit == fact == count
+    assert 0 < left < count
