@@ -14,6 +14,7 @@ import struct
 import tarfile
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -61,12 +62,15 @@ def in_file(name, read):
 
 def of_site(path):
     sites.load.cache_clear()
-    sites.load(str(path))
+    try:
+        sites.load(str(path))
+    finally:
+        sites.load.cache_clear()
 
 
 def of_adapter(path):
-    os.environ["XFBENCH_ADAPTERS"] = str(path.parents[1])
-    adapter.load(path.parent.name)
+    with mock.patch.dict(os.environ, XFBENCH_ADAPTERS=str(path.parents[1])):
+        adapter.load(path.parent.name)
 
 
 def of_set(form):

@@ -72,9 +72,7 @@ WORDS = [
     *("<script>alert(1)</script>", "=cmd|' /C calc'!A0", "\x1b[2J\u202e", "x" * 10**5, "../evil"),
     *("\0", "$(touch evil)", "\\input{evil}", "'; DROP TABLE records; --"),
 ]
-
-
-# What a certificate is bound to, in a record; without an owner, of the certificate itself.
+# Where a record says what its certificate is bound to, or which one that is.
 BOUND = [
     *(("request", name) for name in ("framework", "workload", "kernel", "device", "precision")),
     *(("workload", "digest"), ("machine", "microarchitecture"), ("certificate",)),
