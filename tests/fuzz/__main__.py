@@ -3,6 +3,7 @@
 python -m tests.fuzz TARGET SECONDS FOLDER   (FOLDER: what was tried and reached more, and findings)
 """
 
+import resource
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import atheris
 with atheris.instrument_imports(include=["xfbench"]):
     from tests.fuzz.targets import TARGETS
 
-MOST_SECONDS, MOST_MEGABYTES = 10, 1500  # of one file
+MOST_SECONDS, MOST_BYTES = 10, 1_500_000_000  # of one file
 
 
 def main():
@@ -22,9 +23,10 @@ def main():
     tried.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds):
         (tried / f"seed-{number}").write_bytes(seed)
-    limits = [f"-max_total_time={seconds}", f"-timeout={MOST_SECONDS}"]
-    limits += [f"-rss_limit_mb={MOST_MEGABYTES}", "-max_len=65536"]
-    words = [sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(tried)]
+    # Its own limit is of what the system says of the process, which may be of its parent.
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+    limits = [f"-max_total_time={seconds}", f"-timeout={MOST_SECONDS}", "-rss_limit_mb=0"]
+    words = [sys.argv[0], *limits, "-max_len=65536", f"-artifact_prefix={folder}/", str(tried)]
     atheris.Setup(words, target)
     atheris.Fuzz()
 
