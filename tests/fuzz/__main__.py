@@ -1,6 +1,8 @@
 """Looks for files that a reader cannot bear, led by what of its code they reach (atheris).
 
-python -m tests.fuzz TARGET SECONDS FOLDER   (FOLDER: what was tried and reached more, and findings)
+python -m tests.fuzz TARGET SECONDS FOLDER [SEED]
+
+In FOLDER are what was tried and reached more, and findings. With a SEED it is the same every time.
 """
 
 import resource
@@ -10,22 +12,24 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["xfbench"]):
-    from tests.fuzz.targets import TARGETS
+    from tests.fuzz.targets import KEPT, TARGETS
 
 MOST_SECONDS, MOST_BYTES = 10, 1_500_000_000  # of one file
 
 
 def main():
     """Ends with a status other than 0 where there is a finding, which lies in the folder."""
-    name, seconds, place = sys.argv[1:]
+    name, seconds, place, *seed = sys.argv[1:]
     target, folder = TARGETS[name], Path(place)
     tried = folder / "tried"
     tried.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate(target.seeds):
+    kept = [path.read_bytes() for path in sorted(KEPT.glob(f"{name}/*"))]
+    for number, seed in enumerate([*target.seeds, *kept]):
         (tried / f"seed-{number}").write_bytes(seed)
     # Its own limit is of what the system says of the process, which may be of its parent.
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     limits = [f"-max_total_time={seconds}", f"-timeout={MOST_SECONDS}", "-rss_limit_mb=0"]
+    limits += [f"-seed={number}" for number in seed]
     words = [sys.argv[0], *limits, "-max_len=65536", f"-artifact_prefix={folder}/", str(tried)]
     atheris.Setup(words, target)
     atheris.Fuzz()

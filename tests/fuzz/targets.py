@@ -30,6 +30,7 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, stream_digest
 
 ROOT = Path(__file__).parents[2]
+KEPT = Path(__file__).parent / "kept"  # what was found, in a folder for each target
 SAMPLE = Sample("a/0.png", 1, np.arange(12, dtype=np.uint8).reshape(3, 2, 2))
 FOLDER = Path(tempfile.mkdtemp(prefix="xfbench-fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from xfbench.worker.samples import Sample
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
 _MOST_BYTES = 2**31  # of one IDX file; the largest that is published has 376 MB
+_PIECE = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 _VALIDATION = ("test", "val", "validation", "valid")
@@ -114,7 +115,7 @@ def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
                 found = header[0] if len(header) else "nothing"
                 raise Damaged(f"{path} begins with {found}, not with {magic}: is it another file?")
             wanted = prod(header[1:].tolist())
-            values = np.frombuffer(file.read(min(wanted, _MOST_BYTES) + 1), np.uint8)
+            values = np.frombuffer(_at_most(file, min(wanted, _MOST_BYTES) + 1), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
         raise Damaged(f"{path} is no whole gzip file: {error}") from error
     if len(header) != count or values.size != wanted:
@@ -125,6 +126,15 @@ def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     if not wanted:
         raise Damaged(f"{path} has nothing in it: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
+
+
+def _at_most(file: IO[bytes], count: int) -> bytes:
+    """So many bytes, or as many as there are: nobody makes room for more than that."""
+    parts, left = [], count
+    while left and (part := file.read(min(left, _PIECE))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def cifar10(root: Path) -> Source:
