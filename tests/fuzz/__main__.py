@@ -19,7 +19,7 @@ MOST_SECONDS, MOST_BYTES = 10, 1_500_000_000  # of one file
 
 def main():
     """Ends with a status other than 0 where there is a finding, which lies in the folder."""
-    name, seconds, place, *seed = sys.argv[1:]
+    name, seconds, place, *fixed = sys.argv[1:]
     target, folder = TARGETS[name], Path(place)
     tried = folder / "tried"
     tried.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def main():
     # Its own limit is of what the system says of the process, which may be of its parent.
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     limits = [f"-max_total_time={seconds}", f"-timeout={MOST_SECONDS}", "-rss_limit_mb=0"]
-    limits += [f"-seed={number}" for number in seed]
+    limits += [f"-seed={number}" for number in fixed]
     words = [sys.argv[0], *limits, "-max_len=65536", f"-artifact_prefix={folder}/", str(tried)]
     atheris.Setup(words, target)
     atheris.Fuzz()
