@@ -11,9 +11,10 @@ import gzip
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     return values.reshape(header[1:])
 
 
-def _at_most(file: IO[bytes], count: int) -> bytes:
+def _at_most(file: BufferedIOBase, count: int) -> bytes:
     """So many bytes, or as many as there are: nobody makes room for more than that."""
     parts, left = [], count
     while left and (part := file.read(min(left, _PIECE))):
