@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/faults.md", "docs/security.md")
+PAGES = {"README.md": 6, "docs/faults.md": 11, "docs/security.md": 11}  # tests named at least
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
@@ -37,7 +37,7 @@ def text(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_names_is_there(page):
     found = set(NAMED.findall(text(page)))
-    assert len(found) >= 6
+    assert len(found) >= PAGES[page]
     missing = {
         f"{file}::{name}"
         for file, name in found

@@ -162,7 +162,7 @@ def done(requests: Iterable[Request], store: Store) -> list[Record]:
 
 def recorded(requests: Iterable[Request], store: Store) -> list[Record]:
     """All records of these requests, oldest first. Only what may be one of them is read."""
-    from xfbench.results import index  # DuckDB takes a while to load, and few runs are resumed
+    from xfbench.results import index  # DuckDB takes a while to load, and most runs need none
     from xfbench.results.selection import equal
 
     asked = set(requests)

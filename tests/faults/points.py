@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 import xfbench
-from tests.faults.driver import command, peaks
+from tests.faults.driver import peaks
 from xfbench import roofline
 from xfbench.cli import main
 
@@ -25,9 +25,7 @@ ELSEWHERE = ("/dev/", "/proc/", "/sys/")
 
 def killed(number, log, *words):
     """What starts it."""
-    start, *rest = command(*words)
-    at = rest.index("tests.faults.driver")
-    return [start, *rest[:at], "tests.faults.points", str(number), str(log), *rest[at + 1 :]]
+    return [sys.executable, "-m", "tests.faults.points", *map(str, (number, log, *words))]
 
 
 def changes(event, arguments):

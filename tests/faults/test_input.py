@@ -156,3 +156,7 @@ def test_a_command_line_that_is_hostile_is_told_as_it_was_written(xfbench):
     shown = xfbench("run", "--framework", "\x1b[31mtorch\u202e")
     assert shown.returncode == 2
     assert "\\x1b" in shown.stderr and not {"\x1b", "\u202e"} & set(shown.stderr)
+    for words in (["run", "--\x1b[31mx\u202e"], ["report", "--results=/nowhere/\x1b[31mx\u202e"]):
+        shown = xfbench(*words)
+        assert shown.returncode == 2
+        assert "\\x1b" in shown.stderr and not {"\x1b", "\u202e"} & set(shown.stderr)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterator, List, Tuple
 
+from xfbench.worker.system_files import read
+
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _UNLIMITED = 2**60  # version 1 has a number for none, a little less than 2**63
@@ -18,10 +20,10 @@ def cpus() -> float | None:
     """How many CPUs' time it may have; None without a limit."""
     found = []
     for folder in _levels("cpu"):
-        quota, _, period = (_read(folder / "cpu.max") or "max").partition(" ")
+        quota, _, period = (read(folder / "cpu.max") or "max").partition(" ")
         if quota == "max":
-            quota = _read(folder / "cpu.cfs_quota_us") or "-1"
-            period = _read(folder / "cpu.cfs_period_us") or "1"
+            quota = read(folder / "cpu.cfs_quota_us") or "-1"
+            period = read(folder / "cpu.cfs_period_us") or "1"
         if int(quota) > 0:
             found.append(int(quota) / int(period))
     return min(found) if found else None
@@ -41,7 +43,7 @@ def throttled_seconds() -> float:
     """How long limits of CPU time have kept it waiting; 0 without one."""
     found = [0.0]
     for folder in _levels("cpu"):
-        lines = (_read(folder / "cpu.stat") or "").splitlines()
+        lines = (read(folder / "cpu.stat") or "").splitlines()
         values = dict(line.split(None, 1) for line in lines if " " in line)
         found.append(int(values.get("throttled_usec", 0)) / 1e6)
         found.append(int(values.get("throttled_time", 0)) / 1e9)
@@ -56,15 +58,15 @@ def _memory() -> List[Tuple[int, int]]:
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            most = _read(folder / limit) or "max"
+            most = read(folder / limit) or "max"
             if most != "max" and int(most) < _UNLIMITED:
-                found.append((int(most), int(_read(folder / used) or 0)))
+                found.append((int(most), int(read(folder / used) or 0)))
     return found
 
 
 def _levels(controller: str) -> Iterator[Path]:
     """The folders of this process's groups that may limit it, from its own to the root."""
-    for line in (_read(_OWN) or "0::/").splitlines():
+    for line in (read(_OWN) or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -76,10 +78,3 @@ def _levels(controller: str) -> Iterator[Path]:
         while folder != top:
             folder = folder.parent
             yield folder
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from xfbench.worker import cgroup
+from xfbench.worker.system_files import read
 
 _CPU = Path("/sys/devices/system/cpu")
 
@@ -64,11 +65,3 @@ def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
 def _memory_bytes() -> int:
     lines = (read(Path("/proc/meminfo")) or "").splitlines()
     return next((1024 * int(ln.split()[1]) for ln in lines if ln.startswith("MemTotal:")), 0)
-
-
-def read(path: Path) -> str | None:
-    """A small file's text; None where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from xfbench.worker.host import read
+from xfbench.worker.system_files import read
 
 _SYS = Path("/sys/dev/block")
 _DEEPEST = 4  # layers of file systems that are followed

@@ -13,7 +13,7 @@ from typing import Any, Iterator, Sequence
 
 import threadpoolctl
 
-from xfbench.worker.host import read
+from xfbench.worker.system_files import read
 
 _TELLING = ("blas", "mkl", "dnnl", "onednn", "gomp", "iomp", "libomp", "cudnn", "cublas", "nccl")
 _TICKS = os.sysconf("SC_CLK_TCK")  # per second

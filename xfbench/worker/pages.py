@@ -18,7 +18,7 @@ from typing import Dict, Iterable, Iterator, List, Tuple
 import numpy as np
 
 from xfbench.worker import mounts, observe
-from xfbench.worker.host import read
+from xfbench.worker.system_files import read
 
 PAGE = mmap.PAGESIZE
 _WINDOW = 2**30  # bytes of a file that are looked at in one go
