@@ -10,10 +10,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import filelock
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import adapter, atomic, digest, environment, job, machine, paths, worker_archive
+from xfbench import adapter, atomic, digest, environment, job, locks, machine, paths, worker_archive
 from xfbench.equality import jobs
 from xfbench.equality.cases import SAFETY
 from xfbench.request import PreparedSet
@@ -62,7 +61,7 @@ def expected(
     key += [stored[0].digest] if stored else []
     target = paths.cache() / "canary" / f"{digest.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(f"{target}.lock"):
+    with locks.alone(Path(f"{target}.lock"), f"computes what {workload} must give"):
         with suppress(OSError, ValueError):  # not there yet, or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:

@@ -20,14 +20,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from xfbench import (
     atomic,
     command,
     debian,
     digest,
     installer,
+    locks,
     modules,
     paths,
     sites,
@@ -126,13 +125,7 @@ def ensure(
         return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
     folder = _folder(adapter)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(f"{folder}.lock")
-    try:
-        held = lock.acquire(timeout=0)
-    except filelock.Timeout:
-        say(f"{adapter.name}: waiting for another process that makes this environment")
-        held = lock.acquire()
-    with held:
+    with locks.alone(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment", say):
         if there := _read(folder / _COMPLETE):
             return _unchanged(there)
         shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +144,7 @@ def remove(adapter: Adapter) -> bool:
     """Delete the framework's environments, old ones too; whether there was one."""
     found = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in found:
-        with filelock.FileLock(f"{folder}.lock"):
+        with locks.alone(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
             shutil.rmtree(folder)
     return bool(found)
 

@@ -18,9 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
-
-from xfbench import atomic, errors, facts, runner, sites, training
+from xfbench import atomic, errors, facts, locks, runner, sites, training
 from xfbench.command import CommandError
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
@@ -180,7 +178,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     Raises CommandError, with Slurm's words.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(job.folder / "lock"):
+    with locks.alone(job.folder / "lock", "submits this job"):
         number = slurm.find(job.name)
         if number:
             say(f"job {number} ({job.name}) is there already: looking after it")

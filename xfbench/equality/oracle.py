@@ -17,10 +17,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import IO
 
-import filelock
 import numpy as np
 
-from xfbench import adapter, atomic, command, digest, environment, machine, paths
+from xfbench import adapter, atomic, command, digest, environment, locks, machine, paths
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
 
@@ -86,7 +85,7 @@ class Oracle:
     ) -> list[Expected]:
         """Truth and draws of each case, in order; the cases come back with their rates set."""
         rounded = "float32" if precision == "float64" else precision
-        with filelock.FileLock(self._lock(cases)):
+        with locks.alone(self._lock(cases), "computes what these networks must give"):
             self._settle([c for c in cases if not self._truth(c).is_file()], activations)
             truths = [self._read(self._truth(case)) for case in cases]
             rated = [

@@ -17,10 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import ValidationError
 
-from xfbench import atomic, written
+from xfbench import atomic, locks, written
 from xfbench.errors import UsageError
 from xfbench.record import Record
 from xfbench.results import pack
@@ -200,7 +199,7 @@ class Store:
         folder = self.folder / "packs"
         try:
             folder.mkdir(exist_ok=True)
-            with FileLock(self.lock_path):
+            with locks.alone(self.lock_path, f"is at work in {self.folder}"):
                 for left in folder.glob("*.partial"):
                     left.unlink(missing_ok=True)
                 return self._pack(folder, complain, everything)

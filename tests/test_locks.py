@@ -1,0 +1,62 @@
+"""One process at a time: with real processes that hold, let go and are killed."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from xfbench import errors, locks
+
+HOLDER = """
+import pathlib, sys
+from xfbench import locks
+with locks.alone(pathlib.Path(sys.argv[1]), "holds it"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that has the lock until it is told to let go."""
+    argv = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout.readline() == "held\n"
+        yield one
+        one.kill()
+
+
+def test_who_comes_second_says_so_and_does_not_wait_for_ever(holder, tmp_path):
+    heard = []
+    with (
+        pytest.raises(errors.UnavailableError, match=r"holds it has not ended.*fuser .*lock"),
+        locks.alone(tmp_path / "lock", "holds it", heard.append, limit=0.2),
+    ):
+        pytest.fail("it was let in")
+    assert heard == ["waiting for another process that holds it"]
+
+
+def test_who_waits_comes_in_when_the_first_lets_go(holder, tmp_path):
+    def hear(_):
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+
+    with locks.alone(tmp_path / "lock", "holds it", hear, limit=60):
+        assert holder.wait(60) == 0
+
+
+def test_a_killed_holder_holds_nothing(holder, tmp_path):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(60)
+    heard = []
+    with locks.alone(tmp_path / "lock", "holds it", heard.append, limit=60):
+        assert not heard
+
+
+def test_an_error_in_the_block_lets_go(tmp_path):
+    with pytest.raises(KeyError), locks.alone(tmp_path / "lock", "fails"):
+        raise KeyError
+    heard = []
+    with locks.alone(tmp_path / "lock", "is next", heard.append, limit=1):
+        assert not heard

@@ -1,0 +1,45 @@
+"""One process at a time at what several may want: who comes second waits, and not for ever.
+
+A lock is a file that nobody deletes. The system lets go of it when its holder ends, however.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from xfbench.errors import UnavailableError
+from xfbench.report.text import say
+
+LIMIT = 7200.0  # seconds: nothing that is done under a lock takes as long
+
+
+@contextlib.contextmanager
+def alone(
+    path: Path, does: str, tell: Callable[[str], None] = say, limit: float = LIMIT
+) -> Iterator[None]:
+    """Have the lock `path` for as long as the block takes.
+
+    `does` is what another one is at ("makes this environment"), which `tell` hears where it is
+    waited for.
+    Raises UnavailableError where it has not ended after `limit` seconds.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        tell(f"waiting for another process that {does}")
+        try:
+            lock.acquire(timeout=limit)
+        except Timeout:
+            raise UnavailableError(
+                f"another process that {does} has not ended in {limit / 60:.0f} minutes: see to "
+                f"it (fuser {path} says which) and try again"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
