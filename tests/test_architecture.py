@@ -39,7 +39,10 @@ READ_CLOCKS = ("xfbench.worker.loop", "xfbench.worker.reading", "xfbench.rooflin
 WRITE_STDERR = ("xfbench.report.text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
-TRANSLATING = ("train", "update", "exchange", "checkpoint", "reader", "native")
+TRANSLATING = (
+    *("train", "graph", "pooling", "update", "exchange"),
+    *("checkpoint", "profile", "reader", "native"),
+)
 
 
 def modules():

@@ -210,6 +210,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
                 checkpoints=m.checkpoints,
+                profile=m.profile,
                 memory_limit=m.memory_limit,
                 probe=probe,  # type: ignore[arg-type]
             )

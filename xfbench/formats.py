@@ -6,10 +6,12 @@ and columns a table has is `tables.py`'s business.
 
 from __future__ import annotations
 
+import csv
 import html as markup
+import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -99,6 +101,17 @@ def disarmed(value: object) -> object:
         return value
     text = printable(value, len(value))
     return f"'{text}" if text.lstrip().startswith(_STARTS) else text
+
+
+def as_csv(lines: Sequence[Mapping[str, object]]) -> str:
+    """Lines with names for columns, numbers in full; nothing in it runs in a spreadsheet."""
+    out = io.StringIO()
+    if lines:
+        writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        for line in lines:
+            writer.writerow({name: disarmed(value) for name, value in line.items()})
+    return out.getvalue()
 
 
 def speed(interval: Interval | Figure | None) -> str:

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from xfbench import reading
 from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.grouping import of_cells
+from xfbench.profiles import Profile, profile
 from xfbench.provenance import not_measured
 from xfbench.record import Record, is_asynchronous
 from xfbench.request import Request
@@ -90,6 +92,7 @@ class Row:
     costs: Costs
     communication: Shares | None
     checkpointing: Checkpointing | None
+    profile: Profile | None
     test_accuracy: float | None
     accuracy: Interval | None
     seeds: int
@@ -256,9 +259,9 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         medium=request.data_set.medium if request.data_set else None,
         page_cache=request.page_cache,
         input=request.input,
-        pixels_off=_pixels_off(records),
-        input_share=_mean(map(_input_share, records)),
-        input_cpu_share=_mean(map(_input_cpu_share, records)),
+        pixels_off=reading.pixels_off(records),
+        input_share=_mean(map(reading.waiting_share, records)),
+        input_cpu_share=_mean(map(reading.cpu_share, records)),
         images_per_second=speed,
         spread=spread_interval(counted),
         share_of_peak=_mean(peaks),
@@ -270,6 +273,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         costs=costs(records, target),
         communication=shares(records),
         checkpointing=checkpointing(records),
+        profile=profile(records),
         test_accuracy=_mean(accuracies),
         accuracy=mean_interval(accuracies) if accuracies else None,
         seeds=len({record.request.seed for record in records if record.request}),
@@ -291,28 +295,6 @@ def _accuracies(records: Iterable[Record]) -> list[float]:
             found[record.request.seed].append(record.learning[-1].test_accuracy)
     means = [_mean(of_seed) for of_seed in found.values()]
     return [mean for mean in means if mean is not None]
-
-
-def _pixels_off(records: Iterable[Record]) -> int | None:
-    """The largest difference of a framework's own reader from ours; None where we read."""
-    checks = [record.storage.reader for record in records if record.storage]
-    return max((check.largest_difference for check in checks if check), default=None)
-
-
-def _input_share(record: Record) -> float | None:
-    """The part of its timed steps that a launch waited for input."""
-    measured = record.measurement
-    if record.status != "ok" or measured is None or "input_seconds" not in measured.phases:
-        return None
-    passed = sum(measured.step_seconds) * measured.window
-    return measured.phases["input_seconds"] / passed if passed else None
-
-
-def _input_cpu_share(record: Record) -> float | None:
-    """The part of its CPU time that threads and processes took which give input."""
-    phases = record.measurement.phases if record.measurement else {}
-    used = phases.get("cpu_seconds")
-    return phases["input_cpu_seconds"] / used if record.status == "ok" and used else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

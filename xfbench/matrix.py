@@ -57,6 +57,7 @@ class Matrix(BaseModel):
     warmup: int = 3
     window: Positive | None = None
     checkpoints: int = 0
+    profile: bool = False
     lars: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
     learning_rate: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
     rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from xfbench import conditions, grouping, leaderboard, machine, runner, tables
+from xfbench import conditions, grouping, leaderboard, machine, profile_tables, runner, tables
 from xfbench import statistics as measured
 from xfbench.equality import certificate, certify
 from xfbench.record import Record
@@ -59,7 +59,10 @@ def follow(
 def conclude(records: Sequence[Record], store: Store) -> None:
     """The tables of these records, and where everything lies."""
     folder = store.folder
-    print(tables.text(leaderboard.tables(records, certificate.of_folder(folder))))
+    made = leaderboard.tables(records, certificate.of_folder(folder))
+    print(tables.text(made))
+    if any(record.request and record.request.profile for record in records):
+        print(profile_tables.FORMATS["text"](made))
     print(
         f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
     )

@@ -86,7 +86,8 @@ def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[st
         **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
         "losses": [_mean(step) for step in zip(*(part["losses"] for part in parts), strict=True)],
         "phases": {
-            name: max(part["phases"][name] for part in parts) for name in parts[0]["phases"]
+            name: max(part["phases"].get(name, 0.0) for part in parts)
+            for name in parts[0]["phases"]
         },
     }
 

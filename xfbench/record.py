@@ -72,6 +72,7 @@ class Observed(_Part):
     layout: str
     precision: str | None = None
     exchange: tuple[str, ...] = ()
+    profiler: str | None = None
     ranks: tuple[OfRank, ...] = ()
 
 

@@ -85,12 +85,13 @@ class Cell(BaseModel):
     otherwise than the adapter has them. A prepared data set is read by the worker, the same in
     every framework, or by the framework's own reader (`input`), in so many threads or processes
     beside those that train. `checkpoints`, so many, are spread over the timed
-    windows, or over the epochs. About the solver `lars` (a trust coefficient, 0 for none), the base
-    `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many epochs at first
-    (`rate_warmup`) may be chosen: see `training.py`. Each rank gets `memory_limit` bytes of private
-    memory at most. A `probe` is no measurement: it tries what the framework takes from an HPC
-    system, in one process, with reserved huge pages, out of a module, on several ranks, or on
-    ranks that are told nothing but what their start command tells (native).
+    windows, or over the epochs. With `profile`, a few steps more are done under the framework's
+    own profiler when all else is measured. About the solver `lars` (a trust coefficient, 0 for
+    none), the base `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many
+    epochs at first (`rate_warmup`) may be chosen: see `training.py`. Each rank gets `memory_limit`
+    bytes of private memory at most. A `probe` is no measurement: it tries what the framework takes
+    from an HPC system, in one process, with reserved huge pages, out of a module, on several ranks,
+    or on ranks that are told nothing but what their start command tells (native).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -123,6 +124,7 @@ class Cell(BaseModel):
     launcher: str = "local"
     site: str | None = None
     checkpoints: int = Field(default=0, ge=0)
+    profile: bool = False
     lars: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     rate_scaling: Literal["linear"] | None = None
@@ -215,10 +217,11 @@ class Request(Cell):
     def cell_fields(self) -> dict[str, Any]:
         """The request as JSON values without its launch number.
 
-        What may be chosen and was not is left out, as in records from before it was there.
+        What may be chosen and was not is left out, as in records from before it was there; so
+        is `profile`: what is profiled comes after all that is measured.
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unchosen = {name for name in choices if not getattr(self, name)}
         open_ = ("input", "input_threads", "probe", *SOLVER)
         unchosen |= {name for name in open_ if getattr(self, name) is None}
-        return self.model_dump(mode="json", exclude={"launch", *unchosen})
+        return self.model_dump(mode="json", exclude={"launch", "profile", *unchosen})

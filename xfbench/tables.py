@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -238,13 +236,8 @@ def as_json(tables: Sequence[Table], columns: str = "") -> str:
 
 def as_csv(tables: Sequence[Table], columns: str = "") -> str:
     """One line per row, all columns, numbers in full; nothing in it runs in a spreadsheet."""
-    out = io.StringIO()
     lines = [_flat(table, row) for table in tables for row in (*table.rows, *table.unranked)]
-    if lines:
-        writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-    return out.getvalue()
+    return formats.as_csv(lines)
 
 
 def comparisons(found: Sequence[Compared]) -> str:
@@ -362,6 +355,7 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     found = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
     document |= document.pop("costs")
+    del document["profile"]  # which has a line per layer: --columns layers
     of_step = document.pop("communication") or {}
     for field in fields(Shares):
         document[f"communication_{field.name}"] = of_step.get(field.name)
@@ -375,4 +369,4 @@ def _flat(table: Table, row: Row) -> dict[str, Any]:
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = found.get(key)
-    return {key: formats.disarmed(value) for key, value in document.items()}
+    return document

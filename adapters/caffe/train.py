@@ -11,15 +11,15 @@ import contextlib
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Iterator, Tuple
+from typing import Any, Callable, Iterator, Tuple
 
 import caffe
 import numpy as np
 
-from xfbench.adapters.caffe import prototxt, update
+from xfbench.adapters.caffe import profile, prototxt, update
 from xfbench.worker import observe
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.worker.protocol import Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -154,6 +154,13 @@ class CaffeTrainer:
         [state] = folder.glob("*.solverstate")
         with _within(folder):  # the state names its weights as they were called there
             self.solver.restore(state.name)
+
+    def profile(
+        self, batch: Batch, steps: Callable[[], float], clock: Callable[[], float]
+    ) -> Profile:
+        own = {layer.name: layer.name for layer in self.network.layers}
+        scales = {prototxt.scale_name(name): name for name in own}
+        return profile.profile(self.net, {**scales, **own}, steps(), clock)
 
     def observed(self) -> dict[str, Any]:
         library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xfbench.adapters.jax import checkpoint, update
-from xfbench.worker import observe
+from xfbench.adapters.jax import checkpoint, pooling, profile, update
+from xfbench.worker import observe, scopes
 from xfbench.worker.channels_last import layouts
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options
+from xfbench.worker.protocol import Group, Options, Profile
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -47,28 +47,21 @@ def _convolution(layer: xl.Convolution, x: Any, weight: Any) -> Any:
     )
 
 
-def _windows(x: Any, start: float, operation: Any, kernel: int, stride: int, pads: Any) -> Any:
-    """What `operation` makes of every window of rows and columns."""
-    size: Window = (1, kernel, kernel, 1)
-    steps: Window = (1, stride, stride, 1)
-    return lax.reduce_window(x, start, operation, size, steps, [(0, 0), *pads, (0, 0)])
-
-
 def _pooling(layer: xl.Pooling, x: Any) -> Any:
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     sizes = x.shape[1:3]
     counts = [layer.output_size(size) for size in sizes]
     ends = [(count - 1) * stride + kernel - pad for count in counts]
-    pads = [(pad, max(end - size, 0)) for end, size in zip(ends, sizes)]
+    pads = tuple((pad, max(end - size, 0)) for end, size in zip(ends, sizes))
     if layer.method == "max":
-        return _windows(x, -np.inf, lax.max, kernel, stride, pads)
+        return pooling.maxima(x, kernel, stride, pads)
     # Of an average the padding counts, and what lies beyond it does not.
     inside = [
         np.minimum(kernel, size + 2 * pad - np.arange(count) * stride)
         for size, count in zip(sizes, counts)
     ]
     area = np.outer(*inside)[:, :, np.newaxis]
-    return _windows(x, 0.0, lax.add, kernel, stride, pads) / jnp.asarray(area, x.dtype)
+    return pooling.sums(x, kernel, stride, pads) / jnp.asarray(area, x.dtype)
 
 
 def _lrn(layer: xl.LRN, x: Any) -> Any:
@@ -78,7 +71,7 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
         window: Window = (1, 1, 1, layer.size)
         squares = lax.reduce_window(x * x, 0.0, lax.add, window, (1, 1, 1, 1), around) / layer.size
     else:
-        sums = _windows(x * x, 0.0, lax.add, layer.size, 1, [(half, half)] * 2)
+        sums = pooling.sums(x * x, layer.size, 1, ((half, half), (half, half)))
         squares = sums / layer.size**2
     scale = layer.k + layer.alpha * squares
     if layer.beta == 0.75:  # two roots take a fraction of a power's time
@@ -140,6 +133,7 @@ class JaxTrainer:
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype(options.precision)
         self.layouts = layouts(network)
+        self.places = scopes.places(network)
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.values: Values = {
             name: jnp.zeros(layout.stored, self.dtype) for name, layout in self.layouts.items()
@@ -208,6 +202,15 @@ class JaxTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
+    def profile(
+        self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
+    ) -> Profile:
+        self.step(batch)  # compiled anew where no ranks are joined any more
+        self.wait()
+        return profile.profile(
+            [layer.name for layer in self.network.layers], steps, self._program().as_text
+        )
+
     def observed(self) -> dict[str, Any]:
         return {
             "framework_version": jax.__version__,
@@ -220,8 +223,7 @@ class JaxTrainer:
 
     def _seen(self) -> str:
         """What the program of a step has, as XLA tells it after all that it did to it."""
-        latest = {name: program for (name, _), program in self.programs.items()}
-        program = latest.get(self._train.__name__) or latest.get(self._backward.__name__)
+        program = self._program()
         if program is None:
             return "no step has run yet"
         calls: Counter[str] = Counter()
@@ -233,6 +235,11 @@ class JaxTrainer:
             calls[target.partition('"')[0]] += bool(found)
         shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
         return f"the step that XLA compiled has {shown}"
+
+    def _program(self) -> Any:
+        """The latest that a step was compiled to; None before the first step."""
+        latest = {name: program for (name, _), program in self.programs.items()}
+        return latest.get(self._train.__name__) or latest.get(self._backward.__name__)
 
     def _of_all_ranks(self, number: Any, batch: tuple[Any, Any]) -> tuple[Any, Values, Values]:
         """This rank's loss and running averages, and the gradients' means over all ranks."""
@@ -266,15 +273,17 @@ class JaxTrainer:
             inputs = [seen[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: values[f"{layer.name}/{kind}"] for kind in kinds}
-            if isinstance(layer, xl.SoftmaxLoss):
-                each = -jnp.take_along_axis(jax.nn.log_softmax(inputs[0]), labels[:, None], axis=1)
-                loss = loss + layer.weight * jnp.mean(each)
-            elif isinstance(layer, xl.BatchNorm):
-                seen[layer.name], moved = _batch_norm(layer, inputs[0], parts, training)
-                averages |= moved
-            else:
-                own = None if key is None else jax.random.fold_in(key, number)
-                seen[layer.name] = _output(layer, inputs, parts, own)
+            with jax.named_scope(scopes.layer(number)):
+                if isinstance(layer, xl.SoftmaxLoss):
+                    likelihoods = jax.nn.log_softmax(inputs[0])
+                    each = -jnp.take_along_axis(likelihoods, labels[:, None], axis=1)
+                    loss = loss + layer.weight * jnp.mean(each)
+                elif isinstance(layer, xl.BatchNorm):
+                    seen[layer.name], moved = _batch_norm(layer, inputs[0], parts, training)
+                    averages |= moved
+                else:
+                    own = None if key is None else jax.random.fold_in(key, number)
+                    seen[layer.name] = _output(layer, inputs, parts, own)
         return loss, seen, averages
 
     def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
@@ -297,11 +306,12 @@ class JaxTrainer:
     ) -> tuple[Values, Values]:
         values, velocities = {**values, **averages}, dict(velocities)
         for name, gradient in gradients.items():
-            values[name], velocities[name] = update.apply(
-                self.solver,
-                self.network.parameters[name],
-                *(values[name], velocities[name], rate, gradient),
-            )
+            with jax.named_scope(scopes.update(self.places[name])):
+                values[name], velocities[name] = update.apply(
+                    self.solver,
+                    self.network.parameters[name],
+                    *(values[name], velocities[name], rate, gradient),
+                )
         return values, velocities
 
     def _train(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import mxnet as mx
 import numpy as np
 
-from xfbench.adapters.mxnet import checkpoint, exchange
+from xfbench.adapters.mxnet import checkpoint, exchange, profile
 from xfbench.worker import observe
-from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.worker.protocol import Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -26,6 +26,9 @@ LARS = True
 # False runs MXNet's own LRN, to show its defect: it reads its input in the plain layout and
 # the gradient in oneDNN's, when that comes from a convolution, as if both were the same.
 COMPOSE_LRN = True
+
+
+_SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # operations in one go
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
@@ -44,18 +47,20 @@ def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
     losses = []
     for layer in network.layers:
         inputs = [values[name] for name in layer.inputs]
-        if isinstance(layer, xl.SoftmaxLoss):
-            # A temperature keeps oneDNN out: the sixth digit of its logarithm is wrong.
-            likelihood = mx.sym.pick(mx.sym.log_softmax(inputs[0], temperature=1), label)
-            losses.append(mx.sym.mean(likelihood) * -layer.weight)
-        elif isinstance(layer, xl.Dropout) and options.dropout == "identity":
-            values[layer.name] = inputs[0]
-        else:
-            values[layer.name] = _symbol(layer, inputs, network.input_shapes(layer)[0])
+        with mx.name.Prefix(f"{layer.name}{profile.MARK}"):
+            if isinstance(layer, xl.SoftmaxLoss):
+                # A temperature keeps oneDNN out: the sixth digit of its logarithm is wrong.
+                likelihood = mx.sym.pick(mx.sym.log_softmax(inputs[0], temperature=1), label)
+                losses.append(mx.sym.mean(likelihood) * -layer.weight)
+            elif isinstance(layer, xl.Dropout) and options.dropout == "identity":
+                values[layer.name] = inputs[0]
+            else:
+                shape = network.input_shapes(layer)[0]
+                values[layer.name] = _symbol(layer, inputs, shape, options.precision)
     return sum(losses[1:], losses[0]), values
 
 
-def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape) -> Any:
+def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape, precision: str) -> Any:
     """One layer over its input symbols; `shape` is the first input's, per image."""
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
@@ -81,7 +86,7 @@ def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape) -> Any:
     if isinstance(layer, xl.ReLU):
         return mx.sym.Activation(x, act_type="relu")
     if isinstance(layer, xl.LRN):
-        return _lrn(layer, x, shape)
+        return _lrn(layer, x, shape, precision)
     if isinstance(layer, xl.Dropout):
         return mx.sym.Dropout(x, p=layer.ratio)
     if isinstance(layer, xl.BatchNorm):
@@ -131,27 +136,30 @@ def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
     return mx.sym.broadcast_div(total, areas)
 
 
-def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape) -> Any:
+def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape, precision: str) -> Any:
     if layer.region == "across" and not COMPOSE_LRN:
         return mx.sym.LRN(x, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.k)
     squares = mx.sym.square(x)
     if layer.region == "across":
-        channels, height, width = shape
-        flat = mx.sym.reshape(squares, shape=(-1, 1, channels, height * width))
-        border = (0, 0, 0, 0, layer.size // 2, layer.size // 2, 0, 0)
-        padded = mx.sym.pad(flat, mode="constant", pad_width=border, constant_value=0)
-        neighbours = mx.sym.add_n(
-            *(
-                mx.sym.slice_axis(padded, axis=2, begin=start, end=start + channels)
-                for start in range(layer.size)
-            )
-        )
-        mean = mx.sym.reshape(neighbours, shape=(-1, *shape)) / layer.size
+        band = _band(shape[0], layer.size // 2, precision)
+        sums = mx.sym.Convolution(squares, band, kernel=(1, 1), num_filter=shape[0], no_bias=True)
+        mean = sums / layer.size
     else:
         mean = _pooling(
             xl.Pooling("", (), "average", layer.size, 1, layer.size // 2), squares, shape
         )
-    return x * (layer.k + layer.alpha * mean) ** -layer.beta
+    scale = layer.k + layer.alpha * mean
+    if layer.beta == 0.75:  # two roots take a fraction of a power's time
+        return x * mx.sym.rsqrt(scale * mx.sym.sqrt(scale))
+    return x * scale**-layer.beta
+
+
+def _band(channels: int, half: int, precision: str) -> Any:
+    """Weights of a 1x1 convolution that adds up each channel and `half` of them on either side."""
+    number = mx.sym.arange(channels, dtype=precision)
+    rows, columns = (mx.sym.reshape(number, shape=shape) for shape in ((-1, 1), (1, -1)))
+    near = mx.sym.abs(mx.sym.broadcast_sub(rows, columns)) <= half
+    return mx.sym.reshape(mx.sym.BlockGrad(near), shape=(channels, channels, 1, 1))
 
 
 class _Averages:
@@ -223,9 +231,9 @@ class MXNetTrainer:
         self.averages = None
         if len(self.learned) < len(network.parameters):
             self.averages = _Averages(network, self.tensors, options.precision)
-        loss, self.values = _graph(network, options)
-        self.training = self._block(loss)
-        self.testing = self._block([loss, self.values[network.scores]])
+        self.graph, self.values = _graph(network, options)
+        self.training = self._block(self.graph)
+        self.testing = self._block([self.graph, self.values[network.scores]])
         self.trainer = mx.gluon.Trainer(
             [self.tensors[name] for name in self.learned],
             exchange.SGD(solver),
@@ -296,6 +304,21 @@ class MXNetTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
+    def profile(
+        self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
+    ) -> Profile:
+        usual = self.training
+        # What has fixed memory runs under names that are gone when the profiler reads them.
+        self.training = self._block(self.graph, fixed=False)
+
+        def first() -> None:
+            self.step(batch)
+            self.wait()
+
+        found = profile.profile(self.training, first, steps)
+        self.training = usual
+        return found
+
     def observed(self) -> dict[str, Any]:
         # What has oneDNN's own layout cannot be exported, and a convolution's output has it.
         images, weights = mx.nd.ones((1, 16, 8, 8)), mx.nd.ones((16, 16, 3, 3))
@@ -316,11 +339,11 @@ class MXNetTrainer:
             "pools": observe.pools("libgomp", "mxnet/"),
         }
 
-    def _block(self, outputs: Any, *names: str) -> Any:
+    def _block(self, outputs: Any, *names: str, fixed: bool = True) -> Any:
         dtypes = {"data": self.options.precision, "label": "int32"}
         inputs = [mx.sym.var(name, dtype=dtypes[name]) for name in names or dtypes]
         block = mx.gluon.SymbolBlock(outputs, inputs, params=self.tensors)
-        block.hybridize(static_alloc=True, static_shape=True)
+        block.hybridize(static_alloc=fixed, static_shape=fixed, **({} if fixed else _SINGLY))
         return block
 
     def _backward(self, batch: tuple[Any, Any]) -> Any:

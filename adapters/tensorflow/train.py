@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from xfbench.adapters.tensorflow import checkpoint, update
+from xfbench.adapters.tensorflow import checkpoint, profile, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
-from xfbench.worker import distributed
+from xfbench.worker import distributed, scopes
 from xfbench.worker.channels_last import Layout, layouts
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Unsupported
+from xfbench.worker.protocol import Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -179,6 +179,7 @@ class TensorFlowTrainer:
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.as_dtype(options.precision)
         self.layouts = layouts(network)
+        self.places = scopes.places(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
@@ -251,6 +252,14 @@ class TensorFlowTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
+    def profile(
+        self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
+    ) -> Profile:
+        self.step(batch)  # traced anew where no ranks are joined any more
+        self.wait()
+        xla = self.options.kernel == "xla"
+        return profile.profile(self.network, steps, (lambda: self._program(batch)) if xla else None)
+
     def observed(self) -> dict[str, Any]:
         rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
         if self.iteration == 0:
@@ -271,6 +280,12 @@ class TensorFlowTrainer:
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
             "exchange": self.exchanged,
         }
+
+    def _program(self, batch: tuple[Any, Any]) -> str:
+        """What XLA makes of a step, as text."""
+        told = self._train.experimental_get_compiler_ir(*batch, tf.constant(0.0, self.dtype))
+        text: str = told(stage="optimized_hlo")
+        return text
 
     def _collectives(self) -> list[str]:
         shown = {op: n for op, n in sorted(self.operations.items()) if op.startswith("Collective")}
@@ -299,18 +314,19 @@ class TensorFlowTrainer:
         losses: list[Any] = []
         moved: Moved = []
         dropout = training and self.options.dropout == "random"
-        for layer in self.network.layers:
+        for number, layer in enumerate(self.network.layers):
             inputs = [values[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: self.variables[f"{layer.name}/{kind}"] for kind in kinds}
-            if isinstance(layer, xl.SoftmaxLoss):
-                each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs[0])
-                losses.append(layer.weight * tf.reduce_mean(each))
-            elif isinstance(layer, xl.BatchNorm):
-                values[layer.name], averages = _batch_norm(layer, inputs[0], parts, training)
-                moved += averages
-            else:
-                values[layer.name] = _output(layer, inputs, parts, dropout)
+            with tf.name_scope(scopes.layer(number)):
+                if isinstance(layer, xl.SoftmaxLoss):
+                    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs[0])
+                    losses.append(layer.weight * tf.reduce_mean(each))
+                elif isinstance(layer, xl.BatchNorm):
+                    values[layer.name], averages = _batch_norm(layer, inputs[0], parts, training)
+                    moved += averages
+                else:
+                    values[layer.name] = _output(layer, inputs, parts, dropout)
         return tf.add_n(losses), values, moved
 
     def _backward(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
@@ -341,7 +357,8 @@ class TensorFlowTrainer:
         loss, gradients = self._backward(images, labels)
         for name, gradient in gradients.items():
             variables = self.variables[name], self.velocities[name]
-            update.apply(self.solver, self.network.parameters[name], *variables, rate, gradient)
+            with tf.name_scope(scopes.update(self.places[name])):
+                update.apply(self.solver, self.network.parameters[name], *variables, rate, gradient)
         return loss
 
     def _update_at_servers(self, batch: tuple[Any, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The translation into PyTorch: eager modules, its own optimiser, channels first.
+"""The translation into PyTorch: eager modules, its own optimiser, channels first or last.
 
 Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
 buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
@@ -7,26 +7,24 @@ bfloat16 is its autocast: parameters stay in float32.
 
 from __future__ import annotations
 
-import atexit
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import torch
-from torch import distributed, nn
-from torch.nn import functional
 
-from xfbench.adapters.torch import checkpoint, update
+from xfbench.adapters.torch import checkpoint, exchange, profile, update
+from xfbench.adapters.torch.graph import Graph
 from xfbench.worker import observe
-from xfbench.worker.distributed import addresses
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options
+from xfbench.worker.protocol import Group, Options, Profile
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 LARS = True
 
+_ONEDNN = ("onednn", "channels_last")
 _PARAMETERS = {
     "weight": "weight",
     "bias": "bias",
@@ -38,148 +36,20 @@ _PARAMETERS = {
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
-    """A trainer for `network`; kernel "onednn" (CPU), "cudnn" (CUDA) or "native", without them."""
+    """A trainer for `network`.
+
+    Kernels: "onednn" and, with channels last, "channels_last" (CPU), "cudnn" (CUDA), or "native",
+    without them.
+    """
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    torch.backends.mkldnn.enabled = options.kernel == "onednn"
+    torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
     torch.backends.cudnn.enabled = options.kernel == "cudnn"
     # By default cuDNN computes in TF32 what is asked for in float32.
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
-    _meet(group, options.device)
+    exchange.meet(group, options.device)
     return TorchTrainer(network, solver, options, group)
-
-
-def _meet(group: Group, device: str) -> None:
-    """Find the other ranks, once in a process; on CUDA each has a device of its own."""
-    if group.strategy != "ddp" or distributed.is_initialized():
-        return
-    if device == "cuda":
-        torch.cuda.set_device(group.rank % torch.cuda.device_count())
-    distributed.init_process_group(
-        group.options["backend"],
-        init_method=f"tcp://{addresses(group)[0]}",
-        rank=group.rank,
-        world_size=group.size,
-    )
-    # Its threads may still hold tensors, which must not outlive the interpreter.
-    atexit.register(distributed.destroy_process_group)
-
-
-def _parallel(graph: nn.Module, group: Group) -> nn.Module:
-    """DDP, which joins gradients in buckets; its own size of them is None."""
-    size = group.options["bucket_size"]
-    parallel = nn.parallel.DistributedDataParallel(
-        graph,
-        # Every rank keeps the running averages of its own part, as the other frameworks do.
-        forward_sync_buffers=False,
-        bucket_cap_mb=None if size == "auto" else size / 2**20,
-    )
-    if group.options["overlap"] == "off":
-        # DDP looks at a hook's annotations, and takes none that are text.
-        parallel.register_comm_hook(
-            [],
-            lambda waiting, bucket: _after_backward(waiting, bucket),  # noqa: PLW0108
-        )
-    return parallel
-
-
-def _after_backward(waiting: list[Any], bucket: Any) -> Any:
-    """Joins no bucket before the last one is full, which holds the first layers' gradients."""
-    device = bucket.buffer().device
-    future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
-    waiting.append((bucket.buffer(), future))
-    if bucket.is_last():
-        for gradients, done in waiting:
-            distributed.all_reduce(gradients.div_(distributed.get_world_size()))
-            done.set_result(gradients)
-        waiting.clear()
-    return future
-
-
-class _LRN(nn.Module):  # type: ignore[misc]
-    def __init__(self, layer: xl.LRN) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layer = self.layer
-        if layer.region == "across":
-            return functional.local_response_norm(x, layer.size, layer.alpha, layer.beta, layer.k)
-        squares = functional.avg_pool2d(x * x, layer.size, stride=1, padding=layer.size // 2)
-        return x / (layer.k + layer.alpha * squares) ** layer.beta
-
-
-class _Graph(nn.Module):  # type: ignore[misc]
-    """Runs the layers in order; returns the weighted loss and the main head's scores.
-
-    A value is let go once its last reader has it: memory that stays is memory to be paged in.
-    `seen`, where it is given, takes every layer's output.
-    """
-
-    def __init__(self, network: xl.Network, dropout: bool) -> None:
-        super().__init__()
-        self.network = network
-        last = {name: layer.name for layer in network.layers for name in layer.inputs}
-        self.done_after: dict[str, list[str]] = {layer.name: [] for layer in network.layers}
-        for name, reader in last.items():
-            if name != network.scores:
-                self.done_after[reader].append(name)
-        self.parts = nn.ModuleList(
-            _module(layer, network.input_shapes(layer), dropout) for layer in network.layers
-        )
-
-    def forward(
-        self, images: torch.Tensor, labels: torch.Tensor, seen: dict[str, Any] | None = None
-    ) -> tuple[Any, torch.Tensor]:
-        values = {"data": images}
-        total: Any = 0.0
-        for layer, part in zip(self.network.layers, self.parts):
-            inputs = [values[name] for name in layer.inputs]
-            if isinstance(layer, xl.SoftmaxLoss):
-                total = total + layer.weight * functional.cross_entropy(inputs[0], labels)
-            elif isinstance(layer, xl.Concat):
-                values[layer.name] = torch.cat(inputs, dim=1)
-            elif isinstance(layer, xl.Eltwise):
-                values[layer.name] = sum(inputs[1:], inputs[0])
-            elif isinstance(layer, xl.InnerProduct):
-                values[layer.name] = part(inputs[0].flatten(1))
-            else:
-                values[layer.name] = part(inputs[0])
-            if seen is not None:
-                seen.update(values)
-            del inputs
-            for name in self.done_after[layer.name]:
-                del values[name]
-        return total, values[self.network.scores]
-
-
-def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module:
-    if isinstance(layer, xl.Convolution):
-        return nn.Conv2d(
-            inputs[0][0],
-            layer.channels,
-            layer.kernel,
-            layer.stride,
-            layer.pad,
-            groups=layer.groups,
-            bias=layer.bias,
-        )
-    if isinstance(layer, xl.InnerProduct):
-        return nn.Linear(int(np.prod(inputs[0])), layer.channels, bias=layer.bias)
-    if isinstance(layer, xl.Pooling) and layer.method == "max":
-        return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
-    if isinstance(layer, xl.Pooling):
-        return nn.AvgPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
-    if isinstance(layer, xl.ReLU):
-        return nn.ReLU()
-    if isinstance(layer, xl.LRN):
-        return _LRN(layer)
-    if isinstance(layer, xl.Dropout):
-        return nn.Dropout(layer.ratio) if dropout else nn.Identity()
-    if isinstance(layer, xl.BatchNorm):
-        return nn.BatchNorm2d(inputs[0][0], eps=layer.eps, momentum=1 - layer.momentum)
-    return nn.Identity()  # Concat, Eltwise and SoftmaxLoss are done by the graph
 
 
 class TorchTrainer:
@@ -189,9 +59,12 @@ class TorchTrainer:
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
-        self.graph = _Graph(network, options.dropout == "random").to(self.device, self.dtype)
+        self.channels_last = options.kernel == "channels_last"
+        self.form = torch.channels_last if self.channels_last else torch.contiguous_format
+        graph = Graph(network, options.dropout == "random")
+        self.graph = graph.to(self.device, self.dtype, memory_format=self.form)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
-        self.parallel = _parallel(self.graph, group) if group.strategy == "ddp" else None
+        self.parallel = exchange.parallel(self.graph, group) if group.strategy == "ddp" else None
         self.training: Any = self.parallel or self.graph
         self.tensors: dict[str, torch.Tensor] = {}
         for name in network.parameters:
@@ -227,7 +100,9 @@ class TorchTrainer:
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         return (
-            torch.from_numpy(images).to(self.device, self.dtype),
+            torch.from_numpy(images)
+            .to(self.device, self.dtype)
+            .contiguous(memory_format=self.form),
             torch.from_numpy(labels).to(self.device),
         )
 
@@ -277,11 +152,16 @@ class TorchTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
+    def profile(
+        self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
+    ) -> Profile:
+        return profile.profile(self.graph, self.options.device, steps)
+
     def observed(self) -> dict[str, Any]:
         kernel, evidence = self._seen()
         return {
             "framework_version": torch.__version__,
-            "layout": "NCHW",
+            "layout": "NHWC" if kernel == "channels_last" else "NCHW",
             "precision": self._precision(),
             "kernel": kernel,
             "kernel_evidence": evidence,
@@ -311,7 +191,7 @@ class TorchTrainer:
             shown = ["requested, not shown", flag, f"version {torch.backends.cudnn.version()}"]
             return "cudnn" if enabled else "native", shown
         enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
-        flagged = "onednn" if enabled else "native"
+        flagged = self.options.kernel if enabled else "native"
         evidence = [f"torch.backends.mkldnn.enabled is {enabled}"]
         ran = self._ran() if self.batch is not None else None
         if ran is not None:
@@ -320,7 +200,11 @@ class TorchTrainer:
         # Of other precisions oneDNN computes what this processor has instructions for, if any.
         if ran is None or self.options.precision != "float32" or not self.convolutions:
             return flagged, ["requested, not shown", *evidence]
-        return "onednn" if set(computed) - {"reorder"} else "native", evidence
+        if not set(computed) - {"reorder"}:
+            return "native", evidence
+        if self._images_last():
+            return "channels_last", [*evidence, "between layers channels come last in memory"]
+        return "onednn", evidence
 
     def _ran(self) -> Counter[tuple[str, str]]:
         """What oneDNN and MKL say that they run in a step, by library and name."""
@@ -335,6 +219,16 @@ class TorchTrainer:
             elif line.startswith("MKL_VERBOSE") and "NThr:" in line:
                 ran["MKL", line.split()[1].partition("(")[0]] += 1
         return ran
+
+    def _images_last(self) -> bool:
+        """Whether channels come last between layers; where nothing can tell, as it was asked."""
+        self.graph.eval()
+        seen: dict[str, Any] = {}
+        with torch.no_grad():
+            self._forward(self.graph, self.batch, seen)
+        told = [x for x in seen.values() if x.dim() == 4 and x.shape[1] > 1 < x[0, 0].numel()]
+        last = [x.is_contiguous(memory_format=torch.channels_last) for x in told]
+        return any(last) if last else self.channels_last
 
     def _backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         if not self.graph.training:

@@ -24,6 +24,7 @@ EVIDENCE = {
     ("tensorflow", "eigen"): "no operation of oneDNN's",
     ("tensorflow", "xla"): "no operation of the step was run by TensorFlow's executor",
     ("torch", "onednn"): "oneDNN ran convolution",
+    ("torch", "channels_last"): "between layers channels come last",
     ("torch", "native"): "MKL ran SGEMM",
 }
 

@@ -178,7 +178,7 @@ def test_a_kernel_that_was_not_the_one_asked_for_proves_nothing(verify):
         framework="torch",
         workload="lenet",
         layer="",
-        find='torch.backends.mkldnn.enabled = options.kernel == "onednn"',
+        find="torch.backends.mkldnn.enabled = options.kernel in _ONEDNN",
         replace="torch.backends.mkldnn.enabled = False",
     )
     with (

@@ -9,7 +9,7 @@ import typer
 from xfbench.cli.options import Json, Results, Where, share, words
 from xfbench.report.text import say
 
-_SLOWDOWN = "slowdown"
+_SLOWDOWN, _LAYERS = "slowdown", "layers"
 
 
 def leaderboard(
@@ -29,7 +29,8 @@ def leaderboard(
             help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
             "energy; communication: what of a step of several ranks is not computing; "
             "storage: how far launches lie apart, waiting for input, checkpoints; "
-            "slowdown: each framework (or --by) against the best one, over all networks."
+            "slowdown: each framework (or --by) against the best one, over all networks; "
+            "layers: where the time of a step goes, of what was run with --profile."
         ),
     ] = "throughput",
     accuracy: Annotated[
@@ -60,8 +61,18 @@ def leaderboard(
     xfbench leaderboard --columns costs --accuracy 97%
     xfbench leaderboard --columns communication
     xfbench leaderboard --columns storage
+    xfbench leaderboard --columns layers --workload alexnet
     """
-    from xfbench import beside, best, errors, paths, slowdown, slowdown_tables, tables
+    from xfbench import (
+        beside,
+        best,
+        errors,
+        paths,
+        profile_tables,
+        slowdown,
+        slowdown_tables,
+        tables,
+    )
     from xfbench import leaderboard as boards
     from xfbench import published as literature
     from xfbench.equality import certificate
@@ -71,9 +82,9 @@ def leaderboard(
 
     if format not in tables.FORMATS:
         raise errors.unknown("format", format, tables.FORMATS)
-    if columns not in (*tables.COLUMNS, _SLOWDOWN):
-        raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN))
-    if published and columns == _SLOWDOWN:
+    if columns not in (*tables.COLUMNS, _SLOWDOWN, _LAYERS):
+        raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
+    if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
             "--published goes with the tables of networks: see `xfbench results list --published "
             "--where figure.about.study=slowdown`"
@@ -101,6 +112,9 @@ def leaderboard(
         print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
         return
     made = best.of_each(made, fields)
+    if columns == _LAYERS:
+        print(profile_tables.FORMATS[chosen](made))
+        return
     if not published:
         print(tables.FORMATS[chosen](made, columns))
         return

@@ -162,6 +162,14 @@ def run(
         Path | None,
         typer.Option(help="Where each lies for a while (default: with the results)."),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="A few steps more under the framework's own profiler: where the time goes, "
+            "layer by layer.",
+        ),
+    ] = False,
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -236,6 +244,7 @@ def run(
     xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
     xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
     xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
+    xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --data photos-tfrecord --input ours,native
     """
     from xfbench import asked, errors, paths, queued, runner
@@ -276,6 +285,7 @@ def run(
             "affinity": affinity,
             **solver(lars, learning_rate, rate_scaling, rate_warmup),
             "checkpoints": checkpoints,
+            "profile": profile or None,
             "memory_limit": size(memory_limit, "--memory-limit"),
             "launches": launches,
             "until_precision": widths[0] if widths else None,

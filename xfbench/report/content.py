@@ -16,7 +16,7 @@ from xfbench.leaderboard import Certificates, Row, Table
 from xfbench.leaderboard import tables as leaderboards
 from xfbench.provenance import as_told, not_measured
 from xfbench.record import Machine, Record
-from xfbench.report import efficiency, figures, learned, others, repeat
+from xfbench.report import efficiency, figures, learned, others, profiles, repeat
 from xfbench.report.figures import Figure
 from xfbench.report.others import Others
 from xfbench.report.sentences import Summary, summary, unbroken
@@ -230,7 +230,7 @@ def _board(
         columns=tuple(name for name, _ in columns),
         ranked=ranked,
         unranked=tuple(entry for entry in entries if entry.row.reason is not None),
-        figures=(*drawn, *learned.figures(table, records)),
+        figures=(*drawn, *profiles.figures(table), *learned.figures(table, records)),
         most=min(max([top, *ends]), 2 * top),
         summary=summary(table, best.command),
     )

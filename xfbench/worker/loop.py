@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker import checkpoint, energy, feed, links, observe, page_cache
+from xfbench.worker import checkpoint, energy, feed, links, observe, page_cache, profile
 from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.input import DataSet, data_set
 from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
@@ -84,7 +84,7 @@ def train(
     losses, seconds = list(series.losses), list(series.seconds)
     together = _communication(series, moved, group, len(timed))
     series.feed.end()
-    return {
+    reply: dict[str, Any] = {
         "measurement": {
             "startup_seconds": startup_seconds,
             "build_seconds": build_seconds,
@@ -114,6 +114,11 @@ def train(
             "libraries": observe.libraries(),
         },
     }
+    if request.get("profile"):  # after all else: a profiler is loaded, and slows down
+        profiler, of_step = profile.phases(trainer, series.batch, perf_counter)
+        reply["observed"]["profiler"] = profiler
+        reply["measurement"]["phases"] = {**spent, **of_step}
+    return reply
 
 
 class _Series:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, Protocol, Tuple
 
 import numpy as np
 
@@ -81,6 +81,21 @@ class Files:
     workload: Workload
     batch_size: int
     threads: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of some steps went, in seconds of all of them, by layer.
+
+    `profiler` is what told so; `other` belongs to no layer and no update. Work that is done at
+    the same time is counted each by itself, so that all of it may be more than what passed.
+    """
+
+    profiler: str
+    forward: Dict[str, float]
+    backward: Dict[str, float]
+    update: float = 0.0
+    other: float = 0.0
 
 
 class Reader(Protocol):
@@ -157,6 +172,16 @@ class Trainer(Protocol):
 
     def observed(self) -> dict[str, Any]:
         """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines)."""
+
+    def profile(
+        self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
+    ) -> Profile:
+        """Call `steps` once under the framework's own profiler, which trains on `batch`.
+
+        It returns the seconds that all of its steps took, the device being done with them. A
+        framework without a profiler times layer by layer with `clock`. An adapter without
+        either may leave it out; raises Unsupported where a kernel tells nothing of layers.
+        """
 
     def apart(self) -> None:
         """From now on steps join nothing with other ranks: what computing alone takes.

@@ -1,0 +1,39 @@
+"""Where Caffe's time goes: its layers one by one, each timed, as its tool `caffe time` does it.
+
+pycaffe has no profiler; a net's layers can be run singly.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Callable, Dict
+
+import caffe
+
+from xfbench.worker.profile import STEPS
+from xfbench.worker.protocol import Profile
+
+
+def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[], float]) -> Profile:
+    """What a forward and a backward pass of each layer take, as often as there are steps.
+
+    `layers` says of which of ours each of Caffe's is; those that Caffe adds are of none. What
+    of the seconds that `passed` in whole steps is left, is the update.
+    """
+    forward: Dict[str, float] = defaultdict(float)
+    backward: Dict[str, float] = defaultdict(float)
+    names = list(net._layer_names)
+    for _ in range(STEPS):
+        net.clear_param_diffs()
+        for number, name in enumerate(names):
+            begun = clock()
+            net._forward(number, number)
+            forward[layers.get(name, "")] += clock() - begun
+        for number in reversed(range(len(names))):
+            begun = clock()
+            net._backward(number, number)
+            backward[layers.get(names[number], "")] += clock() - begun
+    update = max(0.0, passed - sum(forward.values()) - sum(backward.values()))
+    other = forward.pop("", 0.0) + backward.pop("", 0.0)
+    name = f"each layer's passes of Caffe {caffe.__version__}, timed one by one"
+    return Profile(name, dict(forward), dict(backward), update, other)

@@ -1,0 +1,66 @@
+"""Pooling in JAX: windows of rows and columns, channels last.
+
+A window's maximum has its gradient written out: what XLA derives carries the places of all
+elements through another reduction, several times as slow on a CPU.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Tuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Pads = Tuple[Tuple[int, int], ...]
+_Window = Tuple[int, int, int, int]
+
+
+def sums(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
+    """The sum of every window; what lies outside is 0."""
+    return _reduced(x, 0.0, lax.add, kernel, stride, pads)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def maxima(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
+    """The maximum of every window; the gradient is for the first that is as large."""
+    return _reduced(x, -np.inf, lax.max, kernel, stride, pads)
+
+
+def _reduced(x: Any, start: float, operation: Any, kernel: int, stride: int, pads: Pads) -> Any:
+    size: _Window = (1, kernel, kernel, 1)
+    steps: _Window = (1, stride, stride, 1)
+    return lax.reduce_window(x, start, operation, size, steps, [(0, 0), *pads, (0, 0)])
+
+
+def _forward(x: Any, kernel: int, stride: int, pads: Pads) -> tuple[Any, tuple[Any, Any]]:
+    largest = maxima(x, kernel, stride, pads)
+    return largest, (x, largest)
+
+
+def _backward(
+    kernel: int, stride: int, pads: Pads, kept: tuple[Any, Any], slope: Any
+) -> tuple[Any]:
+    x, largest = kept
+    padded = jnp.pad(x, [(0, 0), *pads, (0, 0)], constant_values=-np.inf)
+    spans = [(count - 1) * stride + 1 for count in largest.shape[1:3]]
+    free = jnp.ones(largest.shape, bool)
+    total = jnp.zeros_like(padded)
+    for place in np.ndindex(kernel, kernel):
+        ends = [first + span for first, span in zip(place, spans)]
+        seen = padded[:, place[0] : ends[0] : stride, place[1] : ends[1] : stride]
+        chosen = free & (seen == largest)
+        free &= ~chosen
+        around = [
+            (first, size - end, stride - 1)
+            for first, end, size in zip(place, ends, padded.shape[1:3])
+        ]
+        own = jnp.where(chosen, slope, 0)
+        total += lax.pad(own, jnp.zeros((), own.dtype), [(0, 0, 0), *around, (0, 0, 0)])
+    inside = [slice(before, before + size) for (before, _), size in zip(pads, x.shape[1:3])]
+    return (total[:, inside[0], inside[1]],)
+
+
+maxima.defvjp(_forward, _backward)

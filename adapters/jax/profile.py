@@ -1,0 +1,34 @@
+"""Where JAX's time goes, as its profiler tells it of the operations that XLA made of a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Callable, Sequence
+
+import jax
+
+from xfbench.worker import scopes
+from xfbench.worker.protocol import Profile
+
+_NANOSECOND = 1e-9
+
+
+def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[], str]) -> Profile:
+    """What `steps` spend in the layers of these names; `text` is the program's that they ran."""
+    options: Any = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with TemporaryDirectory(prefix="xfbench-profile-") as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            steps()
+        [file] = Path(folder).rglob("*.xplane.pb")
+        data = jax.profiler.ProfileData.from_file(str(file))
+    of = scopes.of_program(text())
+    seen = scopes.Seconds(layers)
+    for plane in data.planes:
+        for line in plane.lines:
+            for event in line.events:
+                operation = dict(event.stats).get("hlo_op")
+                if operation is not None:
+                    seen.add(of.get(str(operation), ""), _NANOSECOND * event.duration_ns)
+    return seen.profile(f"jax.profiler of JAX {jax.__version__}")

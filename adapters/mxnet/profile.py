@@ -1,0 +1,97 @@
+"""Where MXNet's time goes, as its own profiler tells it, operation by operation.
+
+The profiler tells kinds of operations alone. Whose each is, a hook of the block is told; it waits
+until the operation is done, so that both speak of the same ones in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Callable, Dict, List, Tuple
+
+import mxnet as mx
+
+from xfbench.worker.protocol import Profile
+
+MARK = "::"  # ends the layer's name in that of an operation
+_BACKWARD = "_backward"
+_UPDATES = ("sgd", "mom_update", "lars", "sum_sq")
+_MICROSECOND = 1e-6
+_NEAR = 25  # events after the last operation that was found, in which the next one is sought
+
+Node = Tuple[str, str]
+
+
+def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -> Profile:
+    """What `steps` spend in the layers of `block`, of which each operation runs by itself.
+
+    `first` is a step before them, in which the block is made to run so.
+    """
+    told: List[Node] = []
+    block.register_op_hook(lambda name, kind, _: _hear(told, name.decode(), kind.decode()))
+    first()
+    told.clear()
+    with TemporaryDirectory(prefix="xfbench-profile-") as folder:
+        file = Path(folder, "profile.json")
+        mx.profiler.set_config(filename=str(file), profile_symbolic=True, profile_imperative=True)
+        mx.profiler.set_state("run")
+        try:
+            steps()
+        finally:
+            mx.profiler.set_state("stop")
+        mx.profiler.dump()
+        ran = _ran(json.loads(file.read_text()))
+    return _by_layer(ran, told)
+
+
+def _hear(told: List[Node], output: str, kind: str) -> None:
+    """One of an operation's outputs, of which there may be several, one after another."""
+    mx.nd.waitall()
+    node = output.rpartition("_")[0], kind
+    if not told or told[-1] != node:
+        told.append(node)
+
+
+def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
+    """Kind and seconds of each operation, in the order in which they began."""
+    begun: Dict[Tuple[Any, str], float] = {}
+    found = []
+    events = [one for one in trace["traceEvents"] if one["ph"] in ("B", "E")]
+    for event in sorted(events, key=lambda one: one["ts"]):
+        key = event["tid"], event["name"]
+        if event["ph"] == "B":
+            begun[key] = event["ts"]
+        elif key in begun:
+            start = begun.pop(key)
+            found.append((start, event["name"], _MICROSECOND * (event["ts"] - start)))
+    return [(kind, seconds) for _, kind, seconds in sorted(found)]
+
+
+def _by_layer(ran: List[Tuple[str, float]], told: List[Node]) -> Profile:
+    kinds = {kind for _, kind in told}
+    own = [number for number, (kind, _) in enumerate(ran) if kind in kinds]
+    of: Dict[int, str] = {}
+    place = 0
+    for name, kind in told:
+        near = range(place, min(place + _NEAR, len(own)))
+        found = next((n for n in near if ran[own[n]][0] == kind), None)
+        if found is not None:
+            of[own[found]] = name
+            place = found + 1
+    forward: Dict[str, float] = defaultdict(float)
+    backward: Dict[str, float] = defaultdict(float)
+    update = other = 0.0
+    for number, (kind, seconds) in enumerate(ran):
+        layer, mark, operation = of.get(number, "").partition(MARK)
+        if mark:
+            gradient = kind.startswith(_BACKWARD) or operation.endswith(_BACKWARD)
+            (backward if gradient else forward)[layer] += seconds
+        elif any(word in kind for word in _UPDATES):
+            update += seconds
+        else:
+            other += seconds
+    name = f"mx.profiler of MXNet {mx.__version__}"
+    return Profile(name, dict(forward), dict(backward), update, other)

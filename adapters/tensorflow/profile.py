@@ -1,0 +1,76 @@
+"""Where TensorFlow's time goes, as its own profiler tells it, operation by operation.
+
+Its executor names an operation by its scope and its kind, XLA by what it has made of several.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Callable, Iterator, Tuple
+
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from xfbench.worker import scopes
+from xfbench.worker.protocol import Profile
+from xfbench.workloads import layers as xl
+
+_PICOSECOND = 1e-12
+
+
+def profile(
+    network: xl.Network, steps: Callable[[], float], text: Callable[[], str] | None
+) -> Profile:
+    """What `steps` spend in the network's layers; `text` is XLA's program, where it made one."""
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
+    with TemporaryDirectory(prefix="xfbench-profile-") as folder:
+        tf.profiler.experimental.start(folder, options)
+        try:
+            steps()
+        finally:
+            tf.profiler.experimental.stop()
+        [file] = Path(folder).rglob("*.xplane.pb")
+        space = xplane_pb2.XSpace.FromString(file.read_bytes())
+    seen = scopes.Seconds([layer.name for layer in network.layers])
+    if text:
+        of = scopes.of_program(text())
+        for operation, seconds in _compiled(space):
+            seen.add(of.get(operation, ""), seconds)
+    else:
+        for scope, kind, seconds in _executed(space):
+            seen.add(_whose(network, scope, kind), seconds)
+    return seen.profile(f"tf.profiler of TensorFlow {tf.__version__}")
+
+
+def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
+    """Each operation of the executor: its scope, its kind, its seconds."""
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                told = plane.event_metadata[event.metadata_id]
+                scope, colon, kind = told.name.rpartition(":")
+                # What calls a function has the function's operations in it.
+                if colon and told.display_name == kind and not kind.startswith("__inference"):
+                    yield scope, kind, _PICOSECOND * event.duration_ps
+
+
+def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
+    """Each of XLA's operations: its name in the program, its seconds."""
+    for plane in space.planes:
+        names = {number: told.name for number, told in plane.stat_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                for stat in event.stats:
+                    if names[stat.metadata_id] == "hlo_op":
+                        operation = stat.str_value or names[stat.ref_value]
+                        yield operation, _PICOSECOND * event.duration_ps
+
+
+def _whose(network: xl.Network, scope: str, kind: str) -> str:
+    """The scope that the operation's work is of: one with its ReLU is called after that."""
+    place = scopes.place(scope)
+    if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
+        return scope
+    names = [layer.name for layer in network.layers]
+    return scopes.layer(names.index(network.layers[place].inputs[0]))

@@ -1,0 +1,59 @@
+"""Ranks of PyTorch's: how they find one another, and DistributedDataParallel, which joins them."""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from xfbench.worker.distributed import addresses
+from xfbench.worker.protocol import Group
+
+
+def meet(group: Group, device: str) -> None:
+    """Find the other ranks, once in a process; on CUDA each has a device of its own."""
+    if group.strategy != "ddp" or distributed.is_initialized():
+        return
+    if device == "cuda":
+        torch.cuda.set_device(group.rank % torch.cuda.device_count())
+    distributed.init_process_group(
+        group.options["backend"],
+        init_method=f"tcp://{addresses(group)[0]}",
+        rank=group.rank,
+        world_size=group.size,
+    )
+    # Its threads may still hold tensors, which must not outlive the interpreter.
+    atexit.register(distributed.destroy_process_group)
+
+
+def parallel(graph: nn.Module, group: Group) -> nn.Module:
+    """DDP, which joins gradients in buckets; its own size of them is None."""
+    size = group.options["bucket_size"]
+    parallel = nn.parallel.DistributedDataParallel(
+        graph,
+        # Every rank keeps the running averages of its own part, as the other frameworks do.
+        forward_sync_buffers=False,
+        bucket_cap_mb=None if size == "auto" else size / 2**20,
+    )
+    if group.options["overlap"] == "off":
+        # DDP looks at a hook's annotations, and takes none that are text.
+        parallel.register_comm_hook(
+            [],
+            lambda waiting, bucket: _after_backward(waiting, bucket),  # noqa: PLW0108
+        )
+    return parallel
+
+
+def _after_backward(waiting: list[Any], bucket: Any) -> Any:
+    """Joins no bucket before the last one is full, which holds the first layers' gradients."""
+    device = bucket.buffer().device
+    future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
+    waiting.append((bucket.buffer(), future))
+    if bucket.is_last():
+        for gradients, done in waiting:
+            distributed.all_reduce(gradients.div_(distributed.get_world_size()))
+            done.set_result(gradients)
+        waiting.clear()
+    return future

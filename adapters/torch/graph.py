@@ -1,0 +1,114 @@
+"""A network as one PyTorch module, its layers in order."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from xfbench.workloads import layers as xl
+
+
+class _LRN(nn.Module):  # type: ignore[misc]
+    """Means of squares across channels are a 1x1 convolution by a band of ones.
+
+    PyTorch's own takes an average pooling of five dimensions, several times as slow.
+    """
+
+    def __init__(self, layer: xl.LRN, channels: int) -> None:
+        super().__init__()
+        self.layer = layer
+        channel = torch.arange(channels)
+        near = (channel[:, None] - channel).abs() <= layer.size // 2
+        self.register_buffer("band", near[:, :, None, None].float(), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        layer = self.layer
+        if layer.region == "within":
+            mean = functional.avg_pool2d(x * x, layer.size, stride=1, padding=layer.size // 2)
+        elif x.dtype == self.band.dtype:
+            mean = functional.conv2d(x * x, self.band) / layer.size
+        else:  # of less precision: what is added up is not rounded so
+            return functional.local_response_norm(x, layer.size, layer.alpha, layer.beta, layer.k)
+        scale = layer.k + layer.alpha * mean
+        if layer.beta == 0.75:  # two roots take a fraction of a power's time
+            return x * (scale * scale.sqrt()).rsqrt()
+        return x * scale**-layer.beta
+
+
+class Graph(nn.Module):  # type: ignore[misc]
+    """Runs the layers in order; returns the weighted loss and the main head's scores.
+
+    A value is let go once its last reader has it: memory that stays is memory to be paged in.
+    `seen`, where it is given, takes every layer's output.
+    """
+
+    def __init__(self, network: xl.Network, dropout: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.scope: Any = nullcontext  # what a layer runs in: a profiler's range
+        last = {name: layer.name for layer in network.layers for name in layer.inputs}
+        self.done_after: dict[str, list[str]] = {layer.name: [] for layer in network.layers}
+        for name, reader in last.items():
+            if name != network.scores:
+                self.done_after[reader].append(name)
+        self.parts = nn.ModuleList(
+            _module(layer, network.input_shapes(layer), dropout) for layer in network.layers
+        )
+
+    def forward(
+        self, images: torch.Tensor, labels: torch.Tensor, seen: dict[str, Any] | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        values = {"data": images}
+        total: Any = 0.0
+        for layer, part in zip(self.network.layers, self.parts):
+            inputs = [values[name] for name in layer.inputs]
+            with self.scope(layer.name):
+                if isinstance(layer, xl.SoftmaxLoss):
+                    total = total + layer.weight * functional.cross_entropy(inputs[0], labels)
+                elif isinstance(layer, xl.Concat):
+                    values[layer.name] = torch.cat(inputs, dim=1)
+                elif isinstance(layer, xl.Eltwise):
+                    values[layer.name] = sum(inputs[1:], inputs[0])
+                elif isinstance(layer, xl.InnerProduct):
+                    values[layer.name] = part(inputs[0].flatten(1))
+                else:
+                    values[layer.name] = part(inputs[0])
+            if seen is not None:
+                seen.update(values)
+            del inputs
+            for name in self.done_after[layer.name]:
+                del values[name]
+        return total, values[self.network.scores]
+
+
+def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module:
+    if isinstance(layer, xl.Convolution):
+        return nn.Conv2d(
+            inputs[0][0],
+            layer.channels,
+            layer.kernel,
+            layer.stride,
+            layer.pad,
+            groups=layer.groups,
+            bias=layer.bias,
+        )
+    if isinstance(layer, xl.InnerProduct):
+        return nn.Linear(int(np.prod(inputs[0])), layer.channels, bias=layer.bias)
+    if isinstance(layer, xl.Pooling) and layer.method == "max":
+        return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+    if isinstance(layer, xl.Pooling):
+        return nn.AvgPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+    if isinstance(layer, xl.ReLU):
+        return nn.ReLU()
+    if isinstance(layer, xl.LRN):
+        return _LRN(layer, inputs[0][0])
+    if isinstance(layer, xl.Dropout):
+        return nn.Dropout(layer.ratio) if dropout else nn.Identity()
+    if isinstance(layer, xl.BatchNorm):
+        return nn.BatchNorm2d(inputs[0][0], eps=layer.eps, momentum=1 - layer.momentum)
+    return nn.Identity()  # Concat, Eltwise and SoftmaxLoss are done by the graph

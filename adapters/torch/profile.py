@@ -1,0 +1,67 @@
+"""Where PyTorch's time goes, as torch.profiler tells it: each layer is a range of its own.
+
+Autograd gives an operation of the forward pass and its gradient the same number: by that it is
+known of which layer a gradient is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import nullcontext
+from typing import Any, Callable, Dict, Iterator
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import profile as profiler
+
+from xfbench.worker.protocol import Profile
+
+_LAYER, _UPDATE = "xfbench.layer ", "Optimizer.step"
+_GRADIENT = "autograd::engine::evaluate_function"
+_MICROSECOND = 1e-6
+
+
+def profile(graph: Any, device: str, steps: Callable[[], float]) -> Profile:
+    """What `steps` spend in the layers of `graph`, on the device: on CUDA, its kernels' time."""
+    activities = [ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    graph.scope = lambda layer: record_function(_LAYER + layer)
+    try:
+        with profiler(activities=activities) as seen:
+            steps()
+    finally:
+        graph.scope = nullcontext
+    events = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CPU]
+    field = "device_time_total" if device == "cuda" else "cpu_time_total"
+    return _by_layer(events, lambda event: _MICROSECOND * getattr(event, field))
+
+
+def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
+    forward: Dict[str, float] = defaultdict(float)
+    backward: Dict[str, float] = defaultdict(float)
+    of: Dict[int, str] = {}
+    for event in sorted(events, key=lambda one: one.time_range.start):
+        if event.name.startswith(_LAYER):
+            layer = event.name[len(_LAYER) :]
+            forward[layer] += seconds(event)
+            # What records no gradient has the number of the next operation that does.
+            of.update({one.sequence_nr: layer for one in _below(event) if one.sequence_nr >= 0})
+    update = other = 0.0
+    for event in events:
+        if event.cpu_parent is not None or event.name.startswith(_LAYER):
+            continue
+        if event.name.startswith(_GRADIENT) and event.sequence_nr in of:
+            backward[of[event.sequence_nr]] += seconds(event)
+        elif event.name.startswith(_UPDATE):
+            update += seconds(event)
+        else:
+            other += seconds(event)
+    name = f"torch.profiler of PyTorch {torch.__version__}"
+    return Profile(name, dict(forward), dict(backward), update, other)
+
+
+def _below(event: Any) -> Iterator[Any]:
+    for child in event.cpu_children:
+        yield child
+        yield from _below(child)

@@ -1,0 +1,97 @@
+"""Operations told by their scopes: TensorFlow's names, JAX's names, and XLA's programs."""
+
+import pytest
+
+from xfbench.worker import scopes
+from xfbench.workloads import workloads
+
+PROGRAM = """HloModule jit_train, is_scheduled=true
+
+%fused_computation.1 (param_0.1: f32[], param_1.1: f32[]) -> f32[] {
+  %param_0.1 = f32[] parameter(0)
+  %param_1.1 = f32[] parameter(1)
+  ROOT %convolution.3 = f32[] convolution(%param_0.1, %param_1.1), window={size=8}
+}
+
+%fused_computation.2 (param_0.2: f32[], param_1.2: f32[]) -> f32[] {
+  %param_0.2 = f32[] parameter(0)
+  %param_1.2 = f32[] parameter(1)
+  %mul.1 = f32[] multiply(%param_0.2, %param_1.2), metadata={op_name="jvp(xfbench.layer.0)/mul"}
+  ROOT %max.1 = f32[] maximum(%mul.1, %param_1.2), metadata={op_name="jvp(xfbench.layer.1)/max"}
+}
+
+%iota_computation () -> s32[] {
+  ROOT %iota.14 = s32[] iota(), iota_dimension=0
+}
+
+ENTRY %main.1 (Arg_0.1: f32[], Arg_1.1: f32[]) -> (f32[], f32[]) {
+  %Arg_0.1 = f32[] parameter(0), metadata={op_name="values['conv1/weight']"}
+  %Arg_1.1 = f32[] parameter(1)
+  %wrapped_iota = s32[] fusion(), kind=kLoop, calls=%iota_computation
+  %max_fusion = f32[] fusion(%Arg_0.1, %Arg_1.1), kind=kLoop, calls=%fused_computation.2
+  %scatter.1 = f32[] scatter(%max_fusion, %wrapped_iota), metadata={op_name="SCATTER"}
+  %conv_fusion = f32[] fusion(%scatter.1, %Arg_1.1), kind=kCustom, calls=%fused_computation.1
+  %subtract.1 = f32[] subtract(%Arg_0.1, %conv_fusion), metadata={op_name="UPDATE"}
+  %custom-call.7 = f32[] custom-call(%Arg_1.1), custom_call_target="nothing"
+  ROOT %tuple = (f32[], f32[]) tuple(%subtract.1, %custom-call.7)
+}
+"""
+PROGRAM = PROGRAM.replace("SCATTER", "jit(train)/transpose(jvp(xfbench.layer.1))/scatter")
+PROGRAM = PROGRAM.replace("UPDATE", "jit(train)/xfbench.update.0/sub")
+
+
+def test_each_instruction_of_a_program_has_the_scope_that_it_was_written_in():
+    of = scopes.of_program(PROGRAM)
+    assert scopes.place(of["scatter.1"]) == 1
+    assert of["subtract.1"].endswith("xfbench.update.0/sub")
+
+
+def test_what_joins_several_has_the_last_ones():
+    assert scopes.place(scopes.of_program(PROGRAM)["max_fusion"]) == 1
+
+
+def test_what_lost_its_scope_is_for_whoever_reads_it():
+    """A gradient that the update of layer 0 reads is that layer's, going backward."""
+    of = scopes.of_program(PROGRAM)
+    seen = scopes.Seconds(["conv", "relu"])
+    seen.add(of["conv_fusion"], 2.0)
+    seen.add(of["wrapped_iota"], 3.0)
+    found = seen.profile("x")
+    assert (found.forward, found.backward) == ({}, {"conv": 2.0, "relu": 3.0})
+
+
+def test_what_nobody_of_ours_reads_has_none():
+    assert "custom-call.7" not in scopes.of_program(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("scope", "where"),
+    [
+        ("xfbench.layer.1/Relu", ("forward", "relu")),
+        ("gradient_tape/xfbench.layer.1/ReluGrad", ("backward", "relu")),
+        ("jit(train)/jvp(xfbench.layer.0)/conv_general_dilated", ("forward", "conv")),
+        ("jit(train)/transpose(jvp(xfbench.layer.0))/conv", ("backward", "conv")),
+    ],
+)
+def test_gradients_are_told_by_what_stands_around_a_scope(scope, where):
+    seen = scopes.Seconds(["conv", "relu"])
+    seen.add(scope, 1.0)
+    phase, layer = where
+    assert getattr(seen.profile("x"), phase) == {layer: 1.0}
+
+
+def test_updates_and_all_else_are_added_up_by_themselves():
+    seen = scopes.Seconds(["conv"])
+    seen.add("xfbench.update.0/AssignSubVariableOp", 1.0)
+    seen.add("some/other", 2.0)
+    seen.add("", 4.0)
+    found = seen.profile("x")
+    assert (found.update, found.other, found.forward, found.backward) == (1.0, 6.0, {}, {})
+
+
+def test_the_tenth_layer_is_not_the_first():
+    assert scopes.place(scopes.layer(10)) == 10
+    network = workloads()["alexnet"].network
+    places = scopes.places(network)
+    assert network.layers[places["conv1/weight"]].name == "conv1"
+    assert network.layers[places["fc8/bias"]].name == "fc8"
