@@ -44,12 +44,14 @@ million: $(VENV)/developed ## What a million records take: 5 GB below build/, so
 	$(BIN)/python -m tests.benchmarks.results build/million
 	rm -rf build/million
 
-studies: $(VENV)/installed ## Every study at its smallest size, its report in build/studies (an hour).
+studies: $(VENV)/installed ## Every study at its smallest size, reports in build/studies (20 to 60 minutes).
 	mkdir -p build/studies
 	for name in $$($(BIN)/python -c 'from xfbench import experiment; print(*experiment.names())'); do \
 	  $(BIN)/xfbench study run $$name --results build/studies/results --resume > /dev/null && \
 	  $(BIN)/xfbench study report $$name --results build/studies/results --output build/studies/$$name.html \
 	    || exit; done
+	$(BIN)/xfbench report --results build/studies/results --output build/studies/report.html
+	$(BIN)/xfbench results export build/studies/records.tar.gz --results build/studies/results
 
 verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
 	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown

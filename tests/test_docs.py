@@ -62,6 +62,7 @@ PLACES = (
     (r"/scratch/ilsvrc2012", "$HOME/pictures"),
     (r"\bNAME\b(?= --workload)", "reference"),
     (r"\b29a81d7e7a1f\b", "$RECORD"),
+    (r" (docs/example/)", rf" {ROOT}/\1"),
 )
 INSTEAD = {
     "xfbench verify --framework mxnet --workload caffenet --kernel all": (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.likenesses import SOFTWARE
+from tests.likenesses import SOFTWARE, varied
 from xfbench import tables
 from xfbench.leaderboard import NO_CERTIFICATE
 from xfbench.leaderboard import tables as all_tables
@@ -49,6 +49,25 @@ def test_rows_that_differ_in_their_memory_alone_say_so(record):
     shown = tables.text([table])
     assert "memory limit" in shown and "500 MB" in shown
     assert "memory limit" not in tables.text(leaderboards(made[:1]))
+
+
+def test_rows_that_all_columns_show_alike_say_what_they_differ_in(record):
+    """Two cells of one name, with figures apart, were nothing that anybody could act on."""
+    first = record()
+    longer = varied(first, request={"steps": 9, "affinity": "cores"})
+    other = varied(first, request={"threads": 2})
+    [table] = leaderboards([first, longer, other])
+    told = {row.records[0]: row.differs for row in table.unranked}
+    own = f"{first.request.steps} steps, affinity none"
+    assert told == {first.id: own, longer.id: "9 steps, affinity cores", other.id: ""}
+    shown = tables.text([table])
+    assert "differs" in shown and own in shown
+    assert "differs" not in tables.text(leaderboards([first, other]))
+    # The same was asked for, of another translation.
+    software = SOFTWARE.model_copy(update={"adapter_digest": "sha256:5"})
+    again = varied(first, software=software, cell="sha256:" + "7" * 64)
+    [table] = leaderboards([first, again])
+    assert {row.differs for row in table.unranked} == {f"cell {first.cell[7:15]}", "cell 77777777"}
 
 
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])

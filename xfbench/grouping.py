@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xfbench.provenance import as_told
@@ -71,3 +71,25 @@ def _data(request: Request) -> str:
     """The data set; of a prepared one which samples, since names are anybody's."""
     stored = request.data_set
     return f"{request.data} {stored.digest[7:15]}" if stored else request.data
+
+
+# What no column of a table has, by what it is called.
+_UNSHOWN = {
+    "steps": "{} steps",
+    "epochs": "{} epochs",
+    "warmup": "warm-up {}",
+    "window": "windows of {}",
+    "affinity": "affinity {}",
+    "nodes": "{} nodes",
+    "launcher": "by {}",
+    "site": "site {}",
+    "input_threads": "{} input threads",
+    "environment": "environment {}",
+}
+
+
+def differences(alike: Sequence[Request]) -> list[str]:
+    """Of requests that a table shows alike, what each of them is otherwise in: "20 steps"."""
+    differing = [n for n in _UNSHOWN if len({getattr(one, n) for one in alike}) > 1]
+    told = [[(n, getattr(one, n)) for n in differing] for one in alike]
+    return [", ".join(_UNSHOWN[n].format(v) for n, v in one if v is not None) for one in told]

@@ -18,7 +18,7 @@ from xfbench.checkpoints import Checkpointing, checkpointing
 from xfbench.communication import Shares, shares
 from xfbench.costs import Costs, costs
 from xfbench.equality.certificate import Certificate, refusal
-from xfbench.grouping import of_cells
+from xfbench.grouping import differences, of_cells
 from xfbench.profiles import Profile, profile
 from xfbench.provenance import not_measured
 from xfbench.record import Record, is_asynchronous
@@ -54,7 +54,8 @@ class Row:
     `input` says whose reader read it, and `pixels_off` by how many levels of 255 its pixels are
     other than ours, at most; `input_share` the part of a step that is waiting for input, and
     `input_cpu_share` that of its CPU time which prepares it, beside training.
-    `checkpoints` were asked for in each. `spread` is how far launches lie apart, relative.
+    `checkpoints` were asked for in each. `differs` tells it from rows of which all else that is
+    shown is the same. `spread` is how far launches lie apart, relative.
     `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
     `records` are the ids of all its launches. `request` is that of one of them, and `speeds` have
     the throughput of each that counts, by its block. The best of several `configurations`
@@ -89,6 +90,7 @@ class Row:
     outliers: int
     unstable: int
     checkpoints: int
+    differs: str
     costs: Costs
     communication: Shares | None
     checkpointing: Checkpointing | None
@@ -198,7 +200,7 @@ def tables_of(
 
 def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
     workload, data, device, precision, scaling, batch, machine, solver = head
-    rows = in_order(_with_efficiency(_without_superseded(found), scaling))
+    rows = in_order(_with_efficiency(_told_apart(_without_superseded(found)), scaling))
     ranked = [row for row in rows if row.reason is None]
     places = ranks([row.speeds for row in ranked])
     return Table(
@@ -270,6 +272,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         outliers=sum(outliers(counted)),
         unstable=len(unstable),
         checkpoints=request.checkpoints,
+        differs="",
         costs=costs(records, target),
         communication=shares(records),
         checkpointing=checkpointing(records),
@@ -320,6 +323,17 @@ def _without_superseded(rows: list[Row]) -> list[Row]:
     """Leave out "cannot be had" rows of what was measured after all, say after an installation."""
     measured = {_asked(row) for row in rows if row.images_per_second}
     return [row for row in rows if row.images_per_second or row.cell or _asked(row) not in measured]
+
+
+def _told_apart(rows: list[Row]) -> list[Row]:
+    alike = defaultdict(list)
+    for row in rows:
+        alike[*_asked(row), row.framework_version, row.request.memory_limit].append(row)
+    return [
+        replace(row, differs=how or f"cell {(row.cell or 'none')[7:15]}") if len(group) > 1 else row
+        for group in alike.values()
+        for row, how in zip(group, differences([one.request for one in group]), strict=True)
+    ]
 
 
 def _asked(row: Row) -> tuple[Any, ...]:

@@ -110,6 +110,7 @@ _WHO: list[Column] = [
     ("page cache", lambda row: row.page_cache or "–"),
     ("checkpoints", lambda row: str(row.checkpoints or "–")),
     ("memory limit", _limit),
+    ("differs", lambda row: row.differs or "–"),
     ("best of", _tried),
     ("images/s", lambda row: speed(row.images_per_second)),
 ]
@@ -194,6 +195,7 @@ _WHERE_KNOWN = (
     "ranks",
     "checkpoints",
     "memory limit",
+    "differs",
     "efficiency",
     "format",
     "medium",

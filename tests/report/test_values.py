@@ -40,6 +40,17 @@ def test_a_thread_sweep_has_a_line_for_what_differs_in_threads_alone(board):
     assert "torch · onednn" in parsed(sweep).find("{*}desc").text or parsed(sweep).find("desc").text
 
 
+def test_a_sweep_measured_for_longer_is_a_line_of_its_own(measured):
+    made = [
+        varied(measured[0], request={"threads": threads, "steps": steps}, seconds=0.01 / threads)
+        for threads in (1, 2)
+        for steps in (4, 8)
+    ]
+    lines = drawn(made, {}, "Thread sweep").lines
+    assert [line.name for line in lines] == [f"reference · numpy · {n} steps" for n in (4, 8)]
+    assert [[point.x for point in line.points] for line in lines] == [[1, 2], [1, 2]]
+
+
 def test_kernels_are_those_of_one_framework_on_as_many_threads(board):
     bars = drawn(*board, "Kernels").bars
     assert [bar.name for bar in bars] == ["caffe · mkl · 2 threads", "caffe · openblas · 2 threads"]
@@ -135,9 +146,26 @@ def test_the_summary_is_no_surer_than_the_ranks(board, measured):
     said = summary(table, ())
     assert said.finding == "leads; others may be as fast"
     assert said.sure[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
+    # What they have in common is not said again.
+    assert said.sure[0].endswith(f"May be first as well: {3 - said.best.threads} threads."), said
     [table] = tables(alike[:1], certificates)
     assert "the only one" in summary(table, ()).sure[0]
     assert "no interval" in summary(table, ()).sure[1]
+
+
+def test_a_network_begins_with_what_compares_most_frameworks(board):
+    """Three rows of one framework say less of who is fastest than two of two."""
+    records, certificates = board
+    kept = {("torch", 1), ("torch", 2), ("caffe", 1), ("caffe", 2)}
+    chosen = [one for one in records if (one.request.framework, one.request.threads) in kept]
+    of_caffe = [one for one in chosen if one.request.framework == "caffe"]
+    larger = {"batch_size_per_rank": 16, "global_batch_size": 16}
+    of_both = [varied(one, request=larger) for one in chosen]
+    of_both = [one for one in of_both if one.request.threads == 1]
+    found, proofs = certified([*of_caffe, *of_both])
+    [network] = content.report(found, proofs).networks
+    assert [len(one.ranked) for one in network.boards] == [2, 3]
+    assert network.boards[0].summary.best.framework == "torch"
 
 
 def test_what_is_not_proven_is_no_winner(measured):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.likenesses import varied
 from xfbench import experiment, probing
 from xfbench.features import FEATURES, Support
 from xfbench.machine import describe
@@ -166,3 +167,11 @@ def test_a_study_without_an_answer_says_so(come_to):
     table, seen = come_to().findings
     assert table.sentence == seen.sentence == "Nothing was tried."
     assert table.table == seen.table == ()
+
+
+def test_the_report_has_its_page_though_nothing_was_timed(probe):
+    own = {"framework": "torch", "kernel": "onednn", "affinity": "cores", "steps": 4, "warmup": 1}
+    own |= {"batch_size_per_rank": 128, "global_batch_size": 128}
+    [found] = page.sections([varied(probe(signal="yes"), request=own)], {}, print)
+    assert found.name == "hpc-support"
+    assert page.sections([varied(probe(signal="yes"), request=own | {"steps": 9})], {}, print) == []

@@ -106,7 +106,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Network:
-    """The boards of one network, the one with the most ranked rows first."""
+    """The boards of one network: first the one that ranks most frameworks, then most rows."""
 
     name: str
     facts: str
@@ -184,7 +184,8 @@ def _named(records: Iterable[Record]) -> list[str]:
 
 
 def _network(name: str, boards: list[Board], records: Mapping[str, Record]) -> Network:
-    boards.sort(key=lambda board: (-len(board.ranked), -len(board.unranked)))
+    told = {board.anchor: {entry.row.framework for entry in board.ranked} for board in boards}
+    boards.sort(key=lambda b: (-len(told[b.anchor]), -len(b.ranked), -len(b.unranked)))
     ids = [one for b in boards for e in (*b.ranked, *b.unranked) for one in e.row.records]
     known = next((records[one].workload for one in ids if records[one].workload), None)
     facts = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,9 +98,14 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
     return [one for one in found if one]
 
 
-def name(row: Row, *, without: Sequence[str] = ()) -> str:
+def name(row: Row, *, without: Collection[str] = ()) -> str:
     """A row in a few words: "torch · onednn · 2 threads"."""
-    parts = {
+    return " · ".join(text for key, text in parts(row).items() if text and key not in without)
+
+
+def parts(row: Row) -> dict[str, str]:
+    """What a row's name consists of; what needs no words is empty."""
+    return {
         "framework": row.framework,
         "kernel": row.kernel,
         "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
@@ -115,16 +120,16 @@ def name(row: Row, *, without: Sequence[str] = ()) -> str:
         "medium": row.medium or "",
         "cache": f"{row.page_cache} cache" if row.page_cache else "",
         "checkpoints": f"{row.checkpoints} checkpoints" if row.checkpoints else "",
+        "differs": row.differs,
     }
-    return " · ".join(text for key, text in parts.items() if text and key not in without)
 
 
 def _marked(row: Row, text: str) -> str:
     return text if row.reason is None else f"{text} (not ranked)"
 
 
-def _input_and_output(row: Row) -> tuple[Any, ...]:
-    return *row.stored, row.checkpoints
+def _all_else(row: Row) -> tuple[Any, ...]:
+    return *row.stored, row.checkpoints, row.request.steps, row.request.epochs, row.request.warmup
 
 
 def _point(row: Row, x: float) -> Point:
@@ -144,7 +149,7 @@ def _threads(rows: Sequence[Row]) -> Figure | None:
     """Images per second over threads, a line for what differs in nothing else."""
 
     def alike(row: Row) -> tuple[Any, ...]:
-        return row.framework, row.framework_version, row.kernel, *_input_and_output(row)
+        return row.framework, row.framework_version, row.kernel, *_all_else(row)
 
     lines = []
     for group in _grouped(rows, alike):
@@ -195,7 +200,7 @@ def _kernels(rows: Sequence[Row]) -> Figure | None:
 
     def alike(row: Row) -> tuple[Any, ...]:
         together = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
-        return row.framework, row.framework_version, row.threads, *together, *_input_and_output(row)
+        return row.framework, row.framework_version, row.threads, *together, *_all_else(row)
 
     groups = [g for g in _grouped(rows, alike) if len({row.kernel for row in g}) > 1]
     chosen = [row for group in groups for row in group]
@@ -244,7 +249,7 @@ def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
 
     def alike(row: Row) -> tuple[Any, ...]:
         kept = row.framework, row.framework_version, row.kernel, row.threads
-        return *kept, *_input_and_output(row)
+        return *kept, *_all_else(row)
 
     found = []
     for group in _grouped(rows, alike):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xfbench import tables
 from xfbench.leaderboard import Row, Table
-from xfbench.report.figures import name
+from xfbench.report.figures import name, parts
 from xfbench.statistics import CLAIM_LAUNCHES
 
 _NAMED = 3
@@ -81,7 +81,9 @@ def _place(best: Row, table: Table) -> str:
         slower = f"all {rest} others are" if rest > 1 else "the other one is"
         return f"Rank 1 for certain: {slower} slower."
     alike = [row for row in table.rows if row is not best and row.rank and row.rank[0] == 1]
-    named = ", ".join(name(row) for row in alike[:_NAMED])
+    all_parts = [parts(row) for row in table.rows]
+    same = {key for key in all_parts[0] if len({one[key] for one in all_parts}) == 1}
+    named = ", ".join(name(row, without=same) or name(row) for row in alike[:_NAMED])
     more = f" and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
     might = f" May be first as well: {named}{more}." if alike else ""
     others = f"{last - 1} other{_s(last - 1)}"

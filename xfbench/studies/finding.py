@@ -75,6 +75,11 @@ class Finding:
     notes: tuple[str, ...] = ()
     table: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def says_something(self) -> bool:
+        """Whether it rests on anything: a figure, or answers in words."""
+        return bool(self.table) or any(one.interval for one in self.values)
+
 
 def judge(
     claims: Sequence[Claim], values: Sequence[Value], words: Callable[[Interval], str]

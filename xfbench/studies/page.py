@@ -29,7 +29,7 @@ def html(answer: Answer) -> str:
 def sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """The sections of all studies, one's own too, of which the records have a figure.
+    """The sections of all studies, one's own too, of which the records say something.
 
     Each is of the size of which they have most. A file that says nothing sensible is complained
     about, and left out.
@@ -43,7 +43,7 @@ def sections(
         except errors.UsageError as error:
             complain(f"study {name}: {error}")
             continue
-        if told and any(one.interval for finding in told.findings for one in finding.values):
+        if told and any(finding.says_something for finding in told.findings):
             found.append(shown(told, MOST_ROWS))
     return found
 

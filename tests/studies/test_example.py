@@ -1,0 +1,28 @@
+"""The report in docs/example/ is what the records beside it say, and has a page of every study."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from xfbench import cli, experiment
+
+FOLDER = Path(__file__).parents[2] / "docs" / "example"
+WRITTEN = (FOLDER / "report.html").read_text()
+
+
+def test_it_is_what_its_records_say(tmp_path):
+    """Where its words have changed: the commands in docs/studies.md, with this file as output."""
+    archive, results, made = FOLDER / "records.tar.gz", tmp_path / "results", tmp_path / "made.html"
+    for line in (
+        ["results", "import", str(archive), "--results", str(results)],
+        ["report", "--results", str(results), "--output", str(made)],
+    ):
+        done = CliRunner().invoke(cli.app, line, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    assert made.read_text() == WRITTEN
+
+
+@pytest.mark.parametrize("name", experiment.names())
+def test_every_study_has_its_page_in_it(name):
+    assert f'<section class="study" id="study-{name}"' in WRITTEN
