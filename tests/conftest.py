@@ -24,6 +24,7 @@ TOGETHER = (
     *("adapters", "cluster", "report"),
     *("test_packaging.py", "test_workflow.py", "data/test_photographs.py"),
 )
+ON_REQUEST = "ipex"  # a framework whose environment is too large to be made for every change
 NODES = pytest.StashKey[str]()  # what the cluster's nodes were
 
 
@@ -33,9 +34,13 @@ def pytest_configure(config):
         os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before those are left out that are long
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
+        called = getattr(item, "callspec", None)
+        if called and ON_REQUEST in called.id.split("-"):
+            item.add_marker(pytest.mark.long)
         if not item.path.is_relative_to(here):  # the benchmarks that xfbench brings
             item.add_marker(pytest.mark.alone)
             continue

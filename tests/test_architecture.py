@@ -17,11 +17,13 @@ FOLDERS = {
     "xfbench.launchers": "launchers",
     "xfbench.workloads": "workloads",
 }
-FRAMEWORK_OF = {
-    file.parent.name: tomllib.loads(file.read_text())["module"]
+TOLD = {
+    file.parent.name: tomllib.loads(file.read_text())
     for file in ROOT.glob("adapters/*/adapter.toml")
 }
-FRAMEWORKS = {*FRAMEWORK_OF.values(), "intel_extension_for_pytorch"} - {"numpy"}
+FRAMEWORK_OF = {name: told["module"] for name, told in TOLD.items()}
+REUSED = {name: told.get("reuses", []) for name, told in TOLD.items()}
+FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
 STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),
@@ -141,10 +143,13 @@ def refusals(module, source):
             entrances = [f"xfbench.adapters.*.{part}" for part in ("train", "reader", "native")]
             allowed |= module == "xfbench.worker.__main__" and name in entrances
         elif kind == "adapters":
-            ours = ["xfbench.worker", "xfbench.workloads", f"xfbench.adapters.{own}"]
+            adapters = [own, *REUSED.get(own, ())]
+            ours = ["xfbench.worker", "xfbench.workloads"]
+            ours += [f"xfbench.adapters.{one}" for one in adapters]
             allowed = within(name, ours) and (is_translation(module) or not is_translation(name))
             allowed |= standard
-            allowed |= top == FRAMEWORK_OF.get(own) and is_translation(module)
+            frameworks = [FRAMEWORK_OF.get(one) for one in adapters]
+            allowed |= top in frameworks and is_translation(module)
             allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
             allowed = top not in FRAMEWORKS and not is_translation(name)

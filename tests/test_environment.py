@@ -117,12 +117,14 @@ def test_a_removed_environment_is_made_again(small, numpy_lock):
     assert environment.ensure(described).version
 
 
-def test_no_lock_of_ours_allows_a_cuda_build():
+def test_a_lock_that_brings_cuda_along_says_its_size():
     for name in adapter.names():
         described = adapter.load(name)
         if described.environment.kind == "managed":
             lock = (described.folder / "requirements.lock").read_text().lower()
-            assert "nvidia" not in lock and "cuda" not in lock and "triton" not in lock
+            brings = [word for word in ("nvidia", "cuda", "triton") if word in lock]
+            assert not brings or described.environment.size, name
+    assert not adapter.load("torch").environment.size
 
 
 def test_a_worker_inherits_only_what_is_on_the_list(monkeypatch):

@@ -25,7 +25,7 @@ class EnvironmentSource(_Table):
     managed: a virtual environment built from `requirements.lock`; debian: packages of a
     Debian release unpacked into a private prefix; own: xfbench's own interpreter. `wheels` is
     a second lock, of wheels whose files a debian prefix gets below `wheels/`; `python` the
-    version of its interpreter.
+    version of its interpreter; `size` what it takes on disk, where people should know before.
     """
 
     kind: Literal["managed", "debian", "own"]
@@ -33,6 +33,7 @@ class EnvironmentSource(_Table):
     suite: str = ""
     interpreter: str = ""
     wheels: str = ""
+    size: str = ""
     fallback: tuple[str, ...] = ()
     variables: dict[str, str] = Field(default_factory=dict)
 
@@ -80,6 +81,7 @@ class Adapter(_Table):
     environment: EnvironmentSource
     kernels: dict[str, Kernel]
     together: dict[str, Strategy] = Field(default_factory=dict)
+    reuses: tuple[str, ...] = ()
     mpi: str = ""
     checkpoint: str = ""
     readers: dict[str, str] = Field(default_factory=dict)
@@ -100,9 +102,19 @@ class Adapter(_Table):
         return self.together.get(name, own)
 
     @property
+    def files(self) -> dict[str, bytes]:
+        """What it consists of, by its place below the folder that all adapters have in a worker."""
+        adapters = [self, *(load(name) for name in self.reuses)]
+        return {
+            f"{one.name}/{name}": content
+            for one in adapters
+            for name, content in digest.files_below(one.folder).items()
+        }
+
+    @property
     def digest(self) -> str:
-        """The digest of the folder's files: what it is, how it is got, the translation."""
-        return digest.of_files(digest.files_below(self.folder))
+        """The digest of its files: what it is, how it is got, the translation."""
+        return digest.of_files(self.files)
 
 
 def folders() -> dict[str, Path]:

@@ -47,7 +47,8 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
     """Build the environment in `folder`. Raises UnavailableError or CommandError, with reason."""
     uv, variables = find_uv_bin(), _variables()
     wanted = adapter.environment.python
-    say(f"{adapter.name}: installing {adapter.title} (once)")
+    once = ", ".join(filter(None, ["once", adapter.environment.size]))
+    say(f"{adapter.name}: installing {adapter.title} ({once})")
     try:
         command.output(
             [uv, "venv", "--quiet", "--no-project", "--python", wanted, str(folder)],

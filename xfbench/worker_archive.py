@@ -40,17 +40,17 @@ def _pack(contents: dict[str, bytes], file: IO[bytes]) -> None:
 
 
 def _contents(framework: str) -> dict[str, bytes]:
-    package = Path(__file__).parent
+    package, files = Path(__file__).parent, adapter.load(framework).files
     contents = {
         "__main__.py": _MAIN.encode(),
         "xfbench/__init__.py": (package / "__init__.py").read_bytes(),
         "xfbench/adapters/__init__.py": b"",
         "threadpoolctl.py": _module("threadpoolctl"),
+        **{f"xfbench/adapters/{name}": content for name, content in files.items()},
     }
     folders = {
         "xfbench/worker": package / "worker",
         "xfbench/workloads": paths.package_folder("xfbench.workloads"),
-        f"xfbench/adapters/{framework}": adapter.load(framework).folder,
     }
     for prefix, folder in folders.items():
         for name, content in digest.files_below(folder).items():

@@ -41,14 +41,6 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     Kernels: "onednn" and, with channels last, "channels_last" (CPU), "cudnn" (CUDA), or "native",
     without them.
     """
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(options.seed)
-    torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
-    torch.backends.cudnn.enabled = options.kernel == "cudnn"
-    # By default cuDNN computes in TF32 what is asked for in float32.
-    torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
-    exchange.meet(group, options.device)
     return TorchTrainer(network, solver, options, group)
 
 
@@ -56,6 +48,8 @@ class TorchTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
+        _choose(options)
+        exchange.meet(group, options.device)
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
@@ -64,8 +58,6 @@ class TorchTrainer:
         graph = Graph(network, options.dropout == "random")
         self.graph = graph.to(self.device, self.dtype, memory_format=self.form)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
-        self.parallel = exchange.parallel(self.graph, group) if group.strategy == "ddp" else None
-        self.training: Any = self.parallel or self.graph
         self.tensors: dict[str, torch.Tensor] = {}
         for name in network.parameters:
             layer_name, _, kind = name.rpartition("/")
@@ -89,6 +81,9 @@ class TorchTrainer:
             momentum=solver.momentum,
             fused=True,
         )
+        self._prepare()
+        self.parallel = exchange.parallel(self.graph, group) if group.strategy == "ddp" else None
+        self.training: Any = self.parallel or self.graph
         self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
@@ -133,15 +128,16 @@ class TorchTrainer:
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self._backward(batch)
-        return {name: _host(self.tensors[name].grad) for name in self.learned}
+        return {name: _host(self._plain(name, self.tensors[name].grad)) for name in self.learned}
 
     def parameters(self) -> dict[str, np.ndarray]:
-        return {name: _host(tensor) for name, tensor in self.tensors.items()}
+        return {name: _host(self._plain(name, tensor)) for name, tensor in self.tensors.items()}
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         for name, tensor in self.tensors.items():
-            tensor.copy_(torch.from_numpy(np.ascontiguousarray(parameters[name])))
+            plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
+            tensor.copy_(self._packed(name, plain))
 
     def apart(self) -> None:
         self.training, self.joined = self.graph, None
@@ -168,6 +164,17 @@ class TorchTrainer:
             "pools": {"intra-op": torch.get_num_threads()},
             "exchange": self._joined(),
         }
+
+    def _prepare(self) -> None:
+        """Nothing: what builds on this trainer changes its graph and optimiser here."""
+
+    def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """A parameter, or what belongs to it, as it is laid out without `_prepare`."""
+        return tensor
+
+    def _packed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The inverse of `_plain`."""
+        return tensor
 
     def _joined(self) -> list[str]:
         """What DDP says of itself."""
@@ -272,6 +279,17 @@ class TorchTrainer:
         if buffers:
             torch._foreach_mul_(buffers, self.rate / rate)
         self.rate = rate
+
+
+def _choose(options: Options) -> None:
+    """What PyTorch has for the whole process."""
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
+    torch.backends.cudnn.enabled = options.kernel == "cudnn"
+    # By default cuDNN computes in TF32 what is asked for in float32.
+    torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
 
 
 def _host(tensor: Any) -> np.ndarray:

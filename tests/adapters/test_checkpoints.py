@@ -12,7 +12,7 @@ from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "reference", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "reference", "tensorflow", "torch"]
 FILLERS = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
 # Running averages, and a rate that changes between the steps before and after.
 NORMED = Workload(

@@ -11,7 +11,7 @@ from tests.adapters.conftest import distance
 from xfbench import adapter
 from xfbench.workloads import workloads
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
 SMALL = ("convnet", "convnet-quick", "lenet")
 CASES = [

@@ -7,7 +7,7 @@ import pytest
 
 from xfbench import adapter, machine
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 KERNELS = [
     (framework, kernel)
     for framework in FRAMEWORKS
@@ -17,6 +17,8 @@ EVIDENCE = {
     ("caffe", "openblas"): "openblas",
     ("caffe", "reference"): "blas/libblas.so",
     ("caffe", "mkl"): "libmkl_rt",
+    ("ipex", "channels_last"): "ipex.optimize packed",
+    ("ipex", "onednn"): "ipex.optimize packed",
     ("jax", "xla"): "the step that XLA compiled has convolution",
     ("mxnet", "onednn"): "oneDNN's layout",
     ("mxnet", "native"): "plain layout",

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from xfbench import cli
 from xfbench.profiles import profile
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 WITH_WEIGHTS = ("conv1", "conv2", "ip1", "ip2")
 
 

@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 import pytest
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 MINE = """
 from dataclasses import replace
 from xfbench.workloads.lenet import WORKLOADS as LENET

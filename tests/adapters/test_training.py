@@ -8,7 +8,7 @@ from xfbench import adapter, environment
 from xfbench.adapters.caffe import prototxt
 from xfbench.workloads import workloads
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -15,7 +15,7 @@ from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
 from xfbench.workloads import workloads
 
-FRAMEWORKS = ["caffe", "jax", "mxnet", "tensorflow", "torch"]
+FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 SMALL = {"lenet", "convnet"}
 
 

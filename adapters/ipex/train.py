@@ -1,0 +1,58 @@
+"""The translation into PyTorch with Intel's extension: PyTorch's own, optimised by `ipex.optimize`.
+
+The extension replaces convolutions, whose weights it keeps in the blocks that oneDNN computes
+on, and the optimiser's step. In float64, of which it packs none, the update alone is its own.
+It computes channels last unless it is told not to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import intel_extension_for_pytorch as ipex
+import torch
+
+from xfbench.adapters.torch.train import TorchTrainer
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+LARS = True
+
+
+def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> IpexTrainer:
+    """A trainer for `network`; kernels: "channels_last" or, with channels first, "onednn"."""
+    return IpexTrainer(network, solver, options, group)
+
+
+class IpexTrainer(TorchTrainer):
+    """See `xfbench.worker.protocol.Trainer`."""
+
+    def _prepare(self) -> None:
+        if not self.channels_last:
+            ipex.disable_auto_channels_last()
+        self.graph.train()
+        self.graph, self.optimizer = ipex.optimize(
+            self.graph, dtype=self.dtype, optimizer=self.optimizer, inplace=True
+        )
+        packed = {
+            id(part.weight): part.ctx for part in self.graph.modules() if hasattr(part, "ctx")
+        }
+        # By a parameter's name, what lays it out in blocks and back.
+        self.blocks = {name: packed.get(id(tensor)) for name, tensor in self.tensors.items()}
+
+    def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        blocks = self.blocks[name]
+        return tensor if blocks is None else blocks.to_public(tensor)
+
+    def _packed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        blocks = self.blocks[name]
+        return tensor if blocks is None else blocks.pack(tensor)
+
+    def observed(self) -> dict[str, Any]:
+        seen = super().observed()
+        count = sum(blocks is not None for blocks in self.blocks.values())
+        if self.convolutions and self.options.precision == "float32" and not count:
+            seen["kernel"] = "native"
+        evidence = [*seen["kernel_evidence"], f"ipex.optimize packed {count} weights"]
+        return {**seen, "framework_version": ipex.__version__, "kernel_evidence": evidence}
