@@ -49,6 +49,18 @@ class IpexTrainer(TorchTrainer):
         blocks = self.blocks[name]
         return tensor if blocks is None else blocks.pack(tensor)
 
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def take(self, state: dict[str, Any]) -> None:
+        """In place: after `load_state_dict` convolutions read the memory of their old bias.
+
+        See docs/findings.md.
+        """
+        own = {**dict(self.graph.named_parameters()), **dict(self.graph.named_buffers())}
+        names = {id(tensor): name for name, tensor in self.tensors.items()}
+        for key, value in state.items():
+            name = names.get(id(own[key]))
+            own[key].copy_(value if name is None else self._packed(name, value))
+
     def observed(self) -> dict[str, Any]:
         seen = super().observed()
         count = sum(blocks is not None for blocks in self.blocks.values())

@@ -24,6 +24,6 @@ def save(trainer: Any, folder: Path) -> None:
 def restore(trainer: Any, folder: Path) -> None:
     """Let the trainer go on from there."""
     state = torch.load(folder / _FILE, map_location=trainer.device, weights_only=True)
-    trainer.graph.load_state_dict(state["model"])
+    trainer.take(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.iteration, trainer.rate = state["iteration"], state["rate"]

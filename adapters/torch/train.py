@@ -148,6 +148,10 @@ class TorchTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
+    def take(self, state: dict[str, Any]) -> None:
+        """Go on with what the graph's `state_dict` was."""
+        self.graph.load_state_dict(state)
+
     def profile(
         self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:

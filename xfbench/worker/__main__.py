@@ -88,11 +88,13 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     from xfbench.workloads import workload_from_json
 
     if job["action"] == "inspect":
+        # Before: setuptools, which some import, brings packages along in a folder of its own.
+        packages = observe.packages()
         module = importlib.import_module(job["module"])
         return {
             "version": str(getattr(module, "__version__", "")),
             "python": sys.version.split()[0],
-            "packages": observe.packages(),
+            "packages": packages,
         }
     request = job["request"]
     if request.get("probe") == "native":
