@@ -106,7 +106,7 @@ class Adapter(_Table):
         """What it consists of, by its place below the folder that all adapters have in a worker."""
         adapters = [self, *(load(name) for name in self.reuses)]
         return {
-            f"{one.name}/{name}": content
+            f"{one.folder.name}/{name}": content
             for one in adapters
             for name, content in digest.files_below(one.folder).items()
         }
