@@ -13,7 +13,8 @@ from tests.likenesses import SOFTWARE, varied
 from xfbench import tables
 from xfbench.leaderboard import NO_CERTIFICATE
 from xfbench.leaderboard import tables as all_tables
-from xfbench.record import Epoch
+from xfbench.provenance import impossible
+from xfbench.record import Checkpoints, Epoch, Limit
 from xfbench.statistics import Interval
 
 
@@ -70,12 +71,52 @@ def test_rows_that_all_columns_show_alike_say_what_they_differ_in(record):
     assert {row.differs for row in table.unranked} == {f"cell {first.cell[7:15]}", "cell 77777777"}
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("measurement", "peak_rss_bytes", -1),
+        ("measurement", "wall_seconds", 0.0),
+        ("measurement", "losses", (1e300,) * 4),
+        ("measurement", "phases", {"cpu_seconds": 1e308}),
+        ("limit", "matrix_product", 0.0),
+        ("request", "warmup", 10**400),
+        ("workload", "train_macs_per_image", 10**30),
+        ("checkpoints", "save_seconds", ()),
+        ("checkpoints", "wall_seconds", 1e6),
+    ],
+)
+def test_a_number_that_no_launch_has_is_told_and_counts_for_nothing(record, part, name, value):
+    """Whoever forges one writes the digest of what he wrote beside it."""
+    limit = Limit(
+        threads=1, precision="float32", matrix_product=1e9, memory_bandwidth=1e9, source="measured"
+    )
+    saved = Checkpoints(
+        format="a",
+        file_system="b",
+        bytes=9,
+        save_seconds=(0.1,),
+        load_seconds=(0.1,),
+        wall_seconds=0.2,
+        equal=True,
+    )
+    good = record(steps=(0.1,) * 9, fields={"limit": limit, "checkpoints": saved})
+    assert impossible(good) is None
+    changed = getattr(good, part).model_copy(update={name: value})
+    [table] = leaderboards([good.model_copy(update={part: changed})])
+    [row] = table.unranked
+    assert row.reason.startswith("invalid: ") and row.images_per_second is None
+    assert name in row.reason or "checkpoints that took" in row.reason
+    assert tables.text([table]) and tables.as_json([table])
+
+
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
 def test_steps_that_nobody_can_have_measured_do_not_count(record, steps):
     """Records come from others, and have the digest that they say."""
     [table] = leaderboards([record(steps=steps, launch=n) for n in (1, 2)])
     [row] = table.unranked
-    assert row.images_per_second is None and "never became steady" in row.reason
+    assert row.images_per_second is None
+    why = f"step_seconds of {min(steps)}" if steps and min(steps) <= 0.0 else None
+    assert (why or ("which no launch has" if steps else "never became steady")) in row.reason
 
 
 def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(record):

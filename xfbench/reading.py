@@ -25,5 +25,5 @@ def waiting_share(record: Record) -> float | None:
 def cpu_share(record: Record) -> float | None:
     """The part of its CPU time that threads and processes took which give input."""
     phases = record.measurement.phases if record.measurement else {}
-    used = phases.get("cpu_seconds")
-    return phases["input_cpu_seconds"] / used if record.status == "ok" and used else None
+    used, reading = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")
+    return reading / used if record.status == "ok" and used and reading is not None else None

@@ -5,6 +5,8 @@ take a few seconds at most, and a few hundred MB.
 """
 
 import atexit
+import copy
+import functools
 import importlib
 import io
 import json
@@ -18,10 +20,11 @@ from unittest import mock
 
 import numpy as np
 
-from xfbench import adapter, digest, errors, experiment, reply, sites
+from xfbench import adapter, digest, errors, experiment, leaderboard, reply, sites, tables
 from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.equality.certificate import Certificate
 from xfbench.record import Record
+from xfbench.report import page
 from xfbench.results import archive, taking
 from xfbench.tuning.saved import Tuning
 from xfbench.worker import pictures, prepared
@@ -124,6 +127,36 @@ def of_foreign(path):
     taking._records(path, str.splitlines, str.splitlines)
 
 
+def places(value):
+    """Where something stands in a document: what holds it, and by which key."""
+    keys = value if isinstance(value, dict) else range(min(len(value), 4))
+    for key in list(keys):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+def of_forged(content):
+    """A real record in which the bytes say what is changed into what, sealed anew, as it is shown.
+
+    So it has the digest that it says, which a file whose bytes were changed never has.
+    """
+    numbers = iter(content)
+    records = varieties()
+    document = copy.deepcopy(records[next(numbers, 0) % len(records)])
+    for _ in range(next(numbers, 0) % 4):
+        found = list(places(document))
+        holder, key = found[(256 * next(numbers, 0) + next(numbers, 0)) % len(found)]
+        holder[key] = FORGED[next(numbers, 0) % len(FORGED)]
+    document.pop("id", None)
+    document["id"] = digest.of_json(document)
+    found = leaderboard.tables([Record.read(json.dumps(document).encode())], {})
+    for form in tables.FORMATS.values():
+        for columns in tables.COLUMNS:
+            form(found, columns)
+    page.html([Record.read(json.dumps(document).encode())], {}, (), [])
+
+
 def written(form, name):
     """The file of a set of one sample."""
     folder = FOLDER / "written" / name
@@ -144,6 +177,17 @@ def measured(kind):
     with tarfile.open(source) as tar:
         names = [name for name in tar.getnames() if name.startswith(kind)]
         return [tar.extractfile(name).read() for name in names[:2]]
+
+
+@functools.cache
+def varieties():
+    """The first record of each archive: what one has that others have not."""
+    found = []
+    for source in sorted(ROOT.glob("docs/laptop/*.tar.gz")):
+        with tarfile.open(source) as tar:
+            name = next(name for name in tar.getnames() if name.startswith("records/"))
+            found.append(json.loads(tar.extractfile(name).read()))
+    return found
 
 
 def archived():
@@ -184,6 +228,10 @@ def logs():
 
 
 SPLITS = ("train", "t10k")
+FORGED = [
+    *(None, True, 0, -1, 3, 2**63, 10**400, 0.1, -0.5, 1e-320, 1e308, -1e308, "", "a", "1e999"),
+    *("\u202e", "x" * 3000, "torch", "ok", [], [None], {}, {"a": 1}, [0.0] * 9, [1e308] * 9),
+]
 USAGE, WORDS, DAMAGED = (errors.UsageError,), (ValueError,), (Damaged,)
 PNG, JPEG = encoding.png(SAMPLE.image), encoding.jpeg(SAMPLE.image, 90)
 IMAGE = struct.pack(">4I", 2051, 1, 1, 1) + b"\1"
@@ -197,6 +245,7 @@ TARGETS = {
     "site": Target(in_file("site.toml", of_site), USAGE, files("launchers/sites/*.toml")),
     "adapter": Target(in_file("own/adapter.toml", of_adapter), USAGE, files("adapters/*/*.toml")),
     "record": Target(Record.read, WORDS, measured("records/")),
+    "forged": Target(of_forged, WORDS, [bytes([n, n % 4, *range(n, n + 9)]) for n in range(9)]),
     "certificate": Target(Certificate.read, WORDS, measured("certificates/")),
     "tuning": Target(Tuning.read, WORDS, [b'{"schema": "xfbench.tuning/1", "id": "sha256:1"}']),
     "reply": Target(

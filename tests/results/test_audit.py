@@ -94,6 +94,14 @@ def test_a_throughput_above_the_peak(store, record):
     assert found(store.folder) == found(path) == [(str(path), "peak")]
 
 
+def test_a_number_that_no_launch_has(store, record):
+    limit = Limit(
+        threads=1, precision="float32", matrix_product=0.0, memory_bandwidth=1, source="measured"
+    )
+    path = sealed(store, record(steps=(0.14,), launch=4, fields={"limit": limit}))
+    assert found(store.folder) == found(path) == [(str(path), "number")]
+
+
 def test_steps_that_add_up_to_more_than_the_time_that_passed(store, record):
     path = sealed(store, record(steps=(0.14,), launch=4), measurement__wall_seconds=0.2)
     assert found(store.folder) == found(path) == [(str(path), "time")]

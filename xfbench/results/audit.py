@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from xfbench import digest
+from xfbench import digest, provenance
 from xfbench.elsewhere import impossible
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
@@ -33,6 +33,7 @@ Kind = Literal[
     "digest",
     "name",
     "certificate",
+    "number",
     "peak",
     "time",
     "figure",
@@ -50,8 +51,9 @@ class Defect:
 
     "schema": no record, or none that can be read; "digest": edited, its content is not what its
     id says; "name": it is called otherwise than its id; "certificate": missing, edited, or not for
-    this record; "peak": faster than the machine can be; "time": its steps take longer than the
-    time that passed; "figure": from elsewhere, and it cannot be, or does not say from where;
+    this record; "number": one that no launch has; "peak": faster than the machine can be; "time":
+    its steps take longer than the time that passed; "figure": from elsewhere, and it cannot be, or
+    does not say from where;
     "duplicate": one launch twice; "whole": a pack, an archive or a submission lacks something, or
     has something that does not belong. Of a submission also "machine": it describes others than its
     records; "repeat": no command for a cell, or another; "private": a host or a user is named.
@@ -207,6 +209,9 @@ def _of_figures(file: str, record: Record) -> Iterator[Defect]:
         yield Defect(file, "figure", why)
     measured, request = record.measurement, record.request
     if record.status != "ok" or measured is None or request is None:
+        return
+    if why := provenance.impossible(record):
+        yield Defect(file, "number", why)
         return
     if why := overlong(request, measured):
         yield Defect(file, "time", why)
