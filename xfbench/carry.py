@@ -125,6 +125,8 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
     ]
     if stored := next((one.data for one in wanted if one.data_set), None):
         raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")
+    if named := next((one.allocator for one in wanted if one.allocator), None):
+        raise UsageError(f"{named} is not carried: leave --allocator away")
     if not wanted:
         raise UsageError("nothing can be carried: no framework can do any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import errors, statistics
+from xfbench import allocators, errors, statistics
 from xfbench.equality import certificate
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates, unproven
@@ -263,7 +263,7 @@ def _value(record: Record, name: str) -> Any:
     value = getattr(record.request, name)
     if name == "strategy_options":
         return words(value) or None
-    return value
+    return value or allocators.SYSTEM if name == "allocator" else value
 
 
 def incomparable(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xfbench import adapter, environment, job, runner
+from xfbench import adapter, allocators, environment, job, runner
 from xfbench.errors import UnavailableError
 from xfbench.plan import Plan
 from xfbench.request import Request
@@ -29,6 +29,8 @@ def _lines(request: Request, plan: Plan) -> list[str]:
         found = environment.find(described, python, request.site)
         if found is None:
             return [f"# {environment.plan(described)}"]
+        if request.allocator and not allocators.is_there(request.allocator):
+            return [f"# {request.allocator} would be fetched"]
         start, helpers = job.prepared(request, described, found, Path())
     except UnavailableError as error:
         return [f"# unavailable: {error}"]

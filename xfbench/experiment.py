@@ -18,7 +18,18 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import adapter, environment, errors, machine, paths, sites, starting, toml, training
+from xfbench import (
+    adapter,
+    allocators,
+    environment,
+    errors,
+    machine,
+    paths,
+    sites,
+    starting,
+    toml,
+    training,
+)
 from xfbench.data import sets
 from xfbench.matrix import Matrix
 from xfbench.request import Cell, Protocol
@@ -157,7 +168,8 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     caches: Sequence[str | None] = m.page_cache or [None]
     inputs: Sequence[str | None] = m.input or [None]
     probes: Sequence[str | None] = m.probe or [None]
-    sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed, probes)
+    given = _allocators(m.allocator or [allocators.SYSTEM])
+    sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed, given, probes)
     count = prod(len(one) for one in (*named, *sized, *filter(None, m.solver.values())))
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -165,7 +177,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     found: dict[Cell, Protocol] = {}
     points = itertools.product(itertools.product(*named), itertools.product(*sized))
     for (name, framework, device, precision, kernel), settings in points:
-        of_rank, size, where, strategy, source, cache, reading, seed, probe = settings
+        of_rank, size, where, strategy, source, cache, reading, seed, allocator, probe = settings
         ranks, nodes = where
         described = adapter.load(framework)
         together = _strategy(described, strategy, ranks)
@@ -212,12 +224,20 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 checkpoints=m.checkpoints,
                 profile=m.profile,
                 memory_limit=m.memory_limit,
+                allocator=allocator,  # type: ignore[arg-type]
                 probe=probe,  # type: ignore[arg-type]
             )
             found |= dict.fromkeys(training.variants(cell, m.solver), protocol)
         except ValidationError as error:
             raise errors.UsageError(_told(error, Cell)) from error
     return list(found.items())
+
+
+def _allocators(names: Sequence[str]) -> list[str | None]:
+    """As cells have them: None is the system's."""
+    if wrong := [one for one in names if one not in allocators.NAMES]:
+        raise errors.unknown("allocator", wrong[0], allocators.NAMES)
+    return [None if one == allocators.SYSTEM else one for one in names]
 
 
 def _check_ranks(m: Matrix) -> None:

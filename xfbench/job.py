@@ -22,6 +22,7 @@ from typing import Any
 
 from xfbench import (
     adapter,
+    allocators,
     command,
     digest,
     memory,
@@ -201,10 +202,12 @@ def prepared(
     Raises UnavailableError, with what to do, where something that starts them is missing.
     """
     found = probing.placed(request, described, found, folder)
+    variables = found.variables(described, request.kernel, request.threads)
     base = command.Command(
         (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
         {
-            **found.variables(described, request.kernel, request.threads),
+            **variables,
+            **allocators.variables(request.allocator, variables.get("LD_PRELOAD", "")),
             **probing.variables(request),
         },
         folder,

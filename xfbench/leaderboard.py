@@ -339,7 +339,8 @@ def _told_apart(rows: list[Row]) -> list[Row]:
 def _asked(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
     together = row.ranks, row.strategy, options
-    return row.framework, row.kernel, row.threads, *together, *row.stored, row.checkpoints
+    own = row.kernel, row.threads, row.request.allocator
+    return row.framework, *own, *together, *row.stored, row.checkpoints
 
 
 def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
@@ -363,7 +364,8 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
 
 
 def _but_ranks(row: Row) -> tuple[Any, ...]:
-    return row.framework, row.framework_version, row.kernel, row.threads, *row.stored
+    own = row.kernel, row.threads, row.request.allocator
+    return row.framework, row.framework_version, *own, *row.stored
 
 
 def _together(row: Row) -> tuple[Any, ...]:

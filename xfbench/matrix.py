@@ -63,6 +63,7 @@ class Matrix(BaseModel):
     rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None
     rate_warmup: Annotated[Sequence[int], BeforeValidator(_listed)] | None = None
     memory_limit: Bytes | None = None
+    allocator: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
     probe: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)

@@ -46,7 +46,8 @@ def follow(
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
         site = next((request.site for request in requests), None)
-        session.prepare((r.framework for r in requests), pythons, say, site)
+        allocated = [request.allocator for request in requests]
+        session.prepare((r.framework for r in requests), pythons, say, site, allocated)
     versions = [f"{name} {found.version} ✔" for name, found in session.environments.items()]
     versions += [f"{name} ✘" for name in session.unavailable]
     ready = f"environments ready in {time.monotonic() - started:.0f} s"

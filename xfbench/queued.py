@@ -109,7 +109,8 @@ def _measure(
             continue
         session = runner.Session(store)
         frameworks = [request.framework for request in plan.requests]
-        session.prepare(frameworks, plan.pythons, say, plan.requests[0].site)
+        allocated = [request.allocator for request in plan.requests]
+        session.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
         for name, reason in session.unavailable.items():
             records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
         plan = plan.of(session.environments)

@@ -57,7 +57,7 @@ class Observed(_Part):
     framework's own thread pools, with their sizes; `affinity` the CPUs that its threads may
     run on, and `laid_out` those that it was given, null where it was left free. `precision` is
     that of the values which pass between layers. `exchange`: lines in which the framework says
-    how it joins the ranks.
+    how it joins the ranks. `allocator`: the file that gave memory.
     """
 
     framework_version: str
@@ -69,6 +69,7 @@ class Observed(_Part):
     kernel: str
     kernel_evidence: tuple[str, ...]
     libraries: tuple[str, ...]
+    allocator: str | None = None
     layout: str
     precision: str | None = None
     exchange: tuple[str, ...] = ()

@@ -89,9 +89,10 @@ class Cell(BaseModel):
     own profiler when all else is measured. About the solver `lars` (a trust coefficient, 0 for
     none), the base `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many
     epochs at first (`rate_warmup`) may be chosen: see `training.py`. Each rank gets `memory_limit`
-    bytes of private memory at most. A `probe` is no measurement: it tries what the framework takes
-    from an HPC system, in one process, with reserved huge pages, out of a module, on several ranks,
-    or on ranks that are told nothing but what their start command tells (native).
+    bytes of private memory at most, from the `allocator` named (see `allocators.py`) or, None, from
+    the C library. A `probe` is no measurement: it tries what the framework takes from an HPC
+    system, in one process, with reserved huge pages, out of a module, on several ranks, or on ranks
+    that are told nothing but what their start command tells (native).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -130,6 +131,7 @@ class Cell(BaseModel):
     rate_scaling: Literal["linear"] | None = None
     rate_warmup: int | None = Field(default=None, ge=0)
     memory_limit: int | None = Field(default=None, ge=1)
+    allocator: Literal["jemalloc", "tcmalloc"] | None = None
     probe: Literal["process", "huge_pages", "modules", "ranks", "native"] | None = None
 
     @model_validator(mode="after")
@@ -179,7 +181,7 @@ class Cell(BaseModel):
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
         together = [f"{self.ranks} ranks{nodes} {self.together}"] if self.ranks > 1 else []
         parts = [self.workload, self.solver, self.framework, self.kernel, *together]
-        parts += [f"{self.threads} threads"]
+        parts += [f"{self.threads} threads", self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
         return " · ".join(filter(None, parts))
 
@@ -222,6 +224,6 @@ class Request(Cell):
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unchosen = {name for name in choices if not getattr(self, name)}
-        open_ = ("input", "input_threads", "probe", *SOLVER)
+        open_ = ("input", "input_threads", "allocator", "probe", *SOLVER)
         unchosen |= {name for name in open_ if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude={"launch", "profile", *unchosen})

@@ -17,6 +17,7 @@ from typing import Any
 
 from xfbench import (
     adapter,
+    allocators,
     conditions,
     environment,
     facts,
@@ -48,17 +49,18 @@ _CHOSEN_BY = ("framework", "workload", "kernel", "threads", "ranks")
 class Session:
     """What the launches of one `run` share: where results go, and the environments found so far.
 
-    `unavailable` says per framework why it cannot be had; `certificates` which certificate
-    covers a kind of cell (`certified_fields`); `time_limit` is in seconds. If `strict`, a
-    launch that other work disturbed is invalid. `data_folders` says where prepared data sets
-    are (`PreparedSet.place`). Checkpoints lie below `checkpoint_dir`, by default in the run's
-    folder.
+    `unavailable` says per framework why it cannot be had, `unallocated` per allocator;
+    `certificates` which certificate covers a kind of cell (`certified_fields`); `time_limit` is in
+    seconds. If `strict`, a launch that other work disturbed is invalid. `data_folders` says where
+    prepared data sets are (`PreparedSet.place`). Checkpoints lie below `checkpoint_dir`, by default
+    in the run's folder.
     """
 
     store: Store
     environments: dict[str, Environment] = field(default_factory=dict)
     certificates: dict[Certified, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
+    unallocated: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
     strict: bool = False
     data_folders: dict[str, Path] = field(default_factory=dict)
@@ -71,8 +73,9 @@ class Session:
         pythons: Mapping[str, Path],
         say: environment.Say,
         site: str | None = None,
+        allocated: Iterable[str | None] = (),
     ) -> None:
-        """Have an environment for each framework, or the reason why not."""
+        """Have an environment for each framework, or the reason why not; and these allocators."""
         for name in dict.fromkeys(frameworks):
             try:
                 self.environments[name] = environment.ensure(
@@ -81,6 +84,12 @@ class Session:
             except UnavailableError as error:
                 self.unavailable[name] = job.nameless(str(error))
                 say(f"{name}: unavailable: {error}")
+        for one in filter(None, dict.fromkeys(allocated)):
+            try:
+                allocators.ensure(one, say)
+            except UnavailableError as error:
+                self.unallocated[one] = job.nameless(str(error))
+                say(f"{one}: unavailable: {error}")
 
     def folder_of(self, request: Request) -> Path | None:
         """Where the request's data set is, if it is a prepared one."""
@@ -278,8 +287,9 @@ def _launch(
     reason = refusal(request)
     if reason:
         return Record.make(status="unsupported", reason=reason, **fields), None
-    if request.framework in session.unavailable:
-        reason = session.unavailable[request.framework]
+    reason = session.unavailable.get(request.framework)
+    reason = reason or session.unallocated.get(request.allocator or "")
+    if reason:
         return Record.make(status="unavailable", reason=reason, **fields), None
     found = session.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.

@@ -101,6 +101,7 @@ def _alike(record: Record, request: Request) -> tuple[Any, ...]:
     return (
         *(request.framework, request.workload, request.device, request.precision, request.kernel),
         *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
+        request.allocator,
         request.kept_batch_size,
         request.solver,
         machine_class(record.machine),

@@ -44,11 +44,8 @@ def defect(
     for number, of_update in enumerate(measurement.losses):
         if of_update is None:
             return f"the loss of update {number * window + 1} is not finite"
-    if observed.kernel != request.kernel:
-        return (
-            f"kernel {request.kernel} was asked for and {observed.kernel} observed: "
-            f"{'; '.join(observed.kernel_evidence)}"
-        )
+    if reason := _libraries(request, observed):
+        return reason
     if reason := beyond_peak(share_of_peak):
         return reason
     if observed.precision not in (None, request.precision):
@@ -65,6 +62,18 @@ def defect(
             "another network, other weights or another input (see xfbench verify)"
         )
     return None
+
+
+def _libraries(request: Request, observed: Observed) -> str | None:
+    """Where another library computed, or gave memory, than was asked for."""
+    if observed.kernel != request.kernel:
+        return (
+            f"kernel {request.kernel} was asked for and {observed.kernel} observed: "
+            f"{'; '.join(observed.kernel_evidence)}"
+        )
+    if request.allocator is None or request.allocator in (observed.allocator or ""):
+        return None
+    return f"{request.allocator} was asked for, and memory came from {observed.allocator}"
 
 
 def overlong(request: Request, measurement: Measurement) -> str | None:

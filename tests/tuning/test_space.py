@@ -3,6 +3,7 @@
 import pytest
 
 from xfbench import adapter, machine
+from xfbench.allocators import NAMES
 from xfbench.errors import UsageError
 from xfbench.tuning.space import FIELDS, Asked, setting, space, told
 
@@ -19,6 +20,7 @@ def test_every_kernel_is_tried_on_powers_of_threads_with_both_affinities():
     assert {one.kernel for one in found.cells} == {*kernels}
     assert {one.threads for one in found.cells} >= {1, CORES}
     assert {one.affinity for one in found.cells} == {"none", "cores"}
+    assert {setting(one)["allocator"] for one in found.cells} == {*NAMES}
     assert len({tuple(setting(one).values()) for one in found.cells}) == len(found.cells)
     assert {(one.ranks, one.scaling, one.steps) for one in found.cells} == {(1, None, 20)}
     assert {one.global_batch_size for one in found.cells} == {64}
@@ -35,8 +37,9 @@ def test_the_default_is_what_run_does_and_one_of_those_that_are_tried():
 
 def test_what_is_named_is_tried_alone():
     over = {"threads": ["1"], "kernel": ["native"], "affinity": ["cores"]}
+    over["allocator"] = ["tcmalloc"]
     [one] = searched(over=over).cells
-    assert told(one) == "native · 1 thread · affinity cores"
+    assert told(one) == "native · 1 thread · affinity cores · tcmalloc"
     assert searched(over=over).values()["threads"] == (1,)
 
 

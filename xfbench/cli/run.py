@@ -178,6 +178,13 @@ def run(
             show_default=False,
         ),
     ] = None,
+    allocator: Annotated[
+        str | None,
+        typer.Option(
+            help="system, jemalloc, tcmalloc: who gives memory (default: system).",
+            show_default=False,
+        ),
+    ] = None,
     launches: Annotated[
         int | None,
         typer.Option(min=1, help="So many fresh processes per cell.", show_default=False),
@@ -287,6 +294,7 @@ def run(
             "checkpoints": checkpoints,
             "profile": profile or None,
             "memory_limit": size(memory_limit, "--memory-limit"),
+            "allocator": words(allocator, str, "--allocator"),
             "launches": launches,
             "until_precision": widths[0] if widths else None,
             "seed": words(seed, natural, "--seed"),

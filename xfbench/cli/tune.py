@@ -37,9 +37,9 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="Try these of kernel, threads, affinity, ranks (on this node, sharing the batch), "
-            "strategy (repeatable; default: all kernels, powers of two up to the cores, both "
-            "affinities, one rank).",
+            help="Try these of kernel, threads, affinity, allocator, ranks (on this node, sharing "
+            "the batch), strategy (repeatable; default: all kernels, powers of two up to the "
+            "cores, both affinities, all allocators, one rank).",
             show_default=False,
         ),
     ] = None,

@@ -110,16 +110,13 @@ def parts(row: Row) -> dict[str, str]:
         "kernel": row.kernel,
         "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
         "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
-        "strategy": " ".join(
-            [row.strategy, *(f"{key}={value}" for key, value in row.strategy_options.items())]
-        )
-        if row.ranks > 1
-        else "",
+        "strategy": row.request.together if row.ranks > 1 else "",
         "format": row.data_format or "",
         "reader": f"{row.input} reader" if row.input == "native" else "",
         "medium": row.medium or "",
         "cache": f"{row.page_cache} cache" if row.page_cache else "",
         "checkpoints": f"{row.checkpoints} checkpoints" if row.checkpoints else "",
+        "allocator": row.request.allocator or "",
         "differs": row.differs,
     }
 
@@ -129,7 +126,8 @@ def _marked(row: Row, text: str) -> str:
 
 
 def _all_else(row: Row) -> tuple[Any, ...]:
-    return *row.stored, row.checkpoints, row.request.steps, row.request.epochs, row.request.warmup
+    asked = row.request
+    return *row.stored, row.checkpoints, asked.allocator, asked.steps, asked.epochs, asked.warmup
 
 
 def _point(row: Row, x: float) -> Point:

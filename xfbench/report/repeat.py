@@ -60,6 +60,7 @@ def _settings(asked: Request) -> dict[str, object]:
         "--rate-scaling": asked.rate_scaling,
         "--rate-warmup": asked.rate_warmup,
         "--memory-limit": asked.memory_limit,
+        "--allocator": asked.allocator,
     }
     if asked.ranks > 1:
         options |= {"--ranks": asked.ranks, "--strategy": asked.strategy}

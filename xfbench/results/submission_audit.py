@@ -48,6 +48,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "checkpoints": (lambda asked: asked.checkpoints, 0),
     **{name: (attrgetter(name), None) for name in SOLVER},
     "memory_limit": (lambda asked: asked.memory_limit, None),
+    "allocator": (lambda asked: asked.allocator, None),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import adapter, comparison, leaderboard, probing, training
+from xfbench import adapter, allocators, comparison, leaderboard, probing, training
 from xfbench.data import sets
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.grouping import machine_class, of_cells
@@ -25,7 +25,7 @@ NAMED = (
     *("workload", "framework", "kernel", "device", "precision", "threads", "ranks", "nodes"),
     *("strategy", "scaling", "batch_size", "data", "format", "medium", "page_cache", "input"),
     *SOLVER,
-    *("checkpoints", "memory_limit", "probe", "machine"),
+    *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
 # What follows from a setting, and may differ where that one does.
 _FOLLOW: dict[str, tuple[str, ...]] = {
@@ -171,6 +171,7 @@ def _asks(m: Matrix, r: Request, known: _Known) -> bool:
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
         *((getattr(r, name), training.chosen(own, name, m.solver[name])) for name in SOLVER),
+        (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
     )

@@ -58,9 +58,17 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
         strict=choices.strict,
         data_folders=dict(space.data_folders),
     )
-    session.prepare([framework], choices.pythons, say, space.default.site)
+    allocated = [cell.allocator for cell in space.cells]
+    session.prepare([framework], choices.pythons, say, space.default.site, allocated)
     if framework in session.unavailable:
         raise errors.UnavailableError(session.unavailable[framework])
+    space = space.without(
+        [
+            (cell, session.unallocated[cell.allocator])
+            for cell in space.cells
+            if cell.allocator in session.unallocated
+        ]
+    )
     unproven = _unproven(space, session, choices, say)
     space = space.without([(cell, why) for cell, why in unproven.items() if cell in space.cells])
     if not space.cells:

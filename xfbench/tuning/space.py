@@ -1,8 +1,8 @@
 """What is searched: every setting of a framework for a network that trains the same.
 
-Kernels, threads, affinity and ranks on one node, which share the same batch. A layout is a kernel
-of its adapter where there is a choice. Another batch is different training, and is among them
-only where somebody names several.
+Kernels, threads, affinity, allocators and ranks on one node, which share the same batch. A layout
+is a kernel of its adapter where there is a choice. Another batch is different training, and is
+among them only where somebody names several.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, errors, experiment, runner
+from xfbench import adapter, allocators, errors, experiment, runner
 from xfbench.matrix import Matrix
 from xfbench.request import Cell
 from xfbench.strategy import words
 from xfbench.studies import running
 
-OVER = ("affinity", "kernel", "ranks", "strategy", "threads")
+OVER = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
 # What one setting has otherwise than another.
-FIELDS = ("kernel", "threads", "affinity", "ranks", "strategy", "global_batch_size")
+FIELDS = ("kernel", "threads", "affinity", "allocator", "ranks", "strategy", "global_batch_size")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Space:
         """What is tried of each field."""
         every = [*self.cells, *(cell for cell, _ in self.left_out)]
         return {
-            name: tuple(dict.fromkeys(getattr(cell, name) for cell in every)) for name in FIELDS
+            name: tuple(dict.fromkeys(setting(cell)[name] for cell in every)) for name in FIELDS
         }
 
 
@@ -90,13 +90,14 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
 
 def setting(cell: Cell) -> dict[str, str | int]:
     """What this cell has of the fields that are searched."""
-    return {name: getattr(cell, name) for name in FIELDS}
+    return {name: getattr(cell, name) or allocators.SYSTEM for name in FIELDS}
 
 
 def told(cell: Cell) -> str:
     """The setting in words: "onednn · 2 threads · affinity cores"."""
     parts = [cell.kernel, f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"]
     parts += [f"affinity {cell.affinity}"] if cell.affinity != "none" else []
+    parts += [cell.allocator] if cell.allocator else []
     if cell.ranks > 1:
         options = words(cell.strategy_options)
         parts.append(f"{cell.ranks} ranks {cell.strategy} {options}".rstrip())
@@ -121,6 +122,7 @@ def _matrices(asked: Asked) -> list[Matrix]:
                 kernel=kernels,
                 threads="powers" if threads == ["powers"] else _numbers("threads", threads),
                 affinity=affinity,
+                allocator=[*over.get("allocator", allocators.NAMES)],
                 **of_ranks,
             )
             for affinity in over.get("affinity", ("none", "cores"))

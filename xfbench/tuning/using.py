@@ -21,7 +21,7 @@ from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
 
-_ALONE = ("kernel", "threads", "affinity")
+_ALONE = ("kernel", "threads", "affinity", "allocator")
 _TOGETHER = ("strategy", "strategy_options")
 # Whoever chooses one of these has chosen how ranks share the machine.
 _OF_RANKS = ("ranks", "nodes", "threads", "scaling", *_TOGETHER)

@@ -112,6 +112,7 @@ def train(
             **worked,
             "affinity": observe.affinity(),
             "libraries": observe.libraries(),
+            "allocator": observe.allocator(),
         },
     }
     if request.get("profile"):  # after all else: a profiler is loaded, and slows down

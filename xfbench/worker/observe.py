@@ -90,6 +90,15 @@ def libraries() -> list[str]:
     return sorted({name.rpartition("/")[2] for name in mapped(*_TELLING)})
 
 
+def allocator() -> str:
+    """Which file the process's memory comes from, as "folder/name".
+
+    By a function that every allocator has and interpreters do not call: of what an executable
+    calls, `malloc` for one, the address may be the executable's own.
+    """
+    return provider("malloc_usable_size", "libc.so.6")
+
+
 def pools(*parts: str) -> dict[str, int]:
     """Threads that the pools of mapped BLAS and OpenMP libraries have, by library.
 
