@@ -12,6 +12,7 @@ from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench import comparison, errors
 from xfbench.comparison import Side
 from xfbench.machine import describe
+from xfbench.results import listing
 from xfbench.results.store import Store
 
 
@@ -109,6 +110,29 @@ def test_a_cell_against_itself_is_not_distinguishable(folder):
     assert [one.verdict for one in found] == ["not_distinguishable"]
     assert (trials, alarms) == (2, 0)
     assert found[0].figures.ratio.launches == 11
+
+
+def test_allocators_are_sides_and_the_c_librarys_is_the_systems(folder):
+    folder(allocator="jemalloc")
+    results = folder(slower=1.2)
+    [one] = comparison.compare(
+        Side.parse("allocator=jemalloc", results), Side.parse("allocator=system", results)
+    )
+    assert one.verdict == "faster" and (one.a[-8:], one.b[-6:]) == ("jemalloc", "system")
+
+
+def test_a_launch_that_took_no_time_is_told_and_not_counted(folder, record, capsys):
+    results = folder()
+    store, fields = Store(results), {"software": SOFTWARE, "machine": describe()}
+    good = record(fields=fields, launch=7)
+    of_nothing = good.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
+    forged = record(fields={**fields, "measurement": of_nothing}, launch=7)
+    store.add(forged)
+    found, _, _ = comparison.against_itself(Side.parse("workload=lenet", results))
+    assert found[0].figures.ratio.launches == 3
+    assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
+    assert listing.images_per_second(good) and listing.images_per_second(forged) is None
+    assert listing.table([forged])
 
 
 @pytest.mark.parametrize(

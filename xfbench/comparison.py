@@ -16,6 +16,7 @@ from xfbench import allocators, errors, statistics
 from xfbench.equality import certificate
 from xfbench.grouping import machine_class
 from xfbench.leaderboard import Certificates, unproven
+from xfbench.provenance import as_told
 from xfbench.record import Record
 from xfbench.report.text import say
 from xfbench.request import SOLVER, Cell, solver_words
@@ -89,7 +90,7 @@ class Side:
         )
 
     def records(self, complain: Complain) -> Iterator[Record]:
-        """This side's records, oldest first; `complain` hears of each file that is none."""
+        """This side's records, oldest first; `complain` hears of what is none, or cannot be."""
         conditions = [*self.conditions] + [
             selection.equal(f"request.{name}", value)
             for name, value in self.wanted.items()
@@ -98,7 +99,10 @@ class Side:
         with index.opened(Store(self.folder), complain) as known:
             for _, record in known.select(conditions):
                 if self.takes(record):
-                    yield record
+                    told = as_told(record)
+                    if told.status != record.status:
+                        complain(f"{record.id}: {told.reason}: not counted")
+                    yield told
         for line in known.damaged:
             complain(line)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from xfbench import adapter, command, environment, worker_archive
 
 
-def answer(script: str, framework: str, threads: int, *words: object) -> dict:
+def answer(script: str, framework: str, threads: int, *words: object, kernel: str = "") -> dict:
     """The JSON document that the script's last line is.
 
-    Its arguments are the worker's archive, the framework, its default kernel, and `words`.
+    Its arguments are the worker's archive, the framework, the kernel (its default), and `words`.
     """
     described = adapter.load(framework)
-    found, kernel = environment.ensure(described), described.default_kernel
+    found, kernel = environment.ensure(described), kernel or described.default_kernel
     path, archive = Path(__file__).with_name(script), worker_archive.worker_archive(framework)
     with tempfile.TemporaryDirectory() as scratch:
         printed = command.output(

@@ -7,16 +7,19 @@ throughput of throughput, above 1 where the adapter is the faster one.
 """
 
 import argparse
+import sys
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy import stats
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from xfbench import machine
+from xfbench import adapter, machine
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 200, "lenet": 400}
+BY_HAND = {"torch": ["channels_last"]}
 
 
 def main() -> None:
@@ -30,17 +33,26 @@ def main() -> None:
     print(f"{here.cores} cores {here.cpu_model}")
     lines = []
     for network in chosen.network.split(","):
-        for framework in chosen.framework.split(","):
+        for framework, kernel in kernels(chosen.framework.split(",")):
             rounds = chosen.rounds or ROUNDS.get(network, 30)
             asked = (network, rounds, BATCHES[network], here.cores)
-            found = inside.answer("versus_steps.py", framework, here.cores, *asked)
+            found = inside.answer("versus_steps.py", framework, here.cores, *asked, kernel=kernel)
             ours = np.asarray(found.pop("xfbench"))
             lines += [
-                (network, framework, name, *told(ours, np.asarray(own)))
+                (network, framework, kernel, name, *told(ours, np.asarray(own)))
                 for name, own in found.items()
             ]
-    headers = ["network", "framework", "its own", "ms per step", "through xfbench", "ratio"]
+            print(*lines[-1], file=sys.stderr)
+    headers = ["network", "framework", "kernel", "its own", "ms per step", "through xfbench"]
+    headers.append("ratio")
     print(tabulate(lines, headers, "github", disable_numparse=True))
+
+
+def kernels(frameworks: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each framework with its default kernel, and with those that users choose by hand."""
+    for name in frameworks:
+        yield name, adapter.load(name).default_kernel
+        yield from ((name, kernel) for kernel in BY_HAND.get(name, ()))
 
 
 def told(ours: np.ndarray, own: np.ndarray) -> tuple[str, str, str]:

@@ -20,12 +20,23 @@ from unittest import mock
 
 import numpy as np
 
-from xfbench import adapter, digest, errors, experiment, leaderboard, reply, sites, tables
+from xfbench import (
+    adapter,
+    digest,
+    errors,
+    experiment,
+    leaderboard,
+    provenance,
+    reply,
+    series,
+    sites,
+    tables,
+)
 from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.equality.certificate import Certificate
 from xfbench.record import Record
 from xfbench.report import page
-from xfbench.results import archive, taking
+from xfbench.results import archive, listing, taking
 from xfbench.tuning.saved import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c
@@ -150,11 +161,14 @@ def of_forged(content):
         holder[key] = FORGED[next(numbers, 0) % len(FORGED)]
     document.pop("id", None)
     document["id"] = digest.of_json(document)
-    found = leaderboard.tables([Record.read(json.dumps(document).encode())], {})
+    record = Record.read(json.dumps(document).encode())
+    listing.table([record])
+    series.of([provenance.as_told(record)])
+    found = leaderboard.tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
             form(found, columns)
-    page.html([Record.read(json.dumps(document).encode())], {}, (), [])
+    page.html([record], {}, (), [])
 
 
 def written(form, name):

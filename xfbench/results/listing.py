@@ -11,7 +11,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench.provenance import not_measured
+from xfbench.provenance import impossible, not_measured
 from xfbench.record import Record
 from xfbench.results.store import Place, Store
 from xfbench.statistics import launch_throughput
@@ -74,10 +74,10 @@ def figure(record: Record) -> str | None:
 
 
 def images_per_second(record: Record) -> float | None:
-    """The launch's throughput; None where it has none, or was not measured by xfbench."""
+    """The launch's throughput; None where it has none that counts, or is not xfbench's."""
     if record.status != "ok" or record.measurement is None or record.request is None:
         return None
-    if not_measured(record):
+    if not_measured(record) or impossible(record):
         return None
     return launch_throughput(record) or None
 
