@@ -1,8 +1,10 @@
 """Records and certificates that are made after measured ones, for tests of what shows many."""
 
-from xfbench import digest
+from xfbench import digest, facts, machine
 from xfbench.equality.certificate import Certificate, Subject
 from xfbench.record import Record, Software
+from xfbench.tuning.saved import Figure, Tuning
+from xfbench.workloads import workloads
 
 SOFTWARE = Software(
     xfbench_version="0",
@@ -57,3 +59,36 @@ def certified(records):
         certificates[proof.id] = proof
         found.append(varied(record, cell=record.cell, certificate=proof.id))
     return found, certificates
+
+
+def search(best, default, **fields):
+    """What `tune` would have found of two cells of LeNet, as if it had been done here."""
+    figure = Figure(value=1.25, low=1.2, high=1.3, launches=5, label="claim")
+    made = {
+        "machine": machine.describe(),
+        "framework_version": "1.0",
+        "environment_digest": "sha256:" + "1" * 64,
+        "adapter_digest": "sha256:" + "2" * 64,
+        "workload_digest": facts.facts(workloads()["lenet"]).digest,
+        "verified": True,
+        "space": {"threads": (1, 2)},
+        "settings": 2,
+        "seed": 0,
+        "budget_seconds": None,
+        "rungs": (),
+        "dropped": (),
+        "best": best,
+        "default": default,
+        "default_reason": None,
+        "runner_up": default,
+        "confirmed": True,
+        "images_per_second": figure,
+        "over_default": figure,
+        "over_runner_up": figure,
+        "ended_by_budget": False,
+        "launches": 10,
+        "search_seconds": 0.0,
+        "machine_seconds": 10.0,
+        "records": (),
+    }
+    return Tuning.make(**{**made, **fields})

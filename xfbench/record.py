@@ -53,11 +53,10 @@ class OfRank(_Part):
 class Observed(_Part):
     """What really ran, as seen in the worker: never what was asked for.
 
-    `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the
-    framework's own thread pools, with their sizes; `affinity` the CPUs that its threads may
-    run on, and `laid_out` those that it was given, null where it was left free. `precision` is
-    that of the values which pass between layers. `exchange`: lines in which the framework says
-    how it joins the ranks. `allocator`: the file that gave memory.
+    `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the framework's
+    own thread pools, with their sizes; `affinity` the CPUs that its threads may run on, `laid_out`
+    those that it was given, null where it was left free. `precision` is that of the values between
+    layers. `exchange`: how it joins ranks, as it says. `allocator`: the file that gave memory.
     """
 
     framework_version: str

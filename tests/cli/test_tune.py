@@ -32,7 +32,8 @@ def build(network, solver, options, group):
 """
 SMALL = "--framework odd --workload lenet --batch-size 4 --data synthetic"
 CORES = machine.usable_cores()
-TUNE = f"tune {SMALL} --steps 4 --warmup 0 --over affinity=none --over threads={CORES}"
+OVER = f"--over affinity=none --over allocator=system --over threads={CORES}"
+TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_only_what_is_proven_equal_is_tried(xfbench, odd, tmp_path):
 
 def test_one_setting_is_not_searched_and_has_its_certificate(xfbench, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
-    line += f" --over affinity=none --over threads={CORES} --launches 1"
+    line += f" {OVER} --launches 1"
     shown = xfbench(*line.split())
     assert shown.returncode == 0, shown.stderr
     assert "lenet · reference · batch 4: numpy · " in shown.stdout

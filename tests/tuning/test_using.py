@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 
-from xfbench import adapter, asked, environment, facts, machine
+from tests import likenesses
+from xfbench import adapter, asked, environment, machine
 from xfbench.errors import UsageError
 from xfbench.request import Protocol
-from xfbench.tuning.saved import Figure, Tuning, of_folder
+from xfbench.tuning.saved import of_folder
 from xfbench.tuning.using import tuned
-from xfbench.workloads import workloads
 
 FIXED = Protocol.fixed(3)
 
@@ -32,38 +32,13 @@ def saved(cell, version, tmp_path):
 
     def make(best=None, **fields):
         usual = {"steps": 20, "warmup": 3}
-        default = cell(threads=2, **usual)
-        figure = Figure(value=1.25, low=1.2, high=1.3, launches=5, label="claim")
-        made = {
-            "machine": machine.describe(),
-            "framework_version": version,
-            "environment_digest": "sha256:" + "1" * 64,
-            "adapter_digest": "sha256:" + "2" * 64,
-            "workload_digest": facts.facts(workloads()["lenet"]).digest,
-            "verified": True,
-            "space": {"threads": (1, 2)},
-            "settings": 2,
-            "seed": 0,
-            "budget_seconds": None,
-            "rungs": (),
-            "dropped": (),
-            "best": cell(**{"threads": 1, "affinity": "cores", **usual, **(best or {})}),
-            "default": default,
-            "default_reason": None,
-            "runner_up": default,
-            "confirmed": True,
-            "images_per_second": figure,
-            "over_default": figure,
-            "over_runner_up": figure,
-            "ended_by_budget": False,
-            "launches": 10,
-            "search_seconds": 0.0,
-            "machine_seconds": 10.0,
-            "records": (),
-        }
-        search = Tuning.make(**{**made, **fields})
-        search.write(tmp_path)
-        return search
+        found = likenesses.search(
+            cell(**{"threads": 1, "affinity": "cores", **usual, **(best or {})}),
+            cell(threads=2, **usual),
+            **{"framework_version": version, **fields},
+        )
+        found.write(tmp_path)
+        return found
 
     return make
 
@@ -205,3 +180,9 @@ def test_submitted_jobs_are_for_other_machines(cell, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(UsageError, match="submitted jobs"):
         tuned([(cell(launcher="slurm"), FIXED)], (), tmp_path, {}, print)
+
+
+def test_more_threads_than_there_are_fit_nowhere_whatever_a_search_says(saved, using, cell):
+    saved({"threads": 4096})
+    found, said = using()
+    assert found == cell(threads=2) and said.startswith("not tuned: ")

@@ -119,7 +119,7 @@ def merge(
     results: Results = None,
     as_json: Json = False,
 ) -> None:
-    """Take in the records of other folders, with their certificates and runs.
+    """Take in the records of other folders, with certificates, runs and searches.
 
     \b
     xfbench results merge ../laptop/results ../node7/results
@@ -183,7 +183,7 @@ def validate(
     else:
         for one in defects:
             print(f"{printable(one.file, 4096)}: {one.defect}: {printable(one.detail, 400)}")
-        print(f"{checked} records and certificates checked, {len(defects)} defects")
+        print(f"{checked} records, certificates and searches checked, {len(defects)} defects")
     if defects:
         raise typer.Exit(1)
 
@@ -195,7 +195,7 @@ def export(
     results: Results = None,
     as_json: Json = False,
 ) -> None:
-    """Write records to one file: an archive with their certificates, or a table of all fields.
+    """Write records to one file: an archive with all that belongs to them, or a table of fields.
 
     \b
     xfbench results export ours.tar.gz

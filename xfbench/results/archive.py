@@ -1,7 +1,8 @@
-"""Records and certificates in one file for somebody else: a tar archive, `xfbench.archive/1`.
+"""Records in one file for somebody else, with what goes with them: a tar, `xfbench.archive/1`.
 
-It holds `records/<id>.json` and `certificates/<id>.json`, byte for byte, and at its end
-`manifest.json` with the size and the digest of each. Equal contents make equal archives. Who reads
+It holds `records/<id>.json`, `certificates/<id>.json` and `tuned/<id>.json`, the searches whose
+launches are all among the records, byte for byte, and at its end `manifest.json` with the size and
+the digest of each. Equal contents make equal archives. Who reads
 one trusts nothing in it: only files with these names, of a bounded size and number, and nothing
 is ever unpacked to a path that the archive names.
 """
@@ -25,12 +26,15 @@ from xfbench.errors import UsageError
 from xfbench.record import Record
 from xfbench.results import merging, pack, store
 from xfbench.results.store import Complain, Place, Store
-from xfbench.sealed import EditedError
+from xfbench.sealed import EditedError, Sealed
+from xfbench.tuning import saved
+from xfbench.tuning.saved import Tuning
 
 SCHEMA = "xfbench.archive/1"
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
 _MANIFEST = "manifest.json"
-_NAME = re.compile(r"(records|certificates)/[0-9a-f]{64}\.json|manifest\.json")
+_NAME = re.compile(r"(records|certificates|tuned)/[0-9a-f]{64}\.json|manifest\.json")
+_BESIDE: dict[str, type[Sealed]] = {"certificates": Certificate, saved.FOLDER: Tuning}
 _MOST_FILES = 5_000_000
 _MOST_BYTES = 2**38
 _LONGEST_MANIFEST = 2**30
@@ -45,8 +49,9 @@ class ArchiveError(UsageError):
 
 
 def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) -> int:
-    """Write these records and their certificates; how many records. Raises OSError."""
+    """Write these records, certificates and searches; how many records. Raises OSError."""
     certificates = certificate.of_folder(source.folder)
+    searches = saved.of_folder(source.folder, store.silent)
     count = 0
 
     def into(file: IO[bytes]) -> None:
@@ -54,6 +59,7 @@ def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) ->
         packed = None if target.suffix == ".tar" else gzip.GzipFile("", "wb", 6, file, mtime=0)
         files: dict[str, dict[str, Any]] = {}
         named: set[str] = set()
+        written: set[str] = set()
         with tarfile.open(
             fileobj=cast(IO[bytes], packed or file), mode="w", format=tarfile.USTAR_FORMAT
         ) as tar:
@@ -63,12 +69,17 @@ def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) ->
                     content = pack.as_file(content)
                 _add(tar, f"records/{record.id[7:]}.json", content, files)
                 count += 1
+                if searches:
+                    written.add(record.id)
                 if record.certificate:
                     named.add(record.certificate)
             for one in sorted(named):
                 if isinstance(certificates.get(one), Certificate):
                     content = source.certificate_path(one).read_bytes()
                     _add(tar, f"certificates/{one[7:]}.json", content, files)
+            for search in sorted(searches, key=lambda one: one.id):
+                if search.records and written.issuperset(search.records):
+                    _add(tar, f"{saved.FOLDER}/{search.id[7:]}.json", search.content(), files)
             manifest = {"schema": SCHEMA, "files": files}
             _add(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
         if packed:
@@ -86,10 +97,10 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, files: dict[str, dict[
 
 
 def take(source: Path, target: Store, complain: Complain) -> tuple[int, int]:
-    """Take in an archive's records and certificates: how many records are new, and were there.
+    """Take in what an archive holds: how many of its records are new, and how many were there.
 
-    Nothing of an archive that is not whole is taken; of a whole one what is no record, or no
-    certificate, is told of and left. Raises ArchiveError, and UsageError where the folder cannot be
+    Nothing of an archive that is not whole is taken; of a whole one what is no record, certificate
+    or search is told of and left. Raises ArchiveError, and UsageError where the folder cannot be
     written.
     """
     for _ in members(source):
@@ -108,9 +119,9 @@ def take(source: Path, target: Store, complain: Complain) -> tuple[int, int]:
                     merging.keep(record, None, content, target)
                     have.add(record.id)
                     new += 1
-            elif Certificate.read(content).id != f"sha256:{identity}":
+            elif _BESIDE[kind].read(content).id != f"sha256:{identity}":
                 raise EditedError("its name is not its id")
-            elif not (path := target.certificate_path(f"sha256:{identity}")).exists():
+            elif not (path := target.folder / name).exists():
                 atomic.write(path, content)
         except ValueError as error:
             complain(store.told(name, error))

@@ -1,13 +1,14 @@
 """What is wrong with results: every defect that the files themselves show, by its file.
 
 A record's schema and digest, figures that cannot be, a launch that is there twice, a certificate
-that is missing or says something else; of packs and archives also whether they are whole.
+that is missing or says something else, a search without its launches; of packs and archives also
+whether they are whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,8 @@ from xfbench.results import archive, pack, store, submission, submission_audit
 from xfbench.results.submission_audit import Parse
 from xfbench.roofline import share_of_peak
 from xfbench.sealed import EditedError
+from xfbench.tuning import saved
+from xfbench.tuning.saved import Tuning
 from xfbench.validity import beyond_peak, overlong
 
 _ID = re.compile("[0-9a-f]{64}")
@@ -54,9 +57,10 @@ class Defect:
     this record; "number": one that no launch has; "peak": faster than the machine can be; "time":
     its steps take longer than the time that passed; "figure": from elsewhere, and it cannot be, or
     does not say from where;
-    "duplicate": one launch twice; "whole": a pack, an archive or a submission lacks something, or
-    has something that does not belong. Of a submission also "machine": it describes others than its
-    records; "repeat": no command for a cell, or another; "private": a host or a user is named.
+    "duplicate": one launch twice; "whole": a pack, an archive, a search or a submission lacks
+    something, or has something that does not belong. Of a submission also "machine": it describes
+    others than its records; "repeat": no command for a cell, or another; "private": a host or a
+    user is named.
     """
 
     file: str
@@ -79,11 +83,18 @@ class _Part:
 
     @property
     def is_certificate(self) -> bool:
-        return certificate.SCHEMA.encode() in self.content[:4096] and not self.packed
+        return self._says(certificate.SCHEMA)
+
+    @property
+    def is_search(self) -> bool:
+        return self._says(saved.SCHEMA)
+
+    def _says(self, schema: str) -> bool:
+        return f'"{schema}"'.encode() in self.content[:4096] and not self.packed
 
 
 def validate(path: Path, parse: Parse | None = None) -> tuple[int, list[Defect]]:
-    """How many records and certificates there were, and what is wrong with them.
+    """How many records, certificates and searches there were, and what is wrong with them.
 
     `path` is a results folder, a submission, a record, a certificate, a pack or an archive; `parse`
     tries a submission's commands. Raises UsageError for what is none of these.
@@ -121,8 +132,9 @@ def _of_folder(folder: Path, defects: list[Defect]) -> Iterator[_Part]:
             defects.append(Defect(str(path), "name", detail))
     for path in kept.packs():
         yield from _of_pack(path, defects)
-    for path in sorted((folder / "certificates").glob("*.json")):
-        yield from _of_file(path, defects)
+    for name in ("certificates", saved.FOLDER):
+        for path in sorted((folder / name).glob("*.json")):
+            yield from _of_file(path, defects)
 
 
 def _of_file(path: Path, defects: list[Defect]) -> Iterator[_Part]:
@@ -159,11 +171,15 @@ def _look(parts: Iterable[_Part], certificates: Certificates | None, defects: li
     """Look at one after another; how many they were."""
     count = 0
     seen: dict[str, tuple[str, bool]] = {}  # what tells a launch, and where it was
+    searches: list[_Part] = []
     for count, part in enumerate(parts, 1):  # noqa: B007
         if part.is_certificate:
             found = _certificate(part)
             if isinstance(found, str):
                 defects.append(Defect(part.file, "certificate", found))
+            continue
+        if part.is_search:
+            searches.append(part)
             continue
         try:
             record = _record(part)
@@ -180,7 +196,25 @@ def _look(parts: Iterable[_Part], certificates: Certificates | None, defects: li
             defects.append(Defect(part.file, "duplicate", why))
         if certificates is not None and (why := _uncertified(record, certificates)):
             defects.append(Defect(part.file, "certificate", why))
+    for part in searches:
+        defects += _of_search(part, seen)
     return count
+
+
+def _of_search(part: _Part, seen: Collection[str]) -> Iterator[Defect]:
+    """What is wrong with a search; its launches are `seen`, where any record was."""
+    try:
+        found = Tuning.read(part.content)
+    except ValueError as error:
+        kind: Kind = "digest" if isinstance(error, EditedError) else "schema"
+        yield Defect(part.file, kind, _line(error))
+        return
+    if part.named not in (None, found.id[7:]):
+        yield Defect(part.file, "name", f"its id is {found.id}")
+    missing = sum(one not in seen for one in found.records)
+    if seen and missing:
+        told = f"{missing} of its {len(found.records)} launches are not there"
+        yield Defect(part.file, "whole", told)
 
 
 def _record(part: _Part) -> Record:

@@ -1,7 +1,7 @@
 """Joins results folders: by content, so that merging twice changes nothing.
 
-With a record come the certificate it names and the folder of its run. What is no record, or
-no certificate, is told of and stays behind.
+With a record come the certificate it names and the folder of its run; searches of `xfbench tune`
+come with the folder. What is none of these is told of and stays behind.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from xfbench.errors import UsageError
 from xfbench.record import Record
 from xfbench.results import pack
 from xfbench.results.store import Complain, Place, Store
+from xfbench.tuning import saved
 
 
 def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[int, int]:
@@ -31,6 +32,7 @@ def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
             continue
+        bring_searches(source.folder, target, _of(source.folder, complain))
         certificates = certificate.of_folder(source.folder)
         for record, place, content in source.contents(_of(source.folder, complain)):
             try:
@@ -70,6 +72,15 @@ def _bring_certificate(
     path = target.certificate_path(found.id)
     if not path.exists():
         atomic.write(path, source.certificate_path(found.id).read_bytes())
+
+
+def bring_searches(source: Path, target: Store, complain: Complain) -> None:
+    """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
+    for one in saved.of_folder(source, complain):
+        try:
+            one.write(target.folder)
+        except OSError as error:
+            raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
 def bring_run(source: Path, run: Path, target: Store) -> None:

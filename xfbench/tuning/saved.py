@@ -20,7 +20,7 @@ from xfbench.sealed import Sealed
 from xfbench.statistics import Interval
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
-_FOLDER = "tuned"
+FOLDER = "tuned"
 
 Setting = dict[str, str | int]
 
@@ -104,16 +104,19 @@ class Tuning(Sealed):
 
     def write(self, results: Path) -> Path:
         """Keep it in a results folder, whole or not at all; the file."""
-        target = results / _FOLDER / f"{self.id[7:]}.json"
-        text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
-        atomic.write(target, text.encode())
+        target = results / FOLDER / f"{self.id[7:]}.json"
+        atomic.write(target, self.content())
         return target
+
+    def content(self) -> bytes:
+        """The file's."""
+        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def of_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
     """Every search of a results folder, oldest first; `complain` hears of files that are none."""
     found = []
-    for path in (results / _FOLDER).glob("*.json"):
+    for path in (results / FOLDER).glob("*.json"):
         try:
             one = Tuning.read(written.whole(path, LONGEST, linked=True))
         except ValidationError as error:

@@ -15,6 +15,7 @@ from xfbench import adapter, environment, errors, facts, machine, queued
 from xfbench.errors import UnavailableError
 from xfbench.grouping import machine_class
 from xfbench.request import Cell, Protocol
+from xfbench.studies import running
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import told
 from xfbench.workloads import workloads
@@ -71,7 +72,7 @@ def fits(search: Tuning, cell: Cell, version: str | None, given: Collection[str]
         return False
     if search.workload_digest != facts.facts(workloads()[cell.workload]).digest:
         return False
-    if best.kernel not in adapter.load(cell.framework).kernels:
+    if best.kernel not in adapter.load(cell.framework).kernels or running.crowded(best):
         return False
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)

@@ -1,0 +1,96 @@
+"""What `xfbench tune` found goes where its launches go, and is checked with them."""
+
+import json
+
+import pytest
+
+from tests import likenesses
+from xfbench.results import archive, audit, merging
+from xfbench.results.store import Store
+from xfbench.tuning import saved
+
+
+@pytest.fixture
+def store(tmp_path, record, cell):
+    """Three launches, and two searches: of the first two, and of all of them."""
+    made = Store(tmp_path / "results")
+    made.prepare()
+    launches = [record(steps=(0.1 + n / 100,), launch=n) for n in (1, 2, 3)]
+    for one in launches:
+        made.add(one)
+    for count in (2, 3):
+        of = tuple(one.id for one in launches[:count])
+        likenesses.search(cell(threads=1), cell(threads=2), records=of).write(made.folder)
+    return made
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / saved.FOLDER).glob("*"))
+
+
+def exported(store, target, keep=lambda record: True):
+    found = ((place, record) for record, place, _ in store.contents() if keep(record))
+    archive.write(target, found, store)
+    return target
+
+
+def defects(path):
+    checked, found = audit.validate(path)
+    return checked, [(one.defect, one.detail) for one in found]
+
+
+def test_a_search_goes_into_an_archive_with_all_of_its_launches_and_comes_out(store, tmp_path):
+    target, said = Store(tmp_path / "there"), []
+    source = exported(store, tmp_path / "all.tar.gz")
+    assert archive.take(source, target, said.append) == (3, 0) and said == []
+    assert names(target.folder) == names(store.folder)
+    for path in (store.folder / saved.FOLDER).glob("*"):
+        assert (target.folder / saved.FOLDER / path.name).read_bytes() == path.read_bytes()
+    assert defects(source) == defects(target.folder) == (5, [])
+
+
+def test_without_one_of_its_launches_it_stays_behind(store, tmp_path):
+    target = Store(tmp_path / "there")
+    source = exported(store, tmp_path / "two.tar", lambda record: record.request.launch < 3)
+    archive.take(source, target, print)
+    [one] = saved.of_folder(target.folder, print)
+    assert len(one.records) == 2
+
+
+def test_merged_folders_have_each_others_searches_once(store, tmp_path):
+    target = Store(tmp_path / "there")
+    for _ in range(2):
+        merging.merge([store], target, print)
+        assert names(target.folder) == names(store.folder)
+
+
+def test_an_edited_one_is_named_and_not_taken(store, tmp_path):
+    path = next((store.folder / saved.FOLDER).glob("*"))
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "confirmed": False}))
+    [(kind, _)] = defects(store.folder)[1]
+    assert kind == "digest"
+    merging.merge([store], target := Store(tmp_path / "there"), (said := []).append)
+    assert path.name in said[0] and path.name not in names(target.folder)
+
+
+def test_one_under_another_name_or_without_its_launches_is_a_defect(store, record):
+    path = next((store.folder / saved.FOLDER).glob("*"))
+    path.rename(path.with_name("0" * 64 + ".json"))
+    for one in store.records():
+        if one.request.launch == 1:
+            store.single_path(one.id[7:]).unlink()
+    found = sorted(defects(store.folder)[1])
+    assert [kind for kind, _ in found] == ["name", "whole", "whole"]
+    assert {detail for _, detail in found[1:]} == {
+        f"1 of its {count} launches are not there" for count in (2, 3)
+    }
+
+
+def test_an_archives_search_that_is_none_is_told_of_and_left(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved.Tuning, "content", lambda one: b'{"id": "sha256:1"}')
+    source, said = exported(store, tmp_path / "bad.tar"), []
+    target = Store(tmp_path / "there")
+    assert archive.take(source, target, said.append) == (3, 0)
+    assert len(said) == 2 and all(line.startswith(saved.FOLDER) for line in said)
+    assert names(target.folder) == []
