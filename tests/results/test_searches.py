@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests import likenesses
+from xfbench import digest
 from xfbench.results import archive, audit, merging
 from xfbench.results.store import Store
 from xfbench.tuning import saved
@@ -64,6 +65,23 @@ def test_merged_folders_have_each_others_searches_once(store, tmp_path):
         assert names(target.folder) == names(store.folder)
 
 
+def test_one_that_was_written_before_a_field_was_there_is_as_good_as_ever(store, tmp_path):
+    path = next((store.folder / saved.FOLDER).glob("*"))
+    document = json.loads(path.read_text())
+    path.unlink()
+    del document["id"], document["best"]["allocator"]
+    older = digest.of_json(document)
+    path = path.with_name(f"{older[7:]}.json")
+    path.write_text(json.dumps({**document, "id": older}))
+    by_archive, by_merging = Store(tmp_path / "there"), Store(tmp_path / "joined")
+    archive.take(exported(store, tmp_path / "all.tar"), by_archive, (said := []).append)
+    merging.merge([store], by_merging, said.append)
+    assert said == []
+    for target in (by_archive, by_merging):
+        assert (target.folder / saved.FOLDER / path.name).read_bytes() == path.read_bytes()
+        assert defects(target.folder) == (5, [])
+
+
 def test_an_edited_one_is_named_and_not_taken(store, tmp_path):
     path = next((store.folder / saved.FOLDER).glob("*"))
     document = json.loads(path.read_text())
@@ -88,7 +106,8 @@ def test_one_under_another_name_or_without_its_launches_is_a_defect(store, recor
 
 
 def test_an_archives_search_that_is_none_is_told_of_and_left(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(saved.Tuning, "content", lambda one: b'{"id": "sha256:1"}')
+    found = [(one, b'{"id": "sha256:1"}') for one in saved.of_folder(store.folder, print)]
+    monkeypatch.setattr(saved, "contents", lambda folder, complain: found)
     source, said = exported(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")
     assert archive.take(source, target, said.append) == (3, 0)

@@ -51,7 +51,7 @@ class ArchiveError(UsageError):
 def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) -> int:
     """Write these records, certificates and searches; how many records. Raises OSError."""
     certificates = certificate.of_folder(source.folder)
-    searches = saved.of_folder(source.folder, store.silent)
+    searches = list(saved.contents(source.folder, store.silent))
     count = 0
 
     def into(file: IO[bytes]) -> None:
@@ -77,9 +77,9 @@ def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) ->
                 if isinstance(certificates.get(one), Certificate):
                     content = source.certificate_path(one).read_bytes()
                     _add(tar, f"certificates/{one[7:]}.json", content, files)
-            for search in sorted(searches, key=lambda one: one.id):
+            for search, content in sorted(searches, key=lambda one: one[0].id):
                 if search.records and written.issuperset(search.records):
-                    _add(tar, f"{saved.FOLDER}/{search.id[7:]}.json", search.content(), files)
+                    _add(tar, f"{saved.FOLDER}/{search.id[7:]}.json", content, files)
             manifest = {"schema": SCHEMA, "files": files}
             _add(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
         if packed:

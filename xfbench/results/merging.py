@@ -76,9 +76,9 @@ def _bring_certificate(
 
 def bring_searches(source: Path, target: Store, complain: Complain) -> None:
     """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
-    for one in saved.of_folder(source, complain):
+    for one, content in saved.contents(source, complain):
         try:
-            one.write(target.folder)
+            atomic.write(one.place(target.folder), content)
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 

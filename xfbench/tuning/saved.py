@@ -6,7 +6,7 @@ Never changed, and named by its content, as records are. The launches themselves
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,26 +104,32 @@ class Tuning(Sealed):
 
     def write(self, results: Path) -> Path:
         """Keep it in a results folder, whole or not at all; the file."""
-        target = results / FOLDER / f"{self.id[7:]}.json"
-        atomic.write(target, self.content())
+        target = self.place(results)
+        text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
+        atomic.write(target, text.encode())
         return target
 
-    def content(self) -> bytes:
-        """The file's."""
-        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
+    def place(self, results: Path) -> Path:
+        """Where it lies in a results folder."""
+        return results / FOLDER / f"{self.id[7:]}.json"
 
 
 def of_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
     """Every search of a results folder, oldest first; `complain` hears of files that are none."""
-    found = []
+    found = [one for one, _ in contents(results, complain)]
+    return sorted(found, key=lambda one: (one.created, one.id))
+
+
+def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[Tuning, bytes]]:
+    """Each search with its file's bytes: written anew, one of another version has another id."""
     for path in (results / FOLDER).glob("*.json"):
         try:
-            one = Tuning.read(written.whole(path, LONGEST, linked=True))
+            content = written.whole(path, LONGEST, linked=True)
+            one = Tuning.read(content)
         except ValidationError as error:
             first: Any = error.errors()[0]
             complain(f"{path.name}: no search of `xfbench tune`: {first['msg']}; left out")
         except (OSError, ValueError) as error:
             complain(f"{path.name}: {error}; left out")
         else:
-            found.append(one)
-    return sorted(found, key=lambda one: (one.created, one.id))
+            yield one, content
