@@ -33,6 +33,7 @@ input: $(VENV)/developed ## Measure what input costs a step (a quarter of an hou
 
 versus-native: $(VENV)/developed ## Adapters against what each framework's users write (an hour, a quiet machine).
 	$(BIN)/python -m tests.benchmarks.versus
+	$(BIN)/python -m tests.benchmarks.versus --ranks 2 --network lenet,alexnet
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction

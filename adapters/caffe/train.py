@@ -182,11 +182,8 @@ class CaffeTrainer:
 
     def _join(self) -> None:
         """Each gradient becomes its mean over the ranks."""
-        if not self.joined:
-            return
-        gradients = [self.blobs[name].diff for name in self.learned]
-        for gradient, mean in zip(gradients, self.joined.mean(gradients)):
-            gradient[...] = mean
+        if self.joined:
+            self.joined.join([self.blobs[name].diff for name in self.learned])
 
     def _test(self, batch: Batch) -> None:
         self._feed(self.test_net, batch)

@@ -245,8 +245,9 @@ class JaxTrainer:
         """This rank's loss and running averages, and the gradients' means over all ranks."""
         loss, gradients, averages = self._run(self._backward, self.values, number, *batch)
         if self.joined:
-            means = self.joined.mean([np.asarray(gradients[name]) for name in self.learned])
-            gradients = {name: jnp.array(mean) for name, mean in zip(self.learned, means)}
+            means = {name: np.array(gradients[name]) for name in self.learned}
+            self.joined.join(list(means.values()))
+            gradients = {name: jnp.array(mean) for name, mean in means.items()}
         return loss, gradients, averages
 
     def _canonical(self, name: str, value: Any) -> np.ndarray:

@@ -47,14 +47,14 @@ class _Server:
         """Each of `gradients` becomes its mean over the ranks."""
         if not self.overlap:
             nd.waitall()
-        for order, (name, gradient) in enumerate(gradients.items()):
-            key = self.prefix + name
+        for order, name in enumerate(gradients):
+            gradient, key = gradients[name], self.prefix + name
             if key not in self.known:
                 self.store.init(key, nd.zeros_like(gradient))
                 self.known.add(key)
             self.store.push(key, gradient, priority=-order)
             self.store.pull(key, out=gradient, priority=-order)
-            gradient[:] = gradient / self.size
+            gradient /= self.size
 
 
 class _AllReduce:
@@ -65,7 +65,8 @@ class _AllReduce:
 
     def mean(self, gradients: dict[str, Any]) -> None:
         """Each of `gradients` becomes its mean over the ranks."""
-        found = self.ranks.mean([gradient.asnumpy() for gradient in gradients.values()])
+        found = [gradient.asnumpy() for gradient in gradients.values()]
+        self.ranks.join(found)
         for gradient, mean in zip(gradients.values(), found):
             gradient[:] = mean
 

@@ -342,9 +342,7 @@ class TensorFlowTrainer:
             gradients = dict(zip(gradients, joined))
         if self.joined:
             means = tf.numpy_function(
-                lambda *arrays: self.joined.mean(arrays),
-                list(gradients.values()),
-                [self.dtype] * len(gradients),
+                self._means, list(gradients.values()), [self.dtype] * len(gradients)
             )
             for name, mean in zip(gradients, means):
                 mean.set_shape(self.variables[name].shape)
@@ -352,6 +350,12 @@ class TensorFlowTrainer:
         for average, value in moved:
             average.assign(value)
         return loss, gradients
+
+    def _means(self, *gradients: np.ndarray) -> list[np.ndarray]:
+        """Over all ranks, by MPI; what is given is TensorFlow's memory."""
+        found = [np.array(gradient) for gradient in gradients]
+        self.joined.join(found)
+        return found
 
     def _train_step(self, images: Any, labels: Any, rate: Any) -> Any:
         loss, gradients = self._backward(images, labels)

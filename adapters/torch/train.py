@@ -250,9 +250,12 @@ class TorchTrainer:
         loss.backward()
         if self.joined:
             gradients = [self.tensors[name].grad for name in self.learned]
-            means = self.joined.mean([gradient.cpu().numpy() for gradient in gradients])
-            for gradient, mean in zip(gradients, means):
-                gradient.copy_(torch.from_numpy(mean))
+            # A convolution's may be laid out as its weight is, with channels last.
+            on_host = [gradient.cpu().contiguous() for gradient in gradients]
+            self.joined.join([gradient.numpy() for gradient in on_host])
+            for gradient, mean in zip(gradients, on_host):
+                if gradient is not mean:
+                    gradient.copy_(mean)
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

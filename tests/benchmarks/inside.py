@@ -2,24 +2,59 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from xfbench import adapter, command, environment, worker_archive
+from xfbench import adapter, command, environment, job, worker_archive
+from xfbench.request import Request
 
 
-def answer(script: str, framework: str, threads: int, *words: object, kernel: str = "") -> dict:
-    """The JSON document that the script's last line is.
+def answer(
+    script: str,
+    framework: str,
+    threads: int,
+    *words: object,
+    kernel: str = "",
+    ranks: int = 1,
+    strategy: str = "none",
+) -> dict:
+    """The JSON document that is the last line of the script, or of its first rank.
 
     Its arguments are the worker's archive, the framework, the kernel (its default), and `words`.
     """
     described = adapter.load(framework)
     found, kernel = environment.ensure(described), kernel or described.default_kernel
-    path, archive = Path(__file__).with_name(script), worker_archive.worker_archive(framework)
+    request = Request(
+        framework=framework,
+        environment=found.kind,
+        workload="lenet",
+        kernel=kernel,
+        threads=threads,
+        ranks=ranks,
+        strategy=strategy,
+        global_batch_size=ranks,
+        batch_size_per_rank=1,
+        data="synthetic",
+        steps=1,
+        launch=1,
+    )
+    archive = worker_archive.worker_archive(framework)
+    words = (Path(__file__).with_name(script), archive, framework, kernel, *words)
     with tempfile.TemporaryDirectory() as scratch:
-        printed = command.output(
-            [str(word) for word in (found.interpreter, path, archive, framework, kernel, *words)],
-            environment=found.variables(described, kernel, threads),
-            cwd=Path(scratch),
-            timeout=3600,
+        folder = Path(scratch)
+        (folder / "worker.pyz").symlink_to(archive)
+        start, helpers = job.prepared(request, described, found, folder)
+        # Instead of the worker with its request and its reply.
+        ranks_do = [replace(one, argv=(*one.argv[:-3], *map(str, words))) for one in start.commands]
+        count = len(ranks_do) + len(helpers)
+        outcome = command.run(
+            ranks_do,
+            beside=helpers,
+            stdout=[folder / f"stdout.{number}" for number in range(count)],
+            stderr=[folder / f"stderr.{number}" for number in range(count)],
+            time_limit=3600,
         )
-    return json.loads(printed.splitlines()[-1])
+        if outcome.status or outcome.timed_out:
+            said = (folder / f"stderr.{outcome.rank}").read_text(errors="replace")
+            raise RuntimeError(f"{script} in {framework}: {outcome}: {said[-2000:]}")
+        return json.loads((folder / "stdout.0").read_text().splitlines()[-1])

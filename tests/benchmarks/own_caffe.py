@@ -8,8 +8,12 @@ import caffe
 from xfbench.adapters.caffe import prototxt
 
 
-def loops(workload, images, labels, threads):  # which its environment has set
-    """Steps by name: one iteration of the solver, as `caffe train` does it."""
+def loops(workload, images, labels, threads, group):  # its environment has set the threads
+    """Steps by name: one iteration of the solver, as `caffe train` does it.
+
+    On several ranks each gradient is added up by MPI before the update: Caffe has nothing of its
+    own for that on CPUs, and this is what one would write.
+    """
     folder = Path.cwd()
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
     net.write_text(prototxt.train_val(workload, len(labels)))
@@ -18,4 +22,15 @@ def loops(workload, images, labels, threads):  # which its environment has set
     trained = caffe.SGDSolver(str(solver))
     trained.net.blobs["data"].data[...] = images
     trained.net.blobs["label"].data[...] = labels
+    if group.size > 1:
+        from mpi4py import MPI
+
+        def join():
+            for blobs in trained.net.params.values():
+                for blob in blobs:
+                    MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, blob.diff)
+                    blob.diff[...] /= group.size
+
+        trained.add_callback(lambda: None, join)
+        return {"the solver's step, MPI_Allreduce": lambda: trained.step(1)}
     return {"the solver's own step": lambda: trained.step(1)}

@@ -3,10 +3,13 @@
 LRN is MXNet's own here, whose gradient is wrong under oneDNN (docs/findings.md).
 """
 
+import os
+
 import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+from xfbench.adapters.mxnet import exchange
 from xfbench.workloads import layers as xl
 
 
@@ -63,9 +66,18 @@ def lrn(F, layer, x):
     return x / (layer.k + layer.alpha * F.Pooling(F.square(x), **window)) ** layer.beta
 
 
-def loops(workload, images, labels, threads):  # which its environment has set
-    """Steps by name: Gluon, hybridized, and the symbolic Module."""
+def loops(workload, images, labels, threads, group):  # its environment has set the threads
+    """Steps by name: Gluon, hybridized, and the symbolic Module; of several ranks, the latter.
+
+    Its kvstore is the adapter's, since a process may ask for one once, and weights are updated by
+    the ranks, since one that updates them would update the adapter's too. Gluon's trainer
+    calls its gradients by numbers, which no kvstore takes beside the adapter's names.
+    """
     images, labels = mx.nd.array(images), mx.nd.array(labels)
+    if group.size > 1:
+        os.environ["MXNET_UPDATE_ON_KVSTORE"] = "0"
+        store = exchange._store(group.strategy)
+        return {f"Module, {group.strategy}": symbolic(workload, images, labels, store)}
     return {
         "Gluon, hybridized": hybridized(workload, images, labels),
         "Module": symbolic(workload, images, labels),
@@ -106,7 +118,7 @@ def hybridized(workload, images, labels):
     return step
 
 
-def symbolic(workload, images, labels):
+def symbolic(workload, images, labels, store="local"):
     heads = Network(workload.network)(mx.sym.var("data"))
     ends = [
         mx.sym.SoftmaxOutput(one, mx.sym.var("label"), grad_scale=weight, name=f"end{number}")
@@ -115,7 +127,7 @@ def symbolic(workload, images, labels):
     module = mx.mod.Module(mx.sym.Group(ends), ("data",), ("label",), context=mx.cpu())
     module.bind([("data", images.shape)], [("label", labels.shape)])
     module.init_params(mx.init.Xavier())
-    module.init_optimizer(optimizer="sgd", optimizer_params=chosen(workload))
+    module.init_optimizer(store, "sgd", chosen(workload))
     batch = mx.io.DataBatch([images], [labels])
 
     def step():

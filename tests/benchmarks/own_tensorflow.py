@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+from xfbench.adapters.tensorflow import train
 from xfbench.workloads import layers as xl
 
 
@@ -87,12 +88,19 @@ def model_of(workload):
     return model
 
 
-def loops(workload, images, labels, threads):
-    """Steps by name: what `fit` runs for each batch, and a compiled function of one's own."""
+def loops(workload, images, labels, threads, group):
+    """Steps by name: what `fit` runs for each batch, and a compiled function of one's own.
+
+    Of several ranks the latter, in the MultiWorkerMirroredStrategy that the adapter has made: a
+    process can have one.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     images = tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
     labels = tf.constant(labels)
+    if group.size > 1:
+        strategy = train._meet(group)
+        return {"MultiWorkerMirroredStrategy": joined(workload, images, labels, strategy)}
     return {
         "Keras, as fit does it": fitted(workload, images, labels),
         "tf.function": function(workload, images, labels),
@@ -117,26 +125,35 @@ def fitted(workload, images, labels):
 
 
 def function(workload, images, labels):
+    update = tf.function(update_of(workload, ranks=1))
+    return lambda: float(update(images, labels))
+
+
+def joined(workload, images, labels, strategy):
+    with strategy.scope():
+        update = update_of(workload, strategy.num_replicas_in_sync)
+    together = tf.function(lambda *batch: strategy.run(update, batch))
+    return lambda: float(together(images, labels))
+
+
+def update_of(workload, ranks):
+    """A model and its optimizer, as a function of images and labels that gives the loss."""
     model, heads = model_of(workload), weights(workload)
     optimizer = keras.optimizers.SGD(workload.solver.base_lr, workload.solver.momentum)
     each = tf.nn.sparse_softmax_cross_entropy_with_logits
 
-    @tf.function
-    def train(images, labels):
+    def update(images, labels):
         with tf.GradientTape() as tape:
             scores = tf.nest.flatten(model(images, training=True))
             losses = [
                 w * tf.reduce_mean(each(labels, s)) for w, s in zip(heads, scores, strict=True)
             ]
-            loss = tf.add_n([*losses, *model.losses])
+            loss = tf.add_n([*losses, *model.losses]) / ranks
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    def step():
-        float(train(images, labels))
-
-    return step
+    return update
 
 
 def weights(workload):

@@ -1,16 +1,14 @@
-"""Networks as a PyTorch user would write them, timed against the same through xfbench's worker.
+"""AlexNet as a PyTorch user would write it, timed against the same through xfbench's worker.
 
-Run by `overhead.py` in PyTorch's interpreter: `python plain_torch.py WORKER.PYZ NETWORK PAIRS
-BATCH THREADS`; prints one JSON object. Both train in this one process, step about, so that what
-the machine does in between falls on both. As one of several ranks, both are joined by
-DistributedDataParallel.
+Run by `overhead.py` in PyTorch's interpreter: `python plain_torch.py WORKER FRAMEWORK KERNEL PAIRS
+BATCH_SIZE THREADS`; prints one JSON object. Both train in this one process, step about, so that
+what the machine does in between falls on both.
 """
 
 import json
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 
@@ -19,7 +17,7 @@ import torch
 from torch import nn
 
 from xfbench.adapters.torch import train as adapter
-from xfbench.worker import affinity, distributed, loop
+from xfbench.worker import loop
 from xfbench.worker.input import synthetic_batch
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import workloads
@@ -40,14 +38,6 @@ def alexnet():
     )
 
 
-def lenet():
-    """Two convolutions and 500 hidden units, for 10 classes of 1x28x28 images."""
-    return nn.Sequential(
-        *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10)),
-    )
-
-
 class Plain:
     """The loop of any tutorial: forward, backward, an SGD step, the loss read each time.
 
@@ -55,13 +45,11 @@ class Plain:
     normal numbers, decides how fast they are multiplied.
     """
 
-    def __init__(self, network, images, labels, initial, group):
-        self.model, self.loss = network().train(), nn.CrossEntropyLoss()
+    def __init__(self, images, labels, initial):
+        self.model, self.loss = alexnet().train(), nn.CrossEntropyLoss()
         with torch.no_grad():
             for parameter, value in zip(self.model.parameters(), initial.values(), strict=True):
                 parameter.copy_(torch.from_numpy(value))
-        if group.size > 1:
-            self.model = nn.parallel.DistributedDataParallel(self.model)
         self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
         weights = [p for name, p in self.model.named_parameters() if name.endswith("weight")]
         biases = [p for name, p in self.model.named_parameters() if name.endswith("bias")]
@@ -89,10 +77,10 @@ class Plain:
 class Adapter:
     """The same network and batch in the trainer that xfbench's loop drives."""
 
-    def __init__(self, workload, options, images, labels, initial, group):
+    def __init__(self, workload, options, images, labels, initial):
         # The plain loop's rate stays as it is; following a policy is no part of the harness.
         solver = replace(workload.solver, policy="fixed")
-        self.trainer = adapter.build(workload.network, solver, options, group)
+        self.trainer = adapter.build(workload.network, solver, options, Group())
         self.trainer.assign(initial)
         self.batch = self.trainer.load(images, labels)
 
@@ -119,21 +107,13 @@ def loop_seconds(workload, options, steps):
     return done["wall_seconds"] / len(done["losses"])
 
 
-def main(name, pairs, batch_size, threads, chosen):
-    """Measure so many pairs of steps, after three that warm up; one rank of several prints.
-
-    Several ranks are joined by DDP with the options `chosen`.
-    """
-    rank, size = distributed.place()
-    if size > 1:
-        affinity.settle(rank, size, threads, 0)
-    meeting = str(Path("meeting").absolute())
-    group = Group(rank, size, "ddp", meeting, options=chosen) if size > 1 else Group()
-    workload, options = workloads()[name], Options("onednn", threads)
+def main(kernel, pairs, batch_size, threads):
+    """Measure so many pairs of steps, after three that warm up, and print their seconds."""
+    workload, options = workloads()["alexnet"], Options(kernel, threads)
     images, labels = synthetic_batch(workload, batch_size, 0)
     initial = initial_parameters(workload.network, 0)
-    through = Adapter(workload, options, images, labels, initial, group)
-    plain = Plain({"alexnet": alexnet, "lenet": lenet}[name], images, labels, initial, group)
+    through = Adapter(workload, options, images, labels, initial)
+    plain = Plain(images, labels, initial)
     found = {"plain": [], "xfbench": []}
     for pair in range(pairs + 3):
         turns = [("plain", plain), ("xfbench", through)]
@@ -141,15 +121,10 @@ def main(name, pairs, batch_size, threads, chosen):
             seconds = loop_of.step()
             if pair >= 3:
                 found[which].append(seconds)
-    if size > 1:
-        # A rank that ended now might do so while a thread of gloo's still holds a gradient.
-        torch.distributed.barrier()
-    if rank:
-        return
     alone = float(np.median([loop_seconds(workloads()["lenet"], options, 5000) for _ in range(5)]))
     versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
     print(json.dumps({**found, "loop_alone": alone, "versions": versions}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[2], *(json.loads(argument) for argument in sys.argv[3:]))
+    main(sys.argv[3], *map(int, sys.argv[4:]))

@@ -1,7 +1,8 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
-`python versus_steps.py WORKER FRAMEWORK KERNEL NETWORK ROUNDS BATCH_SIZE THREADS`, in the
-framework's interpreter. Prints JSON: seconds of each step by name, "xfbench" being the adapter.
+`python versus_steps.py WORKER FRAMEWORK KERNEL NETWORK ROUNDS BATCH_SIZE THREADS STRATEGY OPTIONS`,
+in the framework's interpreter, on one rank or on several, which the strategy joins; OPTIONS is its
+JSON. The first rank prints JSON: seconds of each step by name, "xfbench" being the adapter.
 """
 
 import importlib
@@ -10,11 +11,14 @@ import random
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 
 def main() -> None:
-    archive, framework, kernel, network, rounds, batch_size, threads = sys.argv[1:]
+    archive, framework, kernel, network, *counts, strategy, chosen = sys.argv[1:]
+    rounds, batch_size, threads = map(int, counts)
     sys.path.insert(0, archive)
+    from xfbench.worker import affinity, distributed
     from xfbench.worker.input import synthetic_batch
     from xfbench.worker.protocol import Group, Options
     from xfbench.workloads import workloads
@@ -23,10 +27,17 @@ def main() -> None:
     # Weights that hardly move: what diverges may be slower, and end Caffe (docs/findings.md).
     named = workloads()[network]
     workload = replace(named, solver=replace(named.solver, base_lr=1e-9, policy="fixed"))
-    images, labels = synthetic_batch(workload, int(batch_size), 0)
+    rank, size = distributed.place()
+    group = Group()
+    if size > 1:
+        distributed.name_addresses(remote=False)
+        affinity.settle(rank, size, threads, 0)
+        meeting = str(Path("meeting").absolute())
+        group = Group(rank, size, strategy, meeting, options=json.loads(chosen))
+    images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
-    options = Options(kernel, int(threads))
-    trainer = train.build(workload.network, workload.solver, options, Group())
+    options = Options(kernel, threads)
+    trainer = train.build(workload.network, workload.solver, options, group)
     trainer.assign(initial_parameters(workload.network, 0))
     batch = trainer.load(images, labels)
 
@@ -35,16 +46,17 @@ def main() -> None:
         trainer.wait()
 
     own = importlib.import_module(f"own_{framework}")
-    steps = {"xfbench": through, **own.loops(workload, images, labels, int(threads))}
+    steps = {"xfbench": through, **own.loops(workload, images, labels, threads, group)}
     found: dict = {name: [] for name in steps}
     order = random.Random(0)
-    for number in range(-5, int(rounds)):
+    for number in range(-5, rounds):
         for name in order.sample(list(steps), len(steps)):
             start = time.perf_counter()
             steps[name]()
             if number >= 0:
                 found[name].append(time.perf_counter() - start)
-    print(json.dumps(found))
+    if not rank:
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

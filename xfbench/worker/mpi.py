@@ -12,9 +12,11 @@ import numpy as np
 
 from xfbench.worker.protocol import Group, Unsupported
 
+_PACKED = 2**20  # bytes: of less, a message's latency costs more than to copy it twice
+
 
 class AllReduce:
-    """Means over all ranks, each call one `MPI_Allreduce` of everything it is given.
+    """Means over all ranks, by `MPI_Allreduce`: of what is large singly, of the rest together.
 
     Raises Unsupported where there is no mpi4py, RuntimeError where MPI sees other ranks.
     """
@@ -35,23 +37,24 @@ class AllReduce:
             )
         self.buffer = np.empty(0)
 
-    def mean(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Each array's mean over the ranks, as views of one buffer that the next call reuses.
+    def join(self, arrays: Sequence[np.ndarray]) -> None:
+        """Put into each array its mean over the ranks.
 
-        All of one floating-point type and, on every rank, of the same shapes.
+        All of one floating-point type, contiguous and, on every rank, of the same shapes.
         """
-        sizes = [array.size for array in arrays]
-        if self.buffer.size != sum(sizes) or self.buffer.dtype != arrays[0].dtype:
-            self.buffer = np.empty(sum(sizes), arrays[0].dtype)
-        views = [
-            view.reshape(array.shape)
-            for view, array in zip(np.split(self.buffer, np.cumsum(sizes)[:-1]), arrays)
-        ]
-        for view, array in zip(views, arrays):
-            view[...] = array
-        self.ranks.Allreduce(self.mpi.IN_PLACE, self.buffer)
-        self.buffer /= self.ranks.size
-        return views
+        small = [array for array in arrays if array.nbytes < _PACKED]
+        sizes = [array.size for array in small]
+        if small and self.buffer.size != sum(sizes):
+            self.buffer = np.empty(sum(sizes), small[0].dtype)
+        packed = np.split(self.buffer, np.cumsum(sizes)[:-1])
+        for array, part in zip(small, packed):
+            part[:] = array.ravel()
+        large = [array for array in arrays if array.nbytes >= _PACKED]
+        for one in large + [self.buffer] * bool(small):
+            self.ranks.Allreduce(self.mpi.IN_PLACE, one)
+            np.divide(one, self.ranks.size, out=one)
+        for array, part in zip(small, packed):
+            array[...] = part.reshape(array.shape)
 
     def library(self) -> str:
         """The MPI library in use, in a line."""

@@ -54,7 +54,7 @@ class Trainer:
         usual = FIXED + PER_IMAGE * batch
         self.asleep.step(usual * float(np.exp(self.random.normal(0, SPREAD))))
         if self.joined:
-            self.joined.mean(self.asleep.gradients())
+            self.joined.join(self.asleep.gradients())
 
     def wait(self):
         return 0.0
