@@ -168,6 +168,7 @@ class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     channels_last = True
+    loads_beside = True  # it copies
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.cluster.conftest import XFBENCH, left_running, records
 from tests.side_by_side import SLOW
 from xfbench import adapter
@@ -25,6 +27,27 @@ def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_pat
     shown = cluster.run(*XFBENCH, "leaderboard", "--json", *results)
     [table] = json.loads(shown.stdout)["tables"]
     assert table["scaling"] == "strong" and len(table["rows"]) == 12
+    assert not cluster.jobs() and not left_running(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
+)
+def test_parameter_servers_of_ranks_on_three_nodes(cluster, framework, strategy, tmp_path):
+    """They run where the driver does: every rank has to find them from a node of its own."""
+    asked = (
+        f"run --framework {framework} --strategy {strategy} --workload lenet --ranks 3 --nodes 3"
+    )
+    asked += (
+        " --scaling weak --launcher slurm --threads 1 --steps 5 --launches 1 --no-verify --json"
+    )
+    done = cluster.run(*XFBENCH, *asked.split(), "--results", str(tmp_path), timeout=300)
+    [record] = records(done)
+    assert record["status"] == "ok", record["reason"]
+    assert [one["rank"] for one in record["observed"]["ranks"]] == [0, 1, 2]
+    moved = record["communication"]
+    if "eth0" in moved["interface_bytes"]:  # nodes that have a network of their own
+        assert moved["interface_bytes"]["eth0"] > moved["payload_bytes"]
     assert not cluster.jobs() and not left_running(tmp_path)
 
 

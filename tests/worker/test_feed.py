@@ -40,8 +40,8 @@ def numbered(bad=-1, endless=False):
     return DataSet(Barred(images, np.arange(COUNT), bad), None, endless)
 
 
-def fed(data, threads, group=None):
-    return feed.Feed(feed.ours(data, Kept(), group or Group(), BATCH, 5, threads))
+def fed(data, threads, group=None, trainer=None):
+    return feed.Feed(feed.ours(data, trainer or Kept(), group or Group(), BATCH, 5, threads))
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -51,6 +51,28 @@ def test_the_order_is_the_seeds_whoever_prepares(threads):
         for images, labels in data.epoch(BATCH, seed):
             got = source.batch()
             assert np.array_equal(got[0], images) and np.array_equal(got[1], labels)
+    source.end()
+
+
+class Loading(Kept):
+    """One that says whether other threads may load, and remembers which did."""
+
+    def __init__(self, loads_beside):
+        self.loads_beside, self.threads = loads_beside, set()
+
+    def load(self, images, labels):
+        self.threads.add(threading.current_thread())
+        return super().load(images, labels)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_batch_is_loaded_beside_training_where_the_trainer_allows_it(beside):
+    trainer, data = Loading(beside), numbered()
+    source = fed(data, 1, trainer=trainer)
+    for images, labels in data.epoch(BATCH, 5):
+        got = source.batch()
+        assert np.array_equal(got[0], images) and np.array_equal(got[1], labels)
+    assert (threading.current_thread() in trainer.threads) is not beside
     source.end()
 
 

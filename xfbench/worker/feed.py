@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, Set, Tuple
@@ -16,7 +15,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, Set, Tuple
 import numpy as np
 
 from xfbench.worker import observe
-from xfbench.worker.input import Arrays, DataSet, OnDisk, Split
+from xfbench.worker.input import DataSet, OnDisk, Split
 from xfbench.worker.protocol import Files, Group, Reader, Trainer
 from xfbench.workloads import Workload
 
@@ -84,15 +83,20 @@ def ours(
     """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
     part = group.part(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
+    beside = getattr(trainer, "loads_beside", False)
     if data.endless:
         [own] = data.epoch(batch_size, seed, part)
         loaded = trainer.load(*own)
         return lambda _: repeat(loaded)
 
+    def prepared(chosen: np.ndarray, draws: np.ndarray | None) -> Any:
+        arrays = data.train.batch(chosen, draws, channels_last=channels_last)
+        return trainer.load(*arrays) if beside else arrays
+
     def epoch(number: int) -> Iterator[Any]:
         order = data.order(batch_size, seed + number, part)
-        for arrays in _beside(data.train, order, threads, channels_last):
-            yield trainer.load(*arrays)
+        for batch in _beside(prepared, order, threads):
+            yield batch if beside else trainer.load(*batch)
 
     return epoch
 
@@ -103,18 +107,16 @@ def native(reader: Reader, seed: int) -> Epoch:
 
 
 def _beside(
-    split: Split,
+    prepared: Callable[[np.ndarray, np.ndarray | None], Any],
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
-    channels_last: bool,
-) -> Iterator[Arrays]:
+) -> Iterator[Any]:
     """Batches in order; each thread prepares one, while the ones before it are trained on."""
-    prepared = partial(split.batch, channels_last=channels_last)
     if not threads:
         yield from (prepared(chosen, draws) for chosen, draws in order)
         return
     pool = ThreadPoolExecutor(threads)
-    waiting: Deque[Future[Arrays]] = deque()
+    waiting: Deque[Future[Any]] = deque()
     try:
         for chosen, draws in islice(order, threads + 1):
             waiting.append(pool.submit(prepared, chosen, draws))

@@ -125,7 +125,8 @@ class Trainer(Protocol):
         """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout.
 
         Where the trainer has `channels_last` and it is true, images from files lie in memory as
-        (N, H, W, C) already.
+        (N, H, W, C) already; where `loads_beside` is, it is called by the threads that prepare
+        batches, while the ones before are trained on.
         """
 
     def step(self, batch: Any) -> None:
