@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from xfbench import machine
-from xfbench.record import Competitor, Conditions
+from xfbench import gpus, machine
+from xfbench.record import Competitor, Conditions, Record
 from xfbench.worker import cgroup
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -113,6 +113,15 @@ def disturbances(seen: Conditions, cores: int) -> list[str]:
         found.append(f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s")
     if seen.swap_bytes:
         found.append(f"{seen.swap_bytes / 1e6:.0f} MB went to swap")
+    return found
+
+
+def disturbed(record: Record) -> list[str]:
+    """What may have changed the figures of a record, a line each: in the machine, and its GPUs."""
+    seen, observed, measured = record.conditions, record.observed, record.measurement
+    found = disturbances(seen, record.machine.cores) if seen and record.machine else []
+    if observed and measured:
+        found += gpus.disturbances(observed.gpus, measured.wall_seconds)
     return found
 
 

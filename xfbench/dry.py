@@ -20,9 +20,8 @@ def commands(plan: Plan) -> dict[str, list[str]]:
 
 
 def _lines(request: Request, plan: Plan) -> list[str]:
-    reason = runner.refusal(request)
-    if reason:
-        return [f"# unsupported: {reason}"]
+    if standing := runner.obstacle(request):
+        return [f"# {': '.join(standing)}"]
     described = adapter.load(request.framework)
     try:
         python = plan.pythons.get(request.framework)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from xfbench.sealed import Part
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Citation(_Part):
+class Citation(Part):
     """The publication or the file a figure comes from, and where in it.
 
     `where`: table, figure, page or line.
@@ -25,7 +23,7 @@ class Citation(_Part):
     where: str
 
 
-class About(_Part):
+class About(Part):
     """What a figure is of. Names as in a request, where the source means the same by them.
 
     `study` is the question that it answers (`xfbench study list`), `machine` in the source's words.
@@ -51,7 +49,7 @@ class About(_Part):
     machine: str | None = None
 
 
-class Figure(_Part):
+class Figure(Part):
     """What was printed in the source: a value, or a range from `low` to `high`, or both.
 
     `relative_to` says what a ratio or a percentage is of. `values` are the single measurements

@@ -11,7 +11,7 @@ from xfbench import (
     communication,
     conditions,
     digest,
-    machine,
+    gpus,
     probing,
     reply,
     revision,
@@ -112,12 +112,14 @@ def record(
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     reason = reason or validity.unheld(fields.get("storage"))
     reason = reason or validity.unlike(fields.get("storage"))
+    reason = reason or gpus.defect(observed.gpus, measurement.wall_seconds)
     if seen and not reason:
         reason = conditions.defect(seen, request.device)
-    if strict and seen and not reason:
-        noise = conditions.disturbances(seen, machine.usable_cores())
-        reason = f"disturbed: {'; '.join(noise)}" if noise else None
-    return Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
+    made = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
+    noise = conditions.disturbed(made) if strict and not reason else []
+    if not noise:
+        return made
+    return Record.make(status="invalid", reason=f"disturbed: {'; '.join(noise)}", **fields)
 
 
 def _communication(described: Adapter, request: Request, told: dict[str, Any]) -> Communication:

@@ -165,8 +165,8 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
         reason = reason or f": {', '.join(one.supported for one in record.support or ())}"
     elif record.status == "ok" and not measured.is_steady(record):
         reason = " · never became steady: not counted"
-    elif record.conditions and record.status == "ok":
-        noise = conditions.disturbances(record.conditions, machine.usable_cores())
+    elif record.status == "ok":
+        noise = conditions.disturbed(record)
         reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
     after = f" · {left}" if left else ""
     what = f"{count} {request.label()} · launch {request.launch}"

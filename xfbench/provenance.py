@@ -23,6 +23,7 @@ _MEASURED = (
     *("measurement", "learning", "communication", "checkpoints", "storage", "limit"),
     "conditions",
 )
+_NUMBERED = ("request", "workload", "machine", "observed", *_MEASURED)
 _MOST, _MOST_SIGNED = 1e21, 1e100  # more bytes, seconds or operations than there are anywhere
 _ANY_SIGN = ("losses", "train_loss", "test_loss", "exposed_seconds", "waiting_seconds", "phases")
 _DIVIDED_BY = (
@@ -61,7 +62,7 @@ def as_told(record: Record) -> Record:
 
 def impossible(record: Record) -> str | None:
     """The first number of a launch that none can have, in a line; None where all may be so."""
-    parts = [getattr(record, name) for name in ("request", "workload", "machine", *_MEASURED)]
+    parts = [getattr(record, name) for name in _NUMBERED]
     for name, least, most in _ranges(parts):
         if name in _ANY_SIGN:
             low, high = -_MOST_SIGNED, _MOST_SIGNED

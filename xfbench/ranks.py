@@ -134,6 +134,9 @@ def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "affinity": sorted({cpu for part in parts for cpu in part["affinity"]}),
         "laid_out": None,
         "ranks": own,
+        "gpus": [
+            {**gpu, "rank": rank} for rank, part in enumerate(parts) for gpu in part.get("gpus", ())
+        ],
     }
 
 

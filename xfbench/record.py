@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from xfbench.elsewhere import Citation, Figure
 from xfbench.features import Support
+from xfbench.gpus import Gpu
 from xfbench.request import Protocol, Request
-from xfbench.sealed import Sealed
+from xfbench.sealed import Part, Sealed
 from xfbench.strategy import Value
 
 SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
@@ -24,11 +25,7 @@ Source = Literal["measured", "imported", "published"]
 Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class WorkloadFacts(_Part):
+class WorkloadFacts(Part):
     """Which network was trained, and its size and work per image."""
 
     name: str
@@ -40,7 +37,7 @@ class WorkloadFacts(_Part):
     train_macs_per_image: int
 
 
-class OfRank(_Part):
+class OfRank(Part):
     """What was seen in one of several ranks."""
 
     rank: int
@@ -50,13 +47,14 @@ class OfRank(_Part):
     laid_out: tuple[int, ...] | None = None
 
 
-class Observed(_Part):
+class Observed(Part):
     """What really ran, as seen in the worker: never what was asked for.
 
     `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the framework's
     own thread pools, with their sizes; `affinity` the CPUs that its threads may run on, `laid_out`
     those that it was given, null where it was left free. `precision` is that of the values between
     layers. `exchange`: how it joins ranks, as it says. `allocator`: the file that gave memory.
+    `gpus`: those that ranks computed on.
     """
 
     framework_version: str
@@ -74,9 +72,10 @@ class Observed(_Part):
     exchange: tuple[str, ...] = ()
     profiler: str | None = None
     ranks: tuple[OfRank, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
 
 
-class Canary(_Part):
+class Canary(Part):
     """Test-mode loss of the first batch at the initial weights, and what it should be."""
 
     loss: float | None
@@ -84,17 +83,17 @@ class Canary(_Part):
     relative_error: float | None = None
 
 
-class Measurement(_Part):
+class Measurement(Part):
     """What the loop measured.
 
-    A device that queues its steps is waited for once in `window` of them, and only then the
-    clock is read and the loss known: each of `step_seconds` is the mean over a window, and
-    `losses` has one per window, of untimed ones too; null: not finite. `startup_seconds`: from the
-    process's start until the framework was loaded. `peak_rss_bytes`: each process's own
-    peak, added up. `energy_joules`: of the training device, during `wall_seconds`, which have
-    evaluations and checkpoints in them. Under an
-    asynchronous strategy `rank_step_seconds` has each rank's own timed steps, and a step's
-    seconds are the harmonic mean of the ranks': what it takes where their rates add up.
+    A device that queues its steps is waited for once in `window` of them, and only then the clock
+    is read and the loss known: each of `step_seconds` is the mean over a window, and `losses` has
+    one per window, of untimed ones too; null: not finite. `startup_seconds`: from the process's
+    start until the framework was loaded. `peak_rss_bytes`: each process's own peak, added up.
+    `energy_joules`: of the training device, during `wall_seconds`, which have evaluations and
+    checkpoints in them. Under an asynchronous strategy `rank_step_seconds` has each rank's own
+    timed steps, and a step's seconds are the harmonic mean of the ranks': what it takes where
+    their rates add up.
     """
 
     startup_seconds: float | None = None
@@ -112,7 +111,7 @@ class Measurement(_Part):
     phases: dict[str, float] = Field(default_factory=dict)
 
 
-class Epoch(_Part):
+class Epoch(Part):
     """One pass over the training data: its steps' seconds, and the evaluation after it."""
 
     epoch: int
@@ -122,7 +121,7 @@ class Epoch(_Part):
     test_accuracy: float | None
 
 
-class Limit(_Part):
+class Limit(Part):
     """What the cores of a launch can do at most, measured in the same session before it.
 
     `matrix_product` in floating-point operations per second, in the launch's precision on as
@@ -137,7 +136,7 @@ class Limit(_Part):
     source: str
 
 
-class Link(_Part):
+class Link(Part):
     """What went over one link of a node per step, whoever sent it, by its own counters.
 
     `kind` is loopback, network, infiniband, nvlink (all of a device's) or pcie; of devices "sent"
@@ -152,18 +151,18 @@ class Link(_Part):
     bits_per_second: float | None = None
 
 
-class Communication(_Part):
+class Communication(Part):
     """What ranks exchanged, and what it cost.
 
-    `bytes_per_step` is what the strategy has to send at the least, all ranks together, when
-    each has `payload_bytes` of gradients; `interface_bytes` what the nodes' network interfaces
-    counted per step, whoever sent it (shared memory passes them by). Seconds: of some steps that
-    each rank did alone, after the timed ones, `compute_seconds` is the ranks' mean, and
-    `waiting_seconds` how much longer the slowest took; of each timed step, `exposed_seconds` is
-    what it took beyond the slowest's median. Rounding and noise may make that negative. Under an
-    asynchronous strategy nobody waits, and all of them are of the ranks' rates together.
-    `strategy_options` has every option of the strategy, chosen or not. `links` are all that have a
-    counter, of each node, and `uncounted` says by kind of link why there is none.
+    `bytes_per_step` is what the strategy has to send at the least, all ranks together, when each
+    has `payload_bytes` of gradients; `interface_bytes` what the nodes' network interfaces counted
+    per step, whoever sent it (shared memory passes them by). Seconds: of some steps that each rank
+    did alone, after the timed ones, `compute_seconds` is the ranks' mean, and `waiting_seconds`
+    how much longer the slowest took; of each timed step, `exposed_seconds` is what it took beyond
+    the slowest's median. Rounding and noise may make that negative. Under an asynchronous strategy
+    nobody waits, and all of them are of the ranks' rates together. `strategy_options` has every
+    option of the strategy, chosen or not. `links` are all that have a counter, of each node, and
+    `uncounted` says by kind of link why there is none.
     """
 
     strategy: str
@@ -178,7 +177,7 @@ class Communication(_Part):
     uncounted: dict[str, str] = Field(default_factory=dict)
 
 
-class Checkpoints(_Part):
+class Checkpoints(Part):
     """Checkpoints that were taken between steps, each saved, read back and compared.
 
     `save_seconds` until all of it was on the medium (fsync), `load_seconds` until the trainer
@@ -199,7 +198,7 @@ class Checkpoints(_Part):
     differing: tuple[str, ...] = ()
 
 
-class Medium(_Part):
+class Medium(Part):
     """What a data set lies on: nothing in it names a host, a user or a place.
 
     `device`: the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
@@ -219,7 +218,7 @@ class Medium(_Part):
     below: tuple[Medium, ...] = ()
 
 
-class ReadRound(_Part):
+class ReadRound(Part):
     """One round of plain reads. Before it `resident_bytes` of the files were in memory still;
 
     storage was seen to give `device_bytes` during it. None: unknown.
@@ -232,7 +231,7 @@ class ReadRound(_Part):
     device_bytes: int | None
 
 
-class Reads(_Part):
+class Reads(Part):
     """Plain reads of one pattern: one thread, one read after another, files evicted before.
 
     `reason` says why it is not known what was in memory.
@@ -245,7 +244,7 @@ class Reads(_Part):
     rounds: tuple[ReadRound, ...]
 
 
-class EpochReading(_Part):
+class EpochReading(Part):
     """The page cache before an epoch of one rank, and what storage gave in it.
 
     `bytes` is what its files take from storage if nothing is in memory, `share` the part of them
@@ -267,7 +266,7 @@ class EpochReading(_Part):
     reason: str | None = None
 
 
-class ReaderCheck(_Part):
+class ReaderCheck(Part):
     """How images of a framework's own reader differ from ours, in levels of 0 to 255.
 
     Of `compared` images `differing` differ in any pixel, by `largest_difference` at most; of the
@@ -281,7 +280,7 @@ class ReaderCheck(_Part):
     labels_equal: bool
 
 
-class Storage(_Part):
+class Storage(Part):
     """The medium of a launch's data, plain reads of it in the same session, and its epochs.
 
     `epochs` has those of the first rank, then those of the next. `reader` is null where
@@ -294,7 +293,7 @@ class Storage(_Part):
     reader: ReaderCheck | None = None
 
 
-class Machine(_Part):
+class Machine(Part):
     """The host: nothing in it names the machine or its user."""
 
     hostname_hash: str
@@ -310,14 +309,14 @@ class Machine(_Part):
     cgroup_memory_bytes: int | None
 
 
-class Competitor(_Part):
+class Competitor(Part):
     """Another process that worked while the launch ran, and how many cores' time it had."""
 
     name: str
     cpus: float
 
 
-class Conditions(_Part):
+class Conditions(Part):
     """What else went on while the launch ran, which took `seconds` from start to end.
 
     `other_cpus`: how many cores' time all other processes had together; `competing`: those
@@ -338,7 +337,7 @@ class Conditions(_Part):
     seconds: float | None = None
 
 
-class Software(_Part):
+class Software(Part):
     """The code that measured, and what the framework's environment held."""
 
     xfbench_version: str

@@ -32,7 +32,7 @@ from xfbench import (
 )
 from xfbench.environment import Environment
 from xfbench.errors import UnavailableError
-from xfbench.record import Reads, Record, Storage
+from xfbench.record import Reads, Record, Status, Storage
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store, silent
 from xfbench.worker.input import misfit
@@ -240,10 +240,18 @@ def refusal(request: Request) -> str | None:
     reason = _unsaved(request, described) or _unread(request, described)
     reason = reason or _uncontrolled(request, described)
     reason = reason or misfit(request.data, workloads()[request.workload], stored)
-    if reason:
-        return reason
-    if request.device == "cuda" and not machine.accelerators():
-        return "no NVIDIA device was found here"
+    return reason
+
+
+def obstacle(request: Request) -> tuple[Status, str] | None:
+    """Why nothing of this can be launched, and the status that its record has; None if it may.
+
+    Slurm's nodes may have what this one has not: there the worker looks.
+    """
+    if reason := refusal(request):
+        return "unsupported", reason
+    if request.device == "cuda" and request.launcher != "slurm" and not machine.accelerators():
+        return "unavailable", "no NVIDIA device was found here"
     return None
 
 
@@ -284,9 +292,8 @@ def _launch(
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
     fields["workload"] = facts.facts(workload)
     fields["machine"] = machine.describe()
-    reason = refusal(request)
-    if reason:
-        return Record.make(status="unsupported", reason=reason, **fields), None
+    if standing := obstacle(request):
+        return Record.make(status=standing[0], reason=standing[1], **fields), None
     reason = session.unavailable.get(request.framework)
     reason = reason or session.unallocated.get(request.allocator or "")
     if reason:

@@ -39,6 +39,9 @@ _UNITS = {
     "matrix_product": "floating-point operations/s",
     "memory_bandwidth": "B/s",
     "cpus": "CPUs",
+    "hz": "Hz",
+    "celsius": "°C",
+    "watts": "W",
     "accuracy": "share of one",
     "relative_error": "share of one",
 }

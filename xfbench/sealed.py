@@ -48,6 +48,12 @@ def _identity(content: bytes) -> str:
     return str(named)
 
 
+class Part(BaseModel):
+    """What such documents consist of: never changed, of known fields, of numbers that JSON has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
 class Sealed(BaseModel):
     """A document whose `id` is the digest of everything else in it, by the schema's names."""
 

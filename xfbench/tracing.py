@@ -30,9 +30,8 @@ def trace(
         raise UsageError(f"{output}: there is no such folder")
     [(cell, _)] = experiment.cells([matrix], pythons)
     described = adapter.load(cell.framework)
-    refused = runner.refusal(cell.request(1))
-    if refused:
-        raise TraceError(f"{cell.label()}: unsupported: {refused}")
+    if standing := runner.obstacle(cell.request(1)):
+        raise TraceError(f"{cell.label()}: {': '.join(standing)}")
     found = environment.ensure(described, pythons.get(cell.framework))
     return trace_cell(cell, described, found, output, time_limit)
 

@@ -14,10 +14,10 @@ from xfbench.worker.protocol import Group
 
 def meet(group: Group, device: str) -> None:
     """Find the other ranks, once in a process; on CUDA each has a device of its own."""
-    if group.strategy != "ddp" or distributed.is_initialized():
-        return
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
+    if group.strategy != "ddp" or distributed.is_initialized():
+        return
     distributed.init_process_group(
         group.options["backend"],
         init_method=f"tcp://{addresses(group)[0]}",

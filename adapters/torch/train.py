@@ -16,9 +16,9 @@ import torch
 
 from xfbench.adapters.torch import checkpoint, exchange, profile, update
 from xfbench.adapters.torch.graph import Graph
-from xfbench.worker import observe
+from xfbench.worker import observe, rounding
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Profile
+from xfbench.worker.protocol import Group, Options, Profile, Unavailable
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -191,8 +191,23 @@ class TorchTrainer:
 
     def _precision(self) -> str:
         passed = str(self.passed or self.dtype).rpartition(".")[2]
-        rounded = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-        return "tf32" if passed == "float32" and self.device.type == "cuda" and rounded else passed
+        if passed != "float32":
+            return passed
+        kept = min(rounding.bits(self._product), rounding.bits(self._convolved))
+        return rounding.precision(kept)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _product(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        left, right = (torch.from_numpy(matrix).to(self.device) for matrix in (one, other))
+        return _host(left @ right)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _convolved(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """The same as a convolution of images whose pixels are all alike."""
+        images = torch.from_numpy(one)[:, :, None, None].expand(-1, -1, 8, 8).contiguous()
+        kernels = torch.from_numpy(other.T.copy())[:, :, None, None]
+        images, kernels = images.to(self.device), kernels.to(self.device)
+        return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
 
     def _seen(self) -> tuple[str, list[str]]:
         """The kernel, and how it is known: by what oneDNN and MKL say they run in a step."""
@@ -290,6 +305,9 @@ class TorchTrainer:
 
 def _choose(options: Options) -> None:
     """What PyTorch has for the whole process."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+        raise Unavailable(f"PyTorch {torch.__version__}, built {built}, finds no NVIDIA device")
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel in _ONEDNN

@@ -213,10 +213,10 @@ def test_a_device_that_is_not_there_costs_no_launch(own_adapter, cell, tmp_path)
     session = runner.Session(store)
     session.prepare(["odd"], {}, print)
     asked = cell(framework="odd", kernel="plain", device="cuda").request(1)
-    if runner.refusal(asked) is None:
+    if runner.obstacle(asked) is None:
         pytest.skip("there is an NVIDIA device here")
     [record] = runner.run([asked], session)
-    assert (record.status, record.reason) == ("unsupported", "no NVIDIA device was found here")
+    assert (record.status, record.reason) == ("unavailable", "no NVIDIA device was found here")
     assert not list((store.folder / "runs").iterdir())
 
 

@@ -60,7 +60,7 @@ def test_without_a_device_it_says_why_there_is_no_counter():
     without = links.read("cpu")[1]
     assert without["nvlink"] == without["pcie"] == "no rank used an NVIDIA device"
     found, without = links._nvidia("cuda", "libthere-is-none.so.1")
-    assert found == {} and without["pcie"] == "there is no libthere-is-none.so.1"
+    assert found == {} and without["pcie"].startswith("libthere-is-none.so.1 finds no device")
 
 
 def test_infiniband_ports_count_words(tmp_path):

@@ -15,15 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from pydantic import BaseModel, ConfigDict
-
 from xfbench import paths
 from xfbench.elsewhere import About, Citation, Figure
 from xfbench.record import Record
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from xfbench.sealed import Part
 
 
 class _Printed(Figure):
@@ -38,7 +33,7 @@ class _Printed(Figure):
             yield Figure(**fields, about=of_all.model_copy(update={"workload": name}))
 
 
-class _Answer(_Part):
+class _Answer(Part):
     """What a source has for one study: sentences, and what was printed as numbers."""
 
     name: str
@@ -46,7 +41,7 @@ class _Answer(_Part):
     figures: tuple[_Printed, ...] = ()
 
 
-class Source(_Part):
+class Source(Part):
     """A publication. `where` its figures are in it: tables, pages, or that nobody wrote it down."""
 
     key: str

@@ -283,9 +283,9 @@ def _number(column: str, row: Row) -> float | None:
 
 
 def _launch(record: Record) -> Launch:
-    request, seen, machine = record.request, record.conditions, record.machine
+    request = record.request
     assert request is not None
-    noise = conditions.disturbances(seen, machine.cores) if seen and machine else []
+    noise = conditions.disturbed(record)
     more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
     reason = f"{record.status}: {record.reason or 'no reason given'}"
     if elsewhere := not_measured(record):
@@ -298,7 +298,8 @@ def _launch(record: Record) -> Launch:
         seed=request.seed,
         created=record.created[:19].replace("T", " "),
         images_per_second=_speed(record),
-        conditions="; ".join([*noise[:_MOST_WORDS], *more]) or (_QUIET if seen else _NOT_KNOWN),
+        conditions="; ".join([*noise[:_MOST_WORDS], *more])
+        or (_QUIET if record.conditions else _NOT_KNOWN),
         reason=reason,
     )
 

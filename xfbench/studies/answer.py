@@ -172,10 +172,9 @@ def _is_crowded(record: Record) -> bool:
 
 
 def _is_disturbed(record: Record) -> bool:
-    seen, machine = record.conditions, record.machine
     if record.request and record.request.probe:
         return False
-    return bool(seen and machine and conditions.disturbances(seen, machine.cores))
+    return bool(conditions.disturbed(record))
 
 
 def check(study: Experiment) -> None:

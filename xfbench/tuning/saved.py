@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from xfbench import __version__, atomic, written
 from xfbench.record import Machine
 from xfbench.request import Cell
 from xfbench.results.pack import LONGEST
-from xfbench.sealed import Sealed
+from xfbench.sealed import Part, Sealed
 from xfbench.statistics import Interval
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
@@ -25,11 +25,7 @@ FOLDER = "tuned"
 Setting = dict[str, str | int]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Figure(_Part):
+class Figure(Part):
     """A value with its 95 % interval over so many launches; no interval from fewer than two."""
 
     value: float
@@ -43,7 +39,7 @@ class Figure(_Part):
         return cls(label=found.label, **vars(found))
 
 
-class RungDone(_Part):
+class RungDone(Part):
     """A rung as it was done: settings that were in it, launches of each, steps of a launch."""
 
     settings: int
@@ -51,7 +47,7 @@ class RungDone(_Part):
     steps: int
 
 
-class Loser(_Part):
+class Loser(Part):
     """A setting that did not go on after a rung, and why; its speed over the fastest's by then.
 
     Of those that were never launched `rung` is null.

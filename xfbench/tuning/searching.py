@@ -81,7 +81,8 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
     # Where nothing was searched, what is measured anyway stays unless another is certainly faster.
     left = halved.left if halved.rungs else sorted(halved.left, key=space.default.__ne__)
     winner, *others = left
-    reason = runner.refusal(space.default.request(1)) or unproven.get(space.default)
+    standing = runner.obstacle(space.default.request(1))
+    reason = standing[1] if standing else unproven.get(space.default)
     rivals = dict.fromkeys([*others[:1], *([] if reason else [space.default])])
     confirmed = launching.confirm(winner, [one for one in rivals if one != winner], halved)
     best = taken(winner, confirmed)
@@ -147,7 +148,7 @@ def steps(cell: Cell, rung: Rung) -> int:
 def _unproven(space: Space, session: runner.Session, choices: Choices, say: Say) -> dict[Cell, str]:
     """Cells that must not win, and why; all others have their certificate, as far as asked for."""
     every = [*dict.fromkeys([*space.cells, space.default])]
-    wanted = [one.request(1) for one in every if not runner.refusal(one.request(1))]
+    wanted = [one.request(1) for one in every if not runner.obstacle(one.request(1))]
     if not choices.verify:
         for request in {runner.certified_fields(one): one for one in wanted}.values():
             certify.attach(request, session)

@@ -79,13 +79,19 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
     [(default, _)] = experiment.cells([_matrix(asked, asked.batch_sizes[:1])], pythons)
     matrices = _matrices(asked)
     found = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
-    reasons = {cell: runner.refusal(cell.request(1)) or running.crowded(cell) for cell in found}
+    reasons = {cell: _standing(cell) or running.crowded(cell) for cell in found}
     return Space(
         tuple(cell for cell, reason in reasons.items() if reason is None),
         default,
         tuple((cell, reason) for cell, reason in reasons.items() if reason is not None),
         experiment.folders(matrices),
     )
+
+
+def _standing(cell: Cell) -> str | None:
+    """Why it cannot be launched here."""
+    standing = runner.obstacle(cell.request(1))
+    return standing and standing[1]
 
 
 def setting(cell: Cell) -> dict[str, str | int]:

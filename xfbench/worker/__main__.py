@@ -56,12 +56,12 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         import numpy  # noqa: F401
     except ImportError:
         return _refusal("unavailable", f"{sys.executable} has no NumPy", "")
-    from xfbench.worker.protocol import Unsupported
+    from xfbench.worker.protocol import Unavailable, Unsupported
 
     try:
         return {"status": "ok", "reason": None, **_do(job, own_cpus)}
-    except Unsupported as error:
-        return _refusal("unsupported", str(error), "")
+    except (Unsupported, Unavailable) as error:
+        return _refusal(type(error).__name__.lower(), str(error), "")
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         reason = memory.raised(error, limit) or f"{type(error).__name__}: {first}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Dict, Optional, Tuple
+
+from xfbench.worker import nvml
 
 # Joules so far by counter, and where that counter starts again at 0 (None: nowhere).
 Reading = Dict[str, Tuple[float, Optional[float]]]
@@ -12,12 +13,15 @@ Reading = Dict[str, Tuple[float, Optional[float]]]
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def read(device: str) -> Reading:
-    """The counters of the processor's packages (RAPL), or of the first NVIDIA device (NVML).
+def read(device: str, rank: int = 0) -> Reading:
+    """The counters of the processor's packages (RAPL), or of the rank's NVIDIA device (NVML).
 
     Empty where there is none, or it may not be read: RAPL's are often root's alone.
     """
-    return _nvml() if device == "cuda" else _rapl()
+    if device != "cuda":
+        return _rapl()
+    used = nvml.joules(rank)
+    return {} if used is None else {"nvml": (used, None)}
 
 
 def joules(before: Reading, after: Reading) -> float | None:
@@ -47,18 +51,3 @@ def _rapl(folder: Path = _POWERCAP) -> Reading:
             return {}
         found[package.name] = (used, span)
     return found
-
-
-def _nvml() -> Reading:
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return {}
-    handle, millijoules = ctypes.c_void_p(), ctypes.c_ulonglong()
-    if (
-        nvml.nvmlInit_v2()
-        or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
-        or nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
-    ):
-        return {}
-    return {"nvml:0": (millijoules.value / 1e3, None)}

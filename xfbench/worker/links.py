@@ -9,11 +9,12 @@ import ctypes
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+from xfbench.worker import nvml
+
 # By kind and name: bytes sent and received so far.
 Reading = Dict[Tuple[str, str], Tuple[int, int]]
 
 _NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
-_NVML = "libnvidia-ml.so.1"
 # NVML's fields, out of the device and into it; NVLink's counters are in KiB, of all its links.
 _FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
 _ALL_LINKS = 2**32 - 1
@@ -118,24 +119,19 @@ def _infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
     return found, {} if found else {"infiniband": "there is no port of it"}
 
 
-def _nvidia(device: str, library: str = _NVML) -> Tuple[Reading, Dict[str, str]]:
+def _nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
     """Of every NVIDIA device of the node, where ranks use them; sent is out of the device."""
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
-    try:
-        nvml = ctypes.CDLL(library)
-    except OSError:
-        return {}, dict.fromkeys(_FIELDS, f"there is no {library}")
-    count = ctypes.c_uint()
-    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-        return {}, dict.fromkeys(_FIELDS, "NVML finds no device")
+    telling = nvml.library(library)
+    devices = nvml.handles(telling) if telling else []
+    if not devices:
+        return {}, dict.fromkeys(_FIELDS, f"{library} finds no device, or is not there")
     found: Reading = {}
     without: Dict[str, str] = {}
-    for number in range(count.value):
-        handle = ctypes.c_void_p()
-        nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
+    for number, handle in enumerate(devices):
         for kind, (out, into, unit) in _FIELDS.items():
-            counted = _fields(nvml, handle, kind, (out, into))
+            counted = _fields(telling, handle, kind, (out, into))
             if counted is None:
                 without[kind] = f"device {number} has no such counter"
             else:
@@ -143,11 +139,13 @@ def _nvidia(device: str, library: str = _NVML) -> Tuple[Reading, Dict[str, str]]
     return found, without
 
 
-def _fields(nvml: Any, handle: Any, kind: str, wanted: Tuple[int, int]) -> Tuple[int, int] | None:
+def _fields(
+    telling: Any, handle: Any, kind: str, wanted: Tuple[int, int]
+) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
     values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in wanted))
     try:
-        failed = nvml.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
+        failed = telling.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
     except AttributeError:  # an older library
         return None
     if failed or any(one.result for one in values):

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker import checkpoint, energy, feed, links, observe, page_cache, profile
+from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
 from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.input import DataSet, data_set
 from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
@@ -46,17 +46,17 @@ def train(
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
     Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
-    evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up
-    goes on while the level of the times still changes. Of several ranks each trains on its part
-    of every batch. A prepared data set is in `folder`, and read by the framework's own reader
-    where `open_reader` is given. Where the request asks for checkpoints, each lies in `saved_in`
-    for a while.
+    evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up goes
+    on while times still change. Of several ranks each trains on its part of every batch. A
+    prepared data set is in `folder`, and read by the framework's own reader where `open_reader` is
+    given. Checkpoints lie in `saved_in`.
     """
     startup_seconds = _since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = data_set(request["data"], workload, request["global_batch_size"], seed, folder)
     of_rank = data if folder else data_set(request["data"], workload, batch_size, seed)
     first = of_rank.first(batch_size, seed)
+    gpu = nvml.read(group.rank) if options.device == "cuda" else None  # nothing of ours is there
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
@@ -72,7 +72,7 @@ def train(
     series = _Series(trainer, source, batch, links.Meter(options.device))
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
     readings = _Readings(series, data, request, group)
-    counters = energy.read(options.device)
+    counters = energy.read(options.device, group.rank)
     began = perf_counter()
     if request["epochs"]:
         warm, learning = _epochs(series, request, data, group, saved, readings)
@@ -80,6 +80,7 @@ def train(
         warm, learning = _steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
+    used, gpu = energy.read(options.device, group.rank), gpu and nvml.since(gpu, group.rank)
     timed, moved = series.counts[warm:], series.moved()
     losses, seconds = list(series.losses), list(series.seconds)
     together = _communication(series, moved, group, len(timed))
@@ -96,7 +97,7 @@ def train(
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes(),
             "losses": [finite(loss) for loss in losses],
-            "energy_joules": energy.joules(counters, energy.read(options.device)),
+            "energy_joules": energy.joules(counters, used),
             "phases": spent,
         },
         "checkpoints": saved.told(),
@@ -113,6 +114,7 @@ def train(
             "affinity": observe.affinity(),
             "libraries": observe.libraries(),
             "allocator": observe.allocator(),
+            "gpus": [gpu] if gpu else [],
         },
     }
     if request.get("profile"):  # after all else: a profiler is loaded, and slows down

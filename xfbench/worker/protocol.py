@@ -21,6 +21,10 @@ class Unsupported(Exception):
     """A framework cannot do what was asked; the message says what and why, in one line."""
 
 
+class Unavailable(Exception):
+    """What a framework needs for what was asked is not on this node; the message says what."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How to train, in words that every adapter understands.

@@ -1,0 +1,216 @@
+"""NVIDIA devices of this node as NVML tells of them: read around steps, never while one is timed.
+
+What a device or its driver does not tell is None, and never estimated. Names, units and numbers
+are those of NVIDIA's NVML API reference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Dict, List
+
+LIBRARY = "libnvidia-ml.so.1"
+_SM_CLOCK, _OF_THE_GPU = 1, 0
+_LONGEST_NAME = 96
+_MOST_PROCESSES = 256
+# What holds clocks down, by NVML's bits (nvmlClocksEventReasons). That it is idle is no such thing.
+_REASONS = {
+    0x002: "application clocks",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "power brake",
+    0x100: "display clocks",
+}
+# For how long something held clocks down, by NVML's numbers (nvmlPerfPolicyType_t).
+_POLICIES = {"power": 0, "thermal": 1, "sync boost": 2, "board limit": 3, "reliability": 5}
+
+
+class _Memory(ctypes.Structure):
+    """nvml.h's nvmlMemory_t."""
+
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class _Utilization(ctypes.Structure):
+    """nvml.h's nvmlUtilization_t, in percent of the time of its last sample."""
+
+    _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
+
+
+class _Violation(ctypes.Structure):
+    """nvml.h's nvmlViolationTime_t: microseconds, nanoseconds."""
+
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("moment", "held")]
+
+
+class _Process(ctypes.Structure):
+    """nvml.h's nvmlProcessInfo_v2_t, which v3 is too."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+@lru_cache(maxsize=None)
+def library(name: str = LIBRARY) -> Any:
+    """NVML, ready for use; None where there is none, or no driver that answers it."""
+    try:
+        nvml = ctypes.CDLL(name)
+    except OSError:
+        return None
+    return None if nvml.nvmlInit_v2() else nvml
+
+
+def handles(nvml: Any) -> List[Any]:
+    """All devices of the node, in the order of their places on the bus."""
+    count = ctypes.c_uint()
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return []
+    return [_by_number(nvml, number) for number in range(count.value)]
+
+
+def own(nvml: Any, rank: int) -> Any:
+    """The device that a rank computes on, of those that CUDA_VISIBLE_DEVICES leaves it; or None.
+
+    Adapters count visible devices as PCI does (CUDA_DEVICE_ORDER), and deal them out in turn.
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        visible = handles(nvml)
+    else:
+        names = [name.strip() for name in chosen.split(",") if name.strip()]
+        visible = [
+            _by_number(nvml, int(name)) if name.isdigit() else _by_identity(nvml, name)
+            for name in names
+        ]
+    return visible[rank % len(visible)] if visible else None
+
+
+def joules(rank: int, name: str = LIBRARY) -> float | None:
+    """What the rank's device has used since its driver was loaded."""
+    nvml = library(name)
+    handle = nvml and own(nvml, rank)
+    if not handle:
+        return None
+    used = _asked(nvml.nvmlDeviceGetTotalEnergyConsumption, handle, ctypes.c_ulonglong())
+    return None if used is None else float(used.value / 1e3)
+
+
+def read(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+    """What the rank's device is doing now, in SI units; None where there is none, or no NVML."""
+    nvml = library(name)
+    handle = nvml and own(nvml, rank)
+    if not handle:
+        return None
+
+    def asked(function: str, answer: Any, *which: int) -> Any:
+        return _asked(getattr(nvml, function, None), handle, answer, *which)
+
+    def number(function: str, unit: float, *which: int) -> float | None:
+        answer = asked(function, ctypes.c_uint(), *which)
+        return None if answer is None else answer.value * unit
+
+    memory = asked("nvmlDeviceGetMemoryInfo", _Memory())
+    worked = asked("nvmlDeviceGetUtilizationRates", _Utilization())
+    # The older of its two names, which later drivers have as well.
+    reasons = asked("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
+    held = {
+        cause: asked("nvmlDeviceGetViolationStatus", _Violation(), policy)
+        for cause, policy in _POLICIES.items()
+    }
+    return {
+        "name": _text(nvml.nvmlDeviceGetName, handle),
+        "driver": _text(nvml.nvmlSystemGetDriverVersion),
+        "clock_hz": number("nvmlDeviceGetClockInfo", 1e6, _SM_CLOCK),
+        "most_clock_hz": number("nvmlDeviceGetMaxClockInfo", 1e6, _SM_CLOCK),
+        "temperature_celsius": number("nvmlDeviceGetTemperature", 1.0, _OF_THE_GPU),
+        "power_limit_watts": number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
+        "memory_bytes": memory and memory.used,
+        "memory_of_bytes": memory and memory.total,
+        "busy": worked and worked.gpu / 100,
+        "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
+        "held": {cause: one.held / 1e9 for cause, one in held.items() if one},
+        "others": _others(nvml, handle),
+    }
+
+
+def since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+    """What a record keeps of the device as it is now and was `before`; None if it has gone."""
+    after = read(rank, name)
+    if after is None:
+        return None
+    kept = {field: value for field, value in after.items() if field not in ("busy", "held")}
+    return {
+        **kept,
+        "busy_before": before["busy"],
+        "slowed_seconds": {
+            cause: seconds - before["held"][cause]
+            for cause, seconds in after["held"].items()
+            if seconds >= before["held"].get(cause, float("inf"))
+        },
+        "others": list(dict.fromkeys([*before["others"], *after["others"]])),
+    }
+
+
+def _others(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
+    """Names of processes that compute on the device and are none of this launch.
+
+    Ranks of a launch work in its folder, which no other process does. Where this process is not
+    among those told, once it computes, they are of another namespace, and nothing can be said.
+    """
+    found = (_Process * _MOST_PROCESSES)()
+    for version in ("_v3", "_v2"):
+        function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        if function and not function(handle, ctypes.byref(count), found):
+            break
+    else:
+        return []
+    names = []
+    here = str(Path.cwd())
+    for one in found[: count.value]:
+        try:
+            ours = os.readlink(processes / str(one.pid) / "cwd") == here
+            named = (processes / str(one.pid) / "comm").read_text().strip()
+        except PermissionError:  # another user's
+            ours, named = False, "a process"
+        except OSError:  # none of this namespace, or gone
+            continue
+        if not ours:
+            names.append(named)
+    return names
+
+
+def _by_number(nvml: Any, number: int) -> Any:
+    handle = ctypes.c_void_p()
+    failed = nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
+    return None if failed else handle
+
+
+def _by_identity(nvml: Any, identity: str) -> Any:
+    """By what stands in CUDA_VISIBLE_DEVICES, a whole UUID with its prefix GPU or MIG."""
+    handle = ctypes.c_void_p()
+    failed = nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(handle))
+    return None if failed else handle
+
+
+def _asked(function: Any, handle: Any, answer: Any, *which: int) -> Any:
+    """The answer, filled in; None where the library, or the device, has no such thing."""
+    if function is None or function(handle, *which, ctypes.byref(answer)):
+        return None
+    return answer
+
+
+def _text(function: Any, *handle: Any) -> str | None:
+    answer = ctypes.create_string_buffer(_LONGEST_NAME)
+    failed = function(*handle, answer, ctypes.c_uint(_LONGEST_NAME))
+    return None if failed else answer.value.decode(errors="replace")

@@ -1,0 +1,34 @@
+"""How exactly something multiplies: seen in a product, whatever was asked for or set.
+
+TF32 and bfloat16 look like float32 from outside, and are switched on by a library's defaults or by
+a variable of the environment (NVIDIA_TF32_OVERRIDE, ONEDNN_DEFAULT_FPMATH_MODE).
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import numpy as np
+
+SIZE = 256  # of the matrices: as large as what tensor cores compute
+# Bits behind the point that operands keep.
+_KEPT = {"float32": 23, "tf32": 10, "bfloat16": 7}
+
+
+def bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
+    """How many bits behind the point `product`, of two (SIZE, SIZE) of float32, leaves an operand.
+
+    Every sum has one term that is not 0, so that nothing else rounds.
+    """
+    diagonal = np.ones(SIZE, np.float32)
+    places = range(1, _KEPT["float32"] + 1)
+    diagonal[places] = [1 + 2.0**-place for place in places]
+    identity = np.eye(SIZE, dtype=np.float32)
+    found = product(np.diag(diagonal), identity), product(identity, np.diag(diagonal))
+    kept = [[place for place in places if one[place, place] != 1] for one in found]
+    return min(max(of_one, default=0) for of_one in kept)
+
+
+def precision(kept: int) -> str:
+    """The precision that keeps so many bits, or fewer than the next better one."""
+    return max((least, name) for name, least in _KEPT.items() if least <= kept or least == 7)[1]
