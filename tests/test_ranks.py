@@ -195,3 +195,22 @@ def test_a_rank_alone_keeps_to_its_cores_where_all_others_share_a_node():
 def test_a_number_of_ranks_that_means_nothing_is_refused(settings, words):
     with pytest.raises(UsageError, match=words):
         cells(**settings)
+
+
+def energies(*told, gpus=False, nodes=("here",)):
+    """What a launch used whose ranks read these counters, on these nodes in turn."""
+    replies = [reply(rank, energy_joules=joules) for rank, joules in enumerate(told)]
+    for rank, one in enumerate(replies):
+        one["used"] = {nodes[rank * len(nodes) // len(told)]: 1.0}
+        one["observed"]["gpus"] = [{"name": "a GPU"}] if gpus else []
+    merged = ranks.merged(replies)
+    assert [one["rank"] for one in merged["observed"]["gpus"]] == [*range(gpus * len(told))]
+    return merged["measurement"]["energy_joules"]
+
+
+def test_energy_is_that_of_every_node_once_and_of_every_gpu():
+    assert energies(5.0, 5.5) == 5.5  # of one node: the same counters, read a little later
+    assert energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
+    assert energies(5.0, 7.0, gpus=True) == 12.0
+    assert energies(5.0, None, nodes=("here", "there")) is None
+    assert energies(None, None) is None

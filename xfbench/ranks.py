@@ -41,6 +41,7 @@ def merged(
     if "measurement" not in first:
         return {**first, "used": used, "places": places}
     measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
+    measurement["energy_joules"] = _energy(replies)
     told = [reply.get("communication") for reply in replies]
     return {
         **first,
@@ -90,6 +91,20 @@ def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[st
             for name in parts[0]["phases"]
         },
     }
+
+
+def _energy(replies: Sequence[dict[str, Any]]) -> float | None:
+    """Of all nodes, whose ranks read the same counters, or of all GPUs; null where one has none.
+
+    A worker of an earlier version says nothing of its GPU.
+    """
+    read = {
+        (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
+        for rank, reply in enumerate(replies)
+    }
+    told = [measured.get("energy_joules") for measured in read.values()]
+    known = [joules for joules in told if joules is not None]
+    return sum(known) if len(known) == len(told) else None
 
 
 def _epochs_read(replies: Sequence[dict[str, Any]]) -> list[Any]:

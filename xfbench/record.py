@@ -90,7 +90,7 @@ class Measurement(Part):
     is read and the loss known: each of `step_seconds` is the mean over a window, and `losses` has
     one per window, of untimed ones too; null: not finite. `startup_seconds`: from the process's
     start until the framework was loaded. `peak_rss_bytes`: each process's own peak, added up.
-    `energy_joules`: of the training device, during `wall_seconds`, which have evaluations and
+    `energy_joules`: of the training devices, during `wall_seconds`, which have evaluations and
     checkpoints in them. Under an asynchronous strategy `rank_step_seconds` has each rank's own
     timed steps, and a step's seconds are the harmonic mean of the ranks': what it takes where
     their rates add up.
