@@ -139,7 +139,8 @@ def text(answer: Mapping[str, Any]) -> str:
         lines.append(f"  {answer['reason']}")
     if answer["verdict"] == "equal" and answer["checks"]:
         quantities = sum(check["quantities"] for check in answer["checks"])
-        nearest = max(check["excess"] for check in answer["checks"])
+        # Certificates of an earlier version have null for some that are equal, and no error.
+        nearest = max(check["excess"] or 0.0 for check in answer["checks"])
         lines.append(
             f"  {quantities} quantities, none beyond {nearest:.0%} of what it may differ by"
         )

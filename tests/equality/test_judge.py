@@ -61,6 +61,18 @@ def test_what_is_missing_not_finite_or_of_another_shape_is_outside(value):
     assert found.excess == math.inf
 
 
+@pytest.mark.parametrize(("value", "excess"), [(0.0, 0.0), (1e-30, math.inf)])
+def test_what_has_to_be_nothing_is_or_is_infinitely_far(value, excess):
+    """As the bias before a batch norm is, whose gradient is 0 in every draw."""
+    truth = {**TRUTH, "step1/conv1/bias": np.array([0.0])}
+    draws = tuple({**draw, "step1/conv1/bias": 0.0} for draw in DRAWS)
+    found = {**truth, "step1/conv1/bias": np.array([value])}
+    compared = judge.compare(Expected(CASE, truth, draws), "float32", found)
+    [one] = [d for d in compared if d.quantity == "step1/conv1/bias"]
+    assert one.excess == excess
+    assert one.holds == (value == 0.0)
+
+
 def test_an_output_that_a_framework_does_not_give_is_not_held_against_it():
     assert "output/conv1" not in compare(**{"output/conv1": None})
 

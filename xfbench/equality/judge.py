@@ -42,8 +42,13 @@ class Deviation:
 
     @property
     def excess(self) -> float:
-        """How many times what is allowed; infinite for what is missing or not finite."""
-        excess = self.error / self.allowed if self.allowed else np.inf * self.error
+        """How many times what is allowed; infinite for what is missing or not finite.
+
+        Of what has to be 0, and is, nothing.
+        """
+        if self.error == 0.0:
+            return 0.0
+        excess = self.error / self.allowed if self.allowed else float("inf")
         return float(excess) if np.isfinite(excess) else float("inf")
 
     @property
