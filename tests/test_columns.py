@@ -1,0 +1,24 @@
+"""The README's tables of all seven columns are what the records beside them say."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from xfbench import adapter, cli
+
+ROOT = Path(__file__).parents[1]
+ARCHIVE = ROOT / "docs" / "columns.tar.gz"
+
+
+def tables(*words, results):
+    done = CliRunner().invoke(cli.app, [*words, "--results", str(results)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_readme_shows_what_its_records_say(tmp_path):
+    results = tmp_path / "results"
+    tables("results", "import", str(ARCHIVE), results=results)
+    shown = tables("leaderboard", results=results).strip()
+    assert shown in (ROOT / "README.md").read_text()
+    assert all(f" {name} " in shown for name in adapter.names())
