@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Most tests wait for processes that start: two at a time, what is dear to make in one process.
-ABREAST := --numprocesses 2 --dist loadgroup
+# Most tests wait for processes that start: two at a time. What fails is shown at once, what hangs
+# fails, and on a slow machine what was seen is told before somebody's patience ends.
+ABREAST := --numprocesses 2 --instafail --durations 25 --timeout 1200 --session-timeout 4500
 
 .PHONY: help bench test test-all overhead intervals prediction tuning million versus-native studies verify-all fuzz lint types environments clean input schema
 
@@ -19,7 +20,7 @@ test: $(VENV)/developed lint types ## Everything that decides whether a change l
 
 test-all: $(VENV)/developed lint types ## The same with the tests that take minutes.
 	$(BIN)/pytest -m alone tests xfbench/benchmarks
-	$(BIN)/pytest -m 'not alone' $(ABREAST) tests
+	$(BIN)/pytest -m 'not alone' $(ABREAST) --timeout 3600 --session-timeout 0 tests
 
 overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
 	$(BIN)/python -m tests.benchmarks.overhead

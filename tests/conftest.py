@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
 
-from tests import side_by_side
+from tests import abreast, side_by_side
 from xfbench import canary, digest, runner
 from xfbench.facts import facts
 from xfbench.record import Measurement, Observed, Record
@@ -19,11 +19,7 @@ from xfbench.request import Cell
 from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
-# Where tests share what is dear to make, they stay in one of the processes that run side by side.
-TOGETHER = (
-    *("adapters", "cluster", "report"),
-    *("test_packaging.py", "test_workflow.py", "data/test_photographs.py"),
-)
+pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(abreast.make_scheduler)
 ON_REQUEST = "ipex"  # a framework whose environment is too large to be made for every change
 NODES = pytest.StashKey[str]()  # what the cluster's nodes were
 
@@ -43,10 +39,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.long)
         if not item.path.is_relative_to(here):  # the benchmarks that xfbench brings
             item.add_marker(pytest.mark.alone)
-            continue
-        for name in TOGETHER:
-            if item.path.is_relative_to(here / name):
-                item.add_marker(pytest.mark.xdist_group(name))
 
 
 def pytest_sessionfinish(session):
