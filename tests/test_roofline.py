@@ -1,5 +1,8 @@
 """Shares of the limit: measured peaks are possible ones, and a result beyond them is refused."""
 
+import os
+import time
+
 import pytest
 
 from xfbench import roofline
@@ -7,6 +10,28 @@ from xfbench.record import Limit
 from xfbench.statistics import launch_throughput
 
 THREADS = 1
+
+
+@pytest.fixture
+def sessions(monkeypatch, tmp_path):
+    """A function that begins another session with a cache of the test's own: what it measures."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(roofline, "_NEED", {})
+    measured = []
+    tried = roofline.command.output
+
+    def output(*arguments, **settings):
+        measured.append(arguments)
+        return tried(*arguments, **settings)
+
+    monkeypatch.setattr(roofline.command, "output", output)
+
+    def begin():
+        monkeypatch.setattr(roofline, "_PEAKS", {})
+        measured.clear()
+        return measured
+
+    return begin
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +63,45 @@ def test_the_best_of_all_tries_is_the_peak(cell, monkeypatch):
     roofline.measure_again(THREADS)
     found = roofline.limit(request, ())
     assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
+
+
+def test_the_next_session_has_them_from_the_cache_for_an_hour(cell, sessions, tmp_path):
+    request = cell(threads=THREADS).request(1)
+    assert len(sessions()) == 0
+    first = roofline.limit(request, ())
+    [file] = (tmp_path / "home" / "peaks").iterdir()
+
+    measured = sessions()
+    assert roofline.limit(request, ()) == first
+    assert measured == []
+
+    hour = time.time() - 3601
+    os.utime(file, (hour, hour))
+    measured = sessions()
+    assert roofline.limit(request, ()).matrix_product > 1e8
+    assert len(measured) == 1
+    assert abs(time.time() - file.stat().st_mtime) < 3000
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"float32": 1}', b'{"float32": "much"}'])
+def test_a_damaged_file_of_peaks_is_none(content, cell, sessions, tmp_path):
+    request = cell(threads=THREADS).request(1)
+    sessions()
+    roofline.limit(request, ())
+    [file] = (tmp_path / "home" / "peaks").iterdir()
+    file.write_bytes(content)
+    measured = sessions()
+    assert roofline.limit(request, ()).matrix_product > 1e8
+    assert len(measured) == 1
+
+
+def test_what_a_launch_shows_to_be_too_low_is_kept_as_it_was_measured_again(cell, sessions):
+    request = cell(threads=THREADS).request(1)
+    sessions()
+    roofline._PEAKS[THREADS] = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
+    roofline.measure_again(THREADS)
+    sessions()
+    assert roofline.limit(request, ()).memory_bandwidth == 1e30
 
 
 def test_the_share_is_the_arithmetic_of_training_over_the_peak(record):

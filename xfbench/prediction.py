@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import optimize
+import scipy  # its parts are loaded where they are used: tables predict nothing
 
 from xfbench import exchange, statistics
 from xfbench.errors import UsageError
@@ -220,7 +220,7 @@ def _computing(of: Series, shaken: _Shaken) -> tuple[float, float]:
         weights = [weight for _, _, weight in points]
         return float(np.average([seconds for _, seconds, _ in points], weights=weights)), 0.0
     rows = [[weight**0.5 / s, weight**0.5 * n / s] for n, s, weight in points]
-    found, _ = optimize.nnls(np.asarray(rows), np.asarray([w**0.5 for _, _, w in points]))
+    found, _ = scipy.optimize.nnls(np.asarray(rows), np.asarray([w**0.5 for _, _, w in points]))
     return float(found[0]), float(found[1])
 
 
@@ -247,7 +247,7 @@ def _link(
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
         rows = np.vstack([rows, [0.0, 1 / _LATENCY]])
         sought = np.append(shown / deviations, thought / _LATENCY)
-        whole, latency = optimize.nnls(rows, sought)[0]
+        whole, latency = scipy.optimize.nnls(rows, sought)[0]
     else:
 
         def residuals(unknown: np.ndarray) -> np.ndarray:
@@ -259,7 +259,7 @@ def _link(
         longest = float(np.max(steps))
         scale = [longest, longest / 10]
         first = [of.payload / near.bandwidth, near.latency] if near else scale
-        solved = optimize.least_squares(residuals, first, bounds=(0, np.inf), x_scale=scale)
+        solved = scipy.optimize.least_squares(residuals, first, bounds=(0, np.inf), x_scale=scale)
         whole, latency = solved.x
     return Link(of.payload / max(float(whole), _LEAST), float(latency))
 

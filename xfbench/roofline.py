@@ -3,8 +3,9 @@
 The peaks are those of one matrix product and of one pass over memory, in NumPy, on as many
 threads as the launches have: the best of several tries, in processes of their own, on the same
 cores. On a processor that it does not know NumPy's OpenBLAS falls back to kernels for old
-ones, so that those for what instructions there are get their try too. For accelerators they
-are the published ones (`peaks.toml`).
+ones, so that those for what instructions there are get their try too. They are kept in the
+cache for an hour: sessions that follow one another need not each measure them. For accelerators
+they are the published ones (`peaks.toml`).
 
 `python -m xfbench.roofline THREADS` measures and prints JSON.
 """
@@ -18,24 +19,27 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter, time
 from typing import Any
 
 import numpy as np
 import threadpoolctl
 
-from xfbench import command, paths
+from xfbench import atomic, command, digest, paths
 from xfbench.errors import XfbenchError
 from xfbench.record import Limit, Record, WorkloadFacts
 from xfbench.request import Request
 from xfbench.statistics import launch_throughput
-from xfbench.worker import host
+from xfbench.worker import host, system_files
 
 _SECONDS = 0.4  # of each kind of try
 _SIZES = (1024, 2048)
 _STREAM_BYTES = 64 * 2**20  # of each of three arrays: far more than caches hold
 # What was measured in this session, by the number of threads; empty where nothing could be.
 _PEAKS: dict[int, dict[str, float]] = {}
+_KEPT_SECONDS = 3600.0  # a peak of a busy hour is not one of the next
 _KERNELS = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 _NEED = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
@@ -46,14 +50,19 @@ _MEASURED = ("float32", "float64")
 def limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
     """The limit that `request` runs against; None where it is neither measured nor published.
 
-    The first call for a number of threads takes two seconds, six where there is AVX-512.
+    The first call in an hour for a number of threads takes three seconds, nine where there is
+    AVX-512.
     """
     if request.device == "cuda":
         return _published(accelerators[0], request.precision) if accelerators else None
     if request.precision not in _MEASURED:
         return None
     if request.threads not in _PEAKS:
-        measure_again(request.threads)
+        found = _kept(_file(request.threads))
+        if found is None:
+            measure_again(request.threads)
+        else:
+            _PEAKS[request.threads] = found
     peaks = _PEAKS[request.threads]
     if not peaks:
         return None
@@ -125,6 +134,26 @@ def measure_again(threads: int) -> None:
         tries.append(json.loads(printed))
     names = tries[0] if tries else ()
     _PEAKS[threads] = {name: max(one[name] for one in tries) for name in names}
+    if names:
+        with suppress(OSError):  # a full disk: the next session measures
+            atomic.write(_file(threads), json.dumps(_PEAKS[threads]).encode())
+
+
+def _file(threads: int) -> Path:
+    """Where peaks are kept: those of these cores of this machine, since it was started."""
+    machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
+    started = system_files.read(Path("/proc/sys/kernel/random/boot_id"))
+    of = [machine, started, sorted(os.sched_getaffinity(0)), np.__version__, threads]
+    return paths.cache() / "peaks" / f"{digest.of_json(of)[7:39]}.json"
+
+
+def _kept(file: Path) -> dict[str, float] | None:
+    """What was measured within the hour; None where nothing was, or the file is damaged."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if abs(time() - file.stat().st_mtime) < _KEPT_SECONDS:
+            read = json.loads(file.read_bytes())
+            return {name: float(read[name]) for name in (*_MEASURED, "bandwidth")}
+    return None
 
 
 def _kernels(flags: Sequence[str]) -> list[str]:
