@@ -7,13 +7,17 @@ import time
 import psutil
 
 
-def left_running(folder):
-    """Processes that run in `folder` or below it, but this one."""
+def left_running(folder, like=lambda process: True):
+    """Processes that run in `folder` or below it and are `like` what is asked, but this one.
+
+    One that ends while it is being looked at is not among them.
+    """
     found = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(psutil.Error):
             ours = f"{process.cwd()}/".startswith(f"{folder}/")
-            if ours and process.info["status"] != "zombie" and process.pid != os.getpid():
+            there = process.info["status"] != "zombie" and process.pid != os.getpid()
+            if ours and there and like(process):
                 found.append(process)
     return found
 

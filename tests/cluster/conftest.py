@@ -110,3 +110,15 @@ def left_running(folder):
             if ours and process.info["status"] != "zombie" and str(folder) in process.cwd():
                 found.append(process)
     return found
+
+
+def watched(folder):
+    """Those of them that another of them has started: ranks, below what watches them."""
+    found = left_running(folder)
+    numbers = {process.pid for process in found}
+    ranks = []
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            if process.ppid() in numbers:
+                ranks.append(process)
+    return ranks

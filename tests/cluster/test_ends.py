@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from tests.cluster.conftest import left_running, records, until, until_gone
+from tests.cluster.conftest import left_running, records, until, until_gone, watched
 from tests.side_by_side import SLOW
 
 
@@ -88,11 +88,10 @@ def test_a_killed_rank_ends_the_launch_and_is_named(cluster, xfbench, tmp_path, 
     run = cluster.popen(*xfbench(SLOW, more="--ranks 4 --nodes 2 --steps 200"))
 
     def ready():
-        found = left_running(tmp_path)
-        return found if len(found) == 8 else None  # each rank and the watcher beside it
+        found = watched(tmp_path)
+        return found if len(found) == 4 else None
 
-    found = until(ready, 60)
-    ranks = [one for one in found if one.parent() in found]
+    ranks = until(ready, 60)
     killed = next(one for one in ranks if one.environ()["SLURM_PROCID"] == "3")
     time.sleep(1)
     killed = killed if who == "rank" else killed.parent()

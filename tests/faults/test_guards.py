@@ -7,8 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.leftovers import left_running
@@ -253,6 +255,7 @@ def test_without_a_guard_a_test_is_red(guard, tmp_path):
         )
     finally:
         for process in left_running(tmp_path):
-            process.kill()
+            with suppress(psutil.Error):  # it has just ended
+                process.kill()
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
     assert " failed" in done.stdout and "skipped" not in done.stdout

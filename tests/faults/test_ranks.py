@@ -73,7 +73,7 @@ def test_ranks_that_wait_in_a_collective_for_one_that_stands_still_are_ended(cel
 
 def training(folder):
     """Ranks of PyTorch, by the threads that gloo has."""
-    return [one for one in left_running(folder) if one.num_threads() > 3]
+    return left_running(folder, lambda one: one.num_threads() > 3)
 
 
 HELPER = """

@@ -13,7 +13,7 @@ import pytest
 
 from tests import side_by_side
 from tests.cluster import slurm
-from tests.cluster.conftest import left_running
+from tests.cluster.conftest import left_running, watched
 from tests.faults.driver import command
 from tests.leftovers import until
 from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
@@ -88,8 +88,7 @@ def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
     def kill():
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            found = left_running(tmp_path)
-            ranks = [one for one in found if one.parent() in found]
+            ranks = watched(tmp_path)
             if len(ranks) == 2:
                 time.sleep(1)
                 os.kill(ranks[0].parent().pid, signal.SIGKILL)
