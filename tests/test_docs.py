@@ -46,6 +46,7 @@ SMALLER = (
     # A search of so few settings is none; those that take long are tests/cli/test_tune.py's.
     (r"^(xfbench tune\b)(?!.*--over kernel)", r"\1 --over kernel=onednn"),
     (r"^(xfbench tune\b)(?!.*--over affinity)", r"\1 --over affinity=none"),
+    (r"^(xfbench tune\b)(?!.*--over allocator)", r"\1 --over allocator=system"),
     # Jobs are submitted by tests/cluster/, mpirun is started by tests/launchers/: here the
     # scripts and commands.
     (r"^(xfbench run\b.*--launcher (slurm|mpi)\b)(?!.*--dry-run)", r"\1 --dry-run"),

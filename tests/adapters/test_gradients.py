@@ -17,8 +17,11 @@ SMALL = ("convnet", "convnet-quick", "lenet")
 CASES = [
     pytest.param(
         *(workload, name, precision),
-        # XLA takes a minute to compile a large network: `make test-all`.
-        marks=[pytest.mark.long] if name == "jax" and workload not in SMALL else [],
+        # XLA takes a minute to compile a large network, and CaffeNet is AlexNet but for the order
+        # of two layers: `make test-all`.
+        marks=[pytest.mark.long]
+        if workload == "caffenet" or (name == "jax" and workload not in SMALL)
+        else [],
     )
     for workload in sorted(workloads())  # one after the other: the reference is kept for a few
     for name in FRAMEWORKS

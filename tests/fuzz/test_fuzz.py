@@ -1,4 +1,4 @@
-"""Readers of others' files, given files that a fuzzer makes up: 20 s each, and what it has found.
+"""Readers of others' files, given files that a fuzzer makes up: 10 s each, and what it has found.
 
 `make fuzz` takes ten minutes for each. What it finds is kept in kept/, and tried here.
 """
@@ -11,7 +11,7 @@ import pytest
 
 from tests.fuzz.targets import KEPT, TARGETS
 
-SECONDS = 20
+SECONDS = 10
 
 
 @pytest.mark.parametrize("name", TARGETS)
