@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 
+import archspec.cpu
 import pytest
+from archspec.cpu import detect
 
 from tests import side_by_side
 from xfbench import adapter, carry, environment, experiment, machine, runner
@@ -173,6 +175,16 @@ def test_a_folder_with_something_in_it_and_one_without_a_plan_are_refused(tmp_pa
         carry.write(planned("torch"), tmp_path / "full", print)
     with pytest.raises(UsageError, match="no carried run"):
         list(carry.read(tmp_path, Store(tmp_path / "results"), print))
+
+
+def test_a_processor_that_hides_its_model_is_the_generic_one_that_it_has_all_of(monkeypatch):
+    """An AMD EPYC with AVX-512 lacks some of Zen 4's, and has more than Zen 2."""
+    of = archspec.cpu.TARGETS
+    monkeypatch.setattr(detect, "_machine", lambda: "x86_64")
+    facts = {**host.facts(), "architecture": "x86_64", "vendor": "AuthenticAMD"}
+    for hidden, named in [((), "zen2"), (of["x86_64_v4"].features, "x86_64_v4")]:
+        flags = sorted({*of["zen2"].features, *hidden})
+        assert machine.elsewhere({**facts, "flags": flags}).microarchitecture == named
 
 
 def test_a_machine_is_described_from_its_workers_facts_as_from_here():

@@ -43,13 +43,22 @@ def _machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
 
 
 def _microarchitecture(facts: Mapping[str, Any]) -> str:
-    """The most specific one that has no instruction which this processor has not."""
+    """The most specific one that has no instruction which this processor has not.
+
+    Of those that have all of the best generic one's, as archspec does for the host that it is
+    on: a virtual processor that hides its model may have more than an old one of its vendor.
+    """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])
     seen = detect.partial_uarch(vendor=facts["vendor"], features=set(facts["flags"]))
     fitting = detect.compatible_microarchitectures(seen)
-    best = max(fitting, key=lambda one: (len(one.ancestors), len(one.features)))
+    generic = max((one for one in fitting if one.vendor == "generic"), key=_specific)
+    best = max((one for one in fitting if one > generic), key=_specific, default=generic)
     return str(best.name)
+
+
+def _specific(one: archspec.cpu.Microarchitecture) -> tuple[int, int]:
+    return len(one.ancestors), len(one.features)
 
 
 def usable_cores() -> int:
