@@ -2,12 +2,12 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests import side_by_side
+from tests.cluster import slurm
 from tests.worker.test_checkpoints import TRAINER
 from xfbench import leaderboard, probing, queued, runner, sites, statistics
 from xfbench.errors import UnavailableError
@@ -19,7 +19,14 @@ from xfbench.results.store import Store
 
 OWN = "\nTrainer.parameters = lambda self: {'a': np.array([self.group.rank])}\n"
 NATIVE = "def ranks():\n    import os, time\n    {}\n"
-LMOD = Path(sites.Modules().init)
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Open MPI's and Lmod's, which the cluster has too."""
+    if reason := slurm.missing():
+        pytest.skip(f"neither mpirun nor Lmod: {reason}")
+    assert Path(sites.Modules().init).exists()
 
 
 @pytest.fixture
@@ -122,7 +129,7 @@ def test_ranks_that_have_not_have_not(together):
     assert "different parameters" in found["ranks"].evidence
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
+@pytest.mark.usefixtures("programs")
 def test_mpirun_tells_ranks_their_places(together):
     found = together(launcher="mpi")
     assert found["mpirun"].supported == "yes", found
@@ -131,7 +138,7 @@ def test_mpirun_tells_ranks_their_places(together):
     assert ("PMIX_RANK" in found["pmix"].evidence) == (found["pmix"].supported == "yes")
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("native", "supported", "words"),
     [
@@ -152,7 +159,7 @@ def test_whether_a_framework_finds_its_ranks_by_itself(together, native, support
     assert words in found["native"].evidence
 
 
-@pytest.mark.skipif(not LMOD.exists(), reason="no Lmod")
+@pytest.mark.usefixtures("programs")
 def test_an_interpreter_out_of_a_module_trains(tried):
     record, folder = tried("modules")
     assert record.status == "ok", record.reason

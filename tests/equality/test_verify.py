@@ -72,6 +72,7 @@ def test_tf32_is_asked_of_a_gpu():
     assert "NVIDIA" in runner.refusal(cell.request(1))
 
 
+@pytest.mark.timeout(3600)  # nine minutes where others run beside it
 @pytest.mark.parametrize(
     ("framework", "workload"),
     [
