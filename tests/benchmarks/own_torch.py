@@ -83,11 +83,16 @@ def loops(workload, images, labels, threads, group):
     last = images.to(memory_format=torch.channels_last)
     return {
         "plain loop": loop(workload, images, labels, lambda model: model),
-        "channels_last": loop(
-            workload, last, labels, lambda model: model.to(memory_format=torch.channels_last)
-        ),
+        "channels_last": loop(workload, last, labels, _last),
         "torch.compile": loop(workload, images, labels, torch.compile),
+        "torch.compile, channels_last": loop(
+            workload, last, labels, lambda model: torch.compile(_last(model))
+        ),
     }
+
+
+def _last(model):
+    return model.to(memory_format=torch.channels_last)
 
 
 def loop(workload, images, labels, prepared):

@@ -41,11 +41,9 @@ def main() -> None:
             rounds = chosen.rounds or ROUNDS.get(network, 30)
             found = measure(framework, kernel, network, rounds, ranks, here.cores)
             ours = np.asarray(found.pop("xfbench"))
-            lines += [
-                (network, framework, kernel, name, *told(ours, np.asarray(own)))
-                for name, own in found.items()
-            ]
-            print(*lines[-1], file=sys.stderr)
+            for name, own in found.items():
+                lines.append((network, framework, kernel, name, *told(ours, np.asarray(own))))
+                print(*lines[-1], file=sys.stderr)
     headers = ["network", "framework", "kernel", "its own", "ms per step", "through xfbench"]
     headers.append("ratio")
     print(tabulate(lines, headers, "github", disable_numparse=True))
