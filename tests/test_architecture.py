@@ -43,7 +43,7 @@ FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", 
 MOST_LINES = 400
 TRANSLATING = (
     *("train", "graph", "pooling", "update", "exchange"),
-    *("checkpoint", "profile", "reader", "native"),
+    *("checkpoint", "device", "profile", "reader", "native"),
 )
 
 

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xfbench.adapters.jax import checkpoint, pooling, profile, update
+from xfbench.adapters.jax import checkpoint, device, pooling, profile, update
 from xfbench.worker import observe, scopes
 from xfbench.worker.channels_last import layouts
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Profile
+from xfbench.worker.protocol import Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -31,6 +31,7 @@ Window = Tuple[int, int, int, int]
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
     """A trainer for `network`; the only kernel is "xla"."""
+    device.choose(options.device, group.rank)
     if options.precision == "float64":  # for good: what is float32 says so
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)
@@ -131,7 +132,9 @@ class JaxTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
-        self.dtype = jnp.dtype(options.precision)
+        self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
+        on_cpu = options.device == "cpu"  # where products are as exact as their numbers
+        self.products = None if on_cpu else device.PRODUCTS.get(options.precision)
         self.layouts = layouts(network)
         self.places = scopes.places(network)
         self.learned = [name for name, p in network.parameters.items() if p.learned]
@@ -205,6 +208,8 @@ class JaxTrainer:
     def profile(
         self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
+        if self.options.device != "cpu":
+            raise Unsupported("what JAX's profiler tells of a GPU is not read yet")
         self.step(batch)  # compiled anew where no ranks are joined any more
         self.wait()
         return profile.profile(
@@ -215,11 +220,17 @@ class JaxTrainer:
         return {
             "framework_version": jax.__version__,
             "layout": "NHWC",
-            "precision": self.last_loss.dtype.name,
+            "precision": self._precision(),
             "kernel": "xla",
             "kernel_evidence": [self._seen()],
             "pools": {"XLA": observe.threads_named("tf_XLAEigen")},
         }
+
+    def _precision(self) -> str:
+        if self.dtype != np.float32:
+            return str(self.last_loss.dtype.name)
+        with jax.default_matmul_precision(self.products):
+            return device.precision()
 
     def _seen(self) -> str:
         """What the program of a step has, as XLA tells it after all that it did to it."""
@@ -259,7 +270,8 @@ class JaxTrainer:
         shapes = tuple(x.shape for x in arguments if not isinstance(x, dict))
         key = function.__name__, shapes
         if key not in self.programs:
-            made = jax.jit(function, donate_argnums=given).lower(*arguments).compile()
+            with jax.default_matmul_precision(self.products):
+                made = jax.jit(function, donate_argnums=given).lower(*arguments).compile()
             self.programs[key] = made
         return self.programs[key](*arguments)
 

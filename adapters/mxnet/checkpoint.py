@@ -27,11 +27,11 @@ def save(trainer: Any, folder: Path) -> None:
 
 def restore(trainer: Any, folder: Path) -> None:
     """Let the trainer go on from there."""
-    trainer.tensors.load(str(folder / _WEIGHTS))
+    trainer.tensors.load(str(folder / _WEIGHTS), ctx=trainer.place)
     if trainer.averages:
         trainer.averages.collect()
     found = mx.nd.load(str(folder / _VELOCITIES))
     trainer.iteration = int(found.pop(_COUNT).asscalar())
     [updater] = trainer.trainer._updaters
-    updater.states = {int(index): velocity for index, velocity in found.items()}
+    updater.states = {int(one): found[one].as_in_context(trainer.place) for one in found}
     updater.states_synced = dict.fromkeys(updater.states, True)

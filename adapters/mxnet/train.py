@@ -15,7 +15,7 @@ from typing import Any, Callable
 import mxnet as mx
 import numpy as np
 
-from xfbench.adapters.mxnet import checkpoint, exchange, profile
+from xfbench.adapters.mxnet import checkpoint, device, exchange, profile
 from xfbench.worker import observe
 from xfbench.worker.protocol import Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
@@ -32,7 +32,9 @@ _SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # operations in one
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
-    """A trainer for `network`; kernel "onednn" or "native", which the environment has switched.
+    """A trainer for `network`.
+
+    Kernels: "onednn" or "native", which the environment has switched, or "cudnn" on CUDA.
 
     Raises Unsupported for pooling whose windows hang over one side of the image only.
     """
@@ -174,7 +176,7 @@ class _Averages:
         self.arrays = [tensors[f"{layer.name}/{kind}"] for layer, kind in tracked]
         self.gammas = [tensors[f"{layer.name}/gamma"] for layer in norms]
         self.sizes = [array.shape[0] for array in self.arrays]
-        self.precision = precision
+        self.precision, self.place = precision, self.arrays[0].list_ctx()[0]
         self.momenta = np.array([layer.momentum for layer, _ in tracked])
         self.pixels = np.array([prod(network.shapes[layer.name][1:]) for layer, _ in tracked])
         self.biased = np.array([kind == "variance" for _, kind in tracked])
@@ -205,7 +207,7 @@ class _Averages:
         self.values = self.keep * self.values + self.take[batch_size] * batch
 
     def _spread(self, values: np.ndarray) -> Any:
-        return mx.nd.array(np.repeat(values, self.sizes), dtype=self.precision)
+        return mx.nd.array(np.repeat(values, self.sizes), self.place, self.precision)
 
 
 class MXNetTrainer:
@@ -213,6 +215,7 @@ class MXNetTrainer:
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.solver, self.options = solver, options
+        self.place = device.context(options.device, group.rank)
         self.joined = exchange.joined(group)
         self.server = exchange.UpdatingServer(group) if group.strategy == "dist_async" else None
         self.tensors = mx.gluon.ParameterDict()
@@ -226,7 +229,7 @@ class MXNetTrainer:
                 lr_mult=parameter.lr_mult,
                 wd_mult=parameter.decay_mult,
             )
-        self.tensors.initialize()
+        self.tensors.initialize(ctx=self.place)
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.averages = None
         if len(self.learned) < len(network.parameters):
@@ -240,12 +243,12 @@ class MXNetTrainer:
             kvstore=None,
         )
         self.iteration = 0
-        self.last_loss = mx.nd.zeros(1)
+        self.last_loss = mx.nd.zeros(1, self.place)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
         return (
-            mx.nd.array(images, dtype=self.options.precision),
-            mx.nd.array(labels, dtype="int32"),
+            mx.nd.array(images, self.place, self.options.precision),
+            mx.nd.array(labels, self.place, "int32"),
         )
 
     def step(self, batch: tuple[Any, Any]) -> None:
@@ -307,6 +310,8 @@ class MXNetTrainer:
     def profile(
         self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
+        if self.options.device != "cpu":
+            raise Unsupported("what MXNet's profiler tells of a GPU is not read yet")
         usual = self.training
         # What has fixed memory runs under names that are gone when the profiler reads them.
         self.training = self._block(self.graph, fixed=False)
@@ -320,6 +325,23 @@ class MXNetTrainer:
         return found
 
     def observed(self) -> dict[str, Any]:
+        kernel, evidence = self._seen()
+        precision = np.dtype(self.last_loss.dtype).name
+        return {
+            "framework_version": mx.__version__,
+            "layout": "NCHW",
+            "precision": device.precision(self.place) if precision == "float32" else precision,
+            "kernel": kernel,
+            "kernel_evidence": evidence,
+            "pools": observe.pools("libgomp", "mxnet/"),
+        }
+
+    def _seen(self) -> tuple[str, list[str]]:
+        """The kernel, and how it is known."""
+        if self.options.device == "cuda":
+            enabled = mx.runtime.Features().is_enabled("CUDNN")
+            evidence = ["requested, not shown", f"MXNet was built with cuDNN: {enabled}"]
+            return "cudnn" if enabled else "native", evidence
         # What has oneDNN's own layout cannot be exported, and a convolution's output has it.
         images, weights = mx.nd.ones((1, 16, 8, 8)), mx.nd.ones((16, 16, 3, 3))
         output = mx.nd.Convolution(images, weights, kernel=(3, 3), num_filter=16, no_bias=True)
@@ -330,14 +352,7 @@ class MXNetTrainer:
             kernel, evidence = "onednn", ["a float32 convolution's output has oneDNN's layout"]
             if self.options.precision != "float32":
                 evidence += [f"oneDNN has no {self.options.precision}: MXNet's kernels computed"]
-        return {
-            "framework_version": mx.__version__,
-            "layout": "NCHW",
-            "precision": np.dtype(self.last_loss.dtype).name,
-            "kernel": kernel,
-            "kernel_evidence": evidence,
-            "pools": observe.pools("libgomp", "mxnet/"),
-        }
+        return kernel, evidence
 
     def _block(self, outputs: Any, *names: str, fixed: bool = True) -> Any:
         dtypes = {"data": self.options.precision, "label": "int32"}

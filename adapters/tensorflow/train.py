@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from xfbench.adapters.tensorflow import checkpoint, profile, update
+from xfbench.adapters.tensorflow import checkpoint, device, profile, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
 from xfbench.worker import distributed, scopes
 from xfbench.worker.channels_last import Layout, layouts
@@ -33,12 +33,14 @@ Moved = List[Tuple[Any, Any]]
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
-    """A trainer for `network`; kernel "xla" compiles its functions, "onednn" and "eigen" do not."""
+    """A trainer for `network`; kernel "xla" compiles its functions, the others do not."""
+    device.choose(options.device, group.rank)
+    device.multiply(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)
     if group.size > 1 and options.kernel == "xla":
-        raise Unsupported("XLA does not compile the collectives of several ranks on a CPU")
+        raise Unsupported("XLA does not compile what joins several ranks here")
     return TensorFlowTrainer(network, solver, options, group)
 
 
@@ -178,7 +180,7 @@ class TensorFlowTrainer:
             bytes_per_pack=0 if size == "auto" else size
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
-        self.dtype = tf.as_dtype(options.precision)
+        self.dtype = tf.float64 if options.precision == "float64" else tf.float32
         self.layouts = layouts(network)
         self.places = scopes.places(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
@@ -194,6 +196,7 @@ class TensorFlowTrainer:
         self.iteration = 0
         self.last_loss = tf.zeros(())
         self.operations: Counter[str] = Counter()
+        self.on_gpu: Counter[str] = Counter()
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
         channels_last = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
@@ -209,8 +212,9 @@ class TensorFlowTrainer:
         if self.iteration == 0:
             metadata = context.context().export_run_metadata()
             context.context().disable_graph_collection()
-            graphs = metadata.partition_graphs
-            self.operations = Counter(node.op for graph in graphs for node in graph.node)
+            nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+            self.operations = Counter(node.op for node in nodes)
+            self.on_gpu = Counter(node.op for node in nodes if "GPU" in node.device)
         self.iteration += 1
 
     def wait(self) -> float:
@@ -256,6 +260,8 @@ class TensorFlowTrainer:
     def profile(
         self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
+        if self.options.device != "cpu":
+            raise Unsupported("what TensorFlow's profiler tells of a GPU is not read yet")
         self.step(batch)  # traced anew where no ranks are joined any more
         self.wait()
         xla = self.options.kernel == "xla"
@@ -270,17 +276,24 @@ class TensorFlowTrainer:
         elif rewritten:
             shown = ", ".join(f"{op} ×{n}" for op, n in rewritten.items())
             kernel, evidence = "onednn", f"the step that ran had {shown}"
+        elif self.on_gpu:
+            shown = ", ".join(f"{op} ×{n}" for op, n in sorted(self.on_gpu.items()))
+            kernel, evidence = "cudnn", f"the step that ran had on a GPU {shown}"
         else:
             kernel, evidence = "eigen", "the step that ran had no operation of oneDNN's"
         return {
             "framework_version": tf.__version__,
             "layout": "NHWC",
-            "precision": self.last_loss.dtype.name,
+            "precision": self._precision(),
             "kernel": kernel,
             "kernel_evidence": [evidence],
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
             "exchange": self.exchanged,
         }
+
+    def _precision(self) -> str:
+        single = self.dtype == tf.float32
+        return device.precision(self.options) if single else self.last_loss.dtype.name
 
     def _program(self, batch: tuple[Any, Any]) -> str:
         """What XLA makes of a step, as text."""

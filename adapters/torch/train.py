@@ -193,8 +193,7 @@ class TorchTrainer:
         passed = str(self.passed or self.dtype).rpartition(".")[2]
         if passed != "float32":
             return passed
-        kept = min(rounding.bits(self._product), rounding.bits(self._convolved))
-        return rounding.precision(kept)
+        return rounding.seen(self._product, self._convolved)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _product(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -203,8 +202,7 @@ class TorchTrainer:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _convolved(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """The same as a convolution of images whose pixels are all alike."""
-        images = torch.from_numpy(one)[:, :, None, None].expand(-1, -1, 8, 8).contiguous()
+        images = torch.from_numpy(rounding.images(one)).permute(0, 3, 1, 2)
         kernels = torch.from_numpy(other.T.copy())[:, :, None, None]
         images, kernels = images.to(self.device), kernels.to(self.device)
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])

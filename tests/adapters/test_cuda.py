@@ -1,23 +1,67 @@
-"""PyTorch asked for CUDA, as its worker is on a node where nobody has looked for a device."""
+"""Frameworks asked for CUDA, as a worker is on a node where nobody has looked for a device."""
 
 import pytest
 
-from xfbench import machine, runner
+from xfbench import adapter, experiment, machine, runner
 from xfbench.results.store import Store
+
+ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
+CPU_ONLY = {  # what each build says of itself
+    "mxnet": "built without CUDA, finds no NVIDIA device",
+    "torch": "built without CUDA, finds no NVIDIA device",
+    "tensorflow": "finds no NVIDIA device",
+    "jax": "finds no NVIDIA device",
+}
 
 
 @pytest.fixture
-def asked(cell, monkeypatch):
-    """A request for CUDA, of a driver that takes it for granted that there is a device."""
+def session(monkeypatch, tmp_path):
+    """A session whose driver takes it for granted that there is a device."""
     if machine.accelerators():
         pytest.skip("there is an NVIDIA device here")
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
-    return cell(framework="torch", kernel="cudnn", device="cuda").request(1)
+    return runner.Session(Store(tmp_path / "results"))
 
 
-def test_without_a_device_it_says_so(asked, tmp_path):
-    session = runner.Session(Store(tmp_path / "results"))
-    session.prepare(["torch"], {}, print)
-    [record] = runner.run([asked], session)
-    assert record.status == "unavailable"
-    assert "built without CUDA, finds no NVIDIA device" in record.reason
+def asked(framework, **settings):
+    """Requests for LeNet on CUDA, a launch of each kernel."""
+    matrix = experiment.matrix(framework=[framework], device=["cuda"], launches=1, **settings)
+    return runner.plan(experiment.cells([matrix]))
+
+
+@pytest.mark.parametrize("framework", ON_GPUS)
+def test_without_a_device_it_says_so(session, framework):
+    session.prepare([framework], {}, print)
+    kernels = [*adapter.load(framework).kernels_on("cuda")]
+    requests = asked(framework, workload=["lenet"], kernel=kernels)
+    assert {one.kernel for one in requests} == {*kernels}
+    records = runner.run(requests, session)
+    assert [one.status for one in records] == ["unavailable"] * len(requests)
+    for record in records:
+        assert CPU_ONLY[framework] in record.reason
+        assert record.reason.count("\n") == 0
+
+
+@pytest.mark.parametrize("framework", ON_GPUS)
+def test_gpus_have_kernels_of_their_own(framework):
+    described = adapter.load(framework)
+    on_gpu, on_cpu = described.kernels_on("cuda"), described.kernels_on("cpu")
+    assert on_gpu and on_cpu[0] == described.default_kernel
+    assert not {"onednn", "eigen", "channels_last"} & {*on_gpu}
+    assert "cudnn" not in on_cpu
+
+
+def test_what_a_framework_has_not_on_a_gpu_is_unsupported():
+    [request] = asked(
+        "tensorflow", workload=["lenet"], strategy=["parameter_server"], ranks=[2], scaling="weak"
+    )
+    assert "compute on CPUs alone" in runner.refusal(request)
+    for framework in ("jax", "tensorflow", "torch"):
+        [on_gpu] = asked(framework, precision=["tf32"], workload=["lenet"])
+        assert runner.refusal(on_gpu) is None
+        on_cpu = on_gpu.model_copy(
+            update={"device": "cpu", "kernel": adapter.load(framework).default_kernel}
+        )
+        assert "TF32" in runner.refusal(on_cpu)
+    [on_gpu] = asked("caffe", workload=["lenet"])
+    assert "no device cuda" in runner.refusal(on_gpu)

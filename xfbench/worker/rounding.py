@@ -11,6 +11,7 @@ from typing import Callable
 import numpy as np
 
 SIZE = 256  # of the matrices: as large as what tensor cores compute
+_PIXELS = 8  # of an image's side
 # Bits behind the point that operands keep.
 _KEPT = {"float32": 23, "tf32": 10, "bfloat16": 7}
 
@@ -27,6 +28,17 @@ def bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
     found = product(np.diag(diagonal), identity), product(identity, np.diag(diagonal))
     kept = [[place for place in places if one[place, place] != 1] for one in found]
     return min(max(of_one, default=0) for of_one in kept)
+
+
+def seen(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
+    """The precision of the least exact one of several such products."""
+    return precision(min(bits(product) for product in products))
+
+
+def images(matrix: np.ndarray) -> np.ndarray:
+    """Images whose pixels all are a row of `matrix`, channels last: a product as a convolution."""
+    pixels = np.broadcast_to(matrix[:, None, None], (len(matrix), _PIXELS, _PIXELS, SIZE))
+    return np.ascontiguousarray(pixels)
 
 
 def precision(kept: int) -> str:

@@ -1,0 +1,49 @@
+"""Where MXNet computes, and how exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from xfbench.worker import rounding
+from xfbench.worker.protocol import Unavailable
+
+
+def context(device: str, rank: int) -> Any:
+    """MXNet's own word for `device`, "cpu" or "cuda": on the latter each rank has one of its own.
+
+    Raises Unavailable where MXNet finds none.
+    """
+    if device == "cpu":
+        return mx.cpu()
+    # Asked how many there are, a build without CUDA says none, and one without its driver raises.
+    try:
+        count = mx.context.num_gpus()
+    except mx.MXNetError:
+        count = 0
+    if not count:
+        built = "for CUDA" if mx.runtime.Features().is_enabled("CUDA") else "without CUDA"
+        told = f"MXNet {mx.__version__}, built {built}"
+        raise Unavailable(f"{told}, finds no NVIDIA device")
+    return mx.gpu(rank % count)
+
+
+def precision(place: Any) -> str:
+    """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
+
+    def product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.asarray(mx.nd.dot(_there(one), _there(other)).asnumpy())
+
+    def convolved(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        images = rounding.images(one).transpose(0, 3, 1, 2)
+        kernels = other.T[:, :, np.newaxis, np.newaxis]
+        words = {"kernel": (1, 1), "num_filter": len(kernels), "no_bias": True}
+        found = mx.nd.Convolution(_there(images), _there(kernels), **words)
+        return np.asarray(found.asnumpy()[:, :, 0, 0])
+
+    def _there(array: np.ndarray) -> Any:
+        return mx.nd.array(array, ctx=place)
+
+    return rounding.seen(product, convolved)
