@@ -54,7 +54,8 @@ class Observed(Part):
     own thread pools, with their sizes; `affinity` the CPUs that its threads may run on, `laid_out`
     those that it was given, null where it was left free. `precision` is that of the values between
     layers. `exchange`: how it joins ranks, as it says. `allocator`: the file that gave memory.
-    `gpus`: those that ranks computed on.
+    `gpus`: those that ranks computed on. `loss_scale`: what the loss was multiplied by at the end,
+    in float16.
     """
 
     framework_version: str
@@ -70,6 +71,7 @@ class Observed(Part):
     layout: str
     precision: str | None = None
     exchange: tuple[str, ...] = ()
+    loss_scale: float | None = None
     profiler: str | None = None
     ranks: tuple[OfRank, ...] = ()
     gpus: tuple[Gpu, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from xfbench.canary import Expected
 from xfbench.record import Checkpoints, Measurement, Observed, OfRank, Storage
 from xfbench.request import Request
+from xfbench.worker.protocol import LOSS_SCALE
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.
 _MORE, _BESIDE = 1.05, 0.25
@@ -48,8 +49,8 @@ def defect(
         return reason
     if reason := beyond_peak(share_of_peak):
         return reason
-    if observed.precision not in (None, request.precision):
-        return f"{request.precision} was asked for and {observed.precision} observed"
+    if reason := _precision(request, observed):
+        return reason
     if reason := _threads(request, observed):
         return reason
     if reason := _affinity(observed):
@@ -62,6 +63,17 @@ def defect(
             "another network, other weights or another input (see xfbench verify)"
         )
     return None
+
+
+def _precision(request: Request, observed: Observed) -> str | None:
+    if observed.precision not in (None, request.precision):
+        return f"{request.precision} was asked for and {observed.precision} observed"
+    if observed.loss_scale in (None, LOSS_SCALE):
+        return None
+    return (
+        f"updates were left out: gradients times {LOSS_SCALE:g} are too large for "
+        f"{request.precision}, and the loss scale is {observed.loss_scale:g} now"
+    )
 
 
 def _libraries(request: Request, observed: Observed) -> str | None:

@@ -1,7 +1,8 @@
 """The translation into JAX: one program per step, compiled by XLA, channels last.
 
 Rules: translate and nothing else. Parameters are a dictionary that each step gives anew, in the
-memory of the old one. LRN and batch norm are written out, since JAX has neither.
+memory of the old one. LRN and batch norm are written out, since JAX has neither; so is mixed
+precision, whose parameters stay in float32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from xfbench.adapters.jax import checkpoint, device, pooling, profile, update
 from xfbench.worker import observe, scopes
 from xfbench.worker.channels_last import layouts
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Profile, Unsupported
+from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
@@ -27,6 +28,10 @@ LARS = True
 
 Values = Dict[str, Any]
 Window = Tuple[int, int, int, int]
+
+_MIXED = ("bfloat16", "float16")
+_PRODUCTS = (xl.Convolution, xl.InnerProduct)
+_ROUNDED = (*_PRODUCTS, xl.ReLU, xl.Dropout, xl.Concat, xl.Eltwise)  # others add up in float32
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
@@ -133,6 +138,9 @@ class JaxTrainer:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
+        # Of what passes between layers, and what products read.
+        self.passed = jnp.dtype(options.precision) if options.precision in _MIXED else self.dtype
+        self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
         on_cpu = options.device == "cpu"  # where products are as exact as their numbers
         self.products = None if on_cpu else device.PRODUCTS.get(options.precision)
         self.layouts = layouts(network)
@@ -176,7 +184,7 @@ class JaxTrainer:
         return float(self._run(self._test, self.values, *batch)[0])
 
     def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
-        return np.array(self._run(self._test, self.values, *batch)[1])
+        return np.array(self._run(self._test, self.values, *batch)[1], self.dtype)
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         _, gradients, _ = self._of_all_ranks(np.int32(0), batch)
@@ -184,7 +192,7 @@ class JaxTrainer:
 
     def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         values = self._run(self._values, self.values, *batch)
-        found = {name: np.array(value) for name, value in values.items()}
+        found = {name: np.array(value, self.dtype) for name, value in values.items()}
         return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in found.items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -224,11 +232,12 @@ class JaxTrainer:
             "kernel": "xla",
             "kernel_evidence": [self._seen()],
             "pools": {"XLA": observe.threads_named("tf_XLAEigen")},
+            "loss_scale": self.loss_scale,
         }
 
     def _precision(self) -> str:
-        if self.dtype != np.float32:
-            return str(self.last_loss.dtype.name)
+        if self.passed != np.float32:
+            return self.passed.name
         with jax.default_matmul_precision(self.products):
             return device.precision()
 
@@ -286,6 +295,7 @@ class JaxTrainer:
             inputs = [seen[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: values[f"{layer.name}/{kind}"] for kind in kinds}
+            inputs, parts = self._read(layer, inputs, parts)
             with jax.named_scope(scopes.layer(number)):
                 if isinstance(layer, xl.SoftmaxLoss):
                     likelihoods = jax.nn.log_softmax(inputs[0])
@@ -297,7 +307,18 @@ class JaxTrainer:
                 else:
                     own = None if key is None else jax.random.fold_in(key, number)
                     seen[layer.name] = _output(layer, inputs, parts, own)
+                if layer.name in seen:
+                    seen[layer.name] = seen[layer.name].astype(self.passed)
         return loss, seen, averages
+
+    def _read(self, layer: xl.Layer, inputs: list[Any], parts: Values) -> tuple[list[Any], Values]:
+        """What a layer reads, as exact as it computes; without a mixed precision, as it is."""
+        if self.passed == self.dtype:
+            return inputs, parts
+        kind = self.passed if isinstance(layer, _ROUNDED) else self.dtype
+        if isinstance(layer, _PRODUCTS):
+            parts = {name: part.astype(kind) for name, part in parts.items()}
+        return [x.astype(kind) for x in inputs], parts
 
     def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
         """The loss, its gradients, and the new running averages."""
@@ -308,10 +329,13 @@ class JaxTrainer:
         def loss(learned: Values) -> tuple[Any, Values]:
             own = {**learned, **averages}
             found, _, moved = self._forward(own, images, labels, training=True, key=key)
-            return found, moved
+            return found * (self.loss_scale or 1), moved
 
         learned = {name: values[name] for name in self.learned}
         (found, moved), gradients = jax.value_and_grad(loss, has_aux=True)(learned)
+        if self.loss_scale:
+            found = found / self.loss_scale
+            gradients = {name: one / self.loss_scale for name, one in gradients.items()}
         return found, gradients, moved
 
     def _update(

@@ -109,7 +109,8 @@ def backward(
     """
     wanted, precision = set(outputs), done.precision
     flowing = {
-        layer.name: np.full_like(done.outputs[layer.name], layer.weight) for layer in network.losses
+        layer.name: np.full_like(done.outputs[layer.name], layer.weight * precision.loss_scale)
+        for layer in network.losses
     }
     of_parameters: Arrays = {}
     of_outputs: Arrays = {}
@@ -135,7 +136,13 @@ def backward(
             flowing[name] = flowing[name] + gradient if name in flowing else gradient
     if "data" in wanted:
         of_outputs["data"] = flowing["data"]
-    return Gradients(of_parameters, of_outputs)
+    return Gradients(*(_unscaled(arrays, precision) for arrays in (of_parameters, of_outputs)))
+
+
+def _unscaled(arrays: Arrays, precision: Precision) -> Arrays:
+    if precision.loss_scale == 1:
+        return arrays
+    return {name: array / array.dtype.type(precision.loss_scale) for name, array in arrays.items()}
 
 
 def update(

@@ -2,7 +2,8 @@
 
 TF32 rounds what convolutions and inner products read, and adds up in float32. Training in
 bfloat16 or float16 keeps parameters and sums in float32, and rounds what those products
-read and every value and gradient that one layer hands to another.
+read and every value and gradient that one layer hands to another. In float16 the loss is scaled on
+the way back, since its exponent has no room for gradients as small as they are.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xfbench.worker.protocol import LOSS_SCALE
+
 
 @dataclass(frozen=True)
 class Precision:
     """Arrays are of `dtype`. Significands, in bits with the leading one; None is all of them.
 
     `operands`: of what a product reads; `values`: of what passes between layers. `half`
-    says that the exponent is float16's too, with its overflow and its subnormal numbers.
+    says that the exponent is float16's too, with its overflow and its subnormal numbers;
+    `loss_scale` is what gradients are multiplied by on their way back.
     """
 
     dtype: str
     operands: int | None = None
     values: int | None = None
     half: bool = False
+    loss_scale: float = 1.0
 
     def operand(self, x: np.ndarray) -> np.ndarray:
         return self._rounded(x, self.operands)
@@ -56,5 +61,5 @@ PRECISIONS = {
     "float32": Precision("float32"),
     "tf32": Precision("float32", operands=11),
     "bfloat16": Precision("float32", operands=8, values=8),
-    "float16": Precision("float32", operands=11, values=11, half=True),
+    "float16": Precision("float32", operands=11, values=11, half=True, loss_scale=LOSS_SCALE),
 }

@@ -1,8 +1,8 @@
-"""The translation into PyTorch: eager modules, its own optimiser, channels first or last.
+"""The translation into PyTorch: modules, eager or compiled, its own optimiser.
 
 Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
 buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
-bfloat16 is its autocast: parameters stay in float32.
+bfloat16 and float16 are its autocast, the latter with its scaler: parameters stay in float32.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from typing import Any, Callable
 
 import numpy as np
 import torch
+from torch import nn
 
-from xfbench.adapters.torch import checkpoint, exchange, profile, update
+from xfbench.adapters.torch import checkpoint, compiled, exchange, profile, update
 from xfbench.adapters.torch.graph import Graph
 from xfbench.worker import observe, rounding
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Profile, Unavailable
+from xfbench.worker.protocol import Group, Options, Profile, Unavailable, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 LARS = True
 
-_ONEDNN = ("onednn", "channels_last")
+_ONEDNN = ("onednn", "channels_last", "inductor")
+_LAST = ("channels_last", "inductor")
+_CUDNN = ("cudnn", "inductor")
+_AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {
     "weight": "weight",
     "bias": "bias",
@@ -38,8 +42,8 @@ _PARAMETERS = {
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
     """A trainer for `network`.
 
-    Kernels: "onednn" and, with channels last, "channels_last" (CPU), "cudnn" (CUDA), or "native",
-    without them.
+    Kernels: "onednn" and, with channels last, "channels_last" (CPU), "cudnn" (CUDA); "inductor",
+    training compiled, with channels last and the same libraries; or "native", without them.
     """
     return TorchTrainer(network, solver, options, group)
 
@@ -53,7 +57,7 @@ class TorchTrainer:
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
-        self.channels_last = options.kernel == "channels_last"
+        self.channels_last = options.kernel in _LAST
         self.form = torch.channels_last if self.channels_last else torch.contiguous_format
         graph = Graph(network, options.dropout == "random")
         self.graph = graph.to(self.device, self.dtype, memory_format=self.form)
@@ -83,12 +87,14 @@ class TorchTrainer:
         )
         self._prepare()
         self.parallel = exchange.parallel(self.graph, group) if group.strategy == "ddp" else None
-        self.training: Any = self.parallel or self.graph
+        self.training: Any = self._compiled(self.parallel or self.graph)
+        self.scaler = update.scaler(options)
         self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
         self.batch: Any = None
         self.passed: Any = None
+        self.differentiated = ""
         self.convolutions = any(isinstance(layer, xl.Convolution) for layer in network.layers)
         self.rate = 0.0
         self.last_loss = torch.zeros(())
@@ -106,8 +112,10 @@ class TorchTrainer:
         self._set_rate(self.solver.learning_rate(self.iteration))
         self.last_loss = self._backward(batch)
         if self.scale:
+            self.scaler.unscale_(self.optimizer)
             self.scale()
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.iteration += 1
 
     def wait(self) -> float:
@@ -128,7 +136,8 @@ class TorchTrainer:
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self._backward(batch)
-        return {name: _host(self._plain(name, self.tensors[name].grad)) for name in self.learned}
+        gradients = {name: self._plain(name, self.tensors[name].grad) for name in self.learned}
+        return {name: _host(one / self.scaler.get_scale()) for name, one in gradients.items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: _host(self._plain(name, tensor)) for name, tensor in self.tensors.items()}
@@ -140,7 +149,7 @@ class TorchTrainer:
             tensor.copy_(self._packed(name, plain))
 
     def apart(self) -> None:
-        self.training, self.joined = self.graph, None
+        self.training, self.joined = self._compiled(self.graph), None
 
     def save(self, folder: Path) -> None:
         checkpoint.save(self, folder)
@@ -155,19 +164,25 @@ class TorchTrainer:
     def profile(
         self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
+        if self.options.kernel == "inductor":
+            raise Unsupported("TorchInductor makes one kernel of several layers")
         return profile.profile(self.graph, self.options.device, steps)
 
     def observed(self) -> dict[str, Any]:
         kernel, evidence = self._seen()
         return {
             "framework_version": torch.__version__,
-            "layout": "NHWC" if kernel == "channels_last" else "NCHW",
+            "layout": "NHWC" if kernel in _LAST else "NCHW",
             "precision": self._precision(),
             "kernel": kernel,
             "kernel_evidence": evidence,
             "pools": {"intra-op": torch.get_num_threads()},
             "exchange": self._joined(),
+            "loss_scale": self.scaler.get_scale() if self.scaler.is_enabled() else None,
         }
+
+    def _compiled(self, graph: nn.Module) -> Any:
+        return compiled.training(graph) if self.options.kernel == "inductor" else graph
 
     def _prepare(self) -> None:
         """Nothing: what builds on this trainer changes its graph and optimiser here."""
@@ -209,6 +224,12 @@ class TorchTrainer:
 
     def _seen(self) -> tuple[str, list[str]]:
         """The kernel, and how it is known: by what oneDNN and MKL say they run in a step."""
+        kernel, evidence = self._libraries()
+        if not compiled.seen(self.differentiated):
+            return kernel, evidence
+        return "inductor", [*compiled.evidence(self.differentiated), *evidence]
+
+    def _libraries(self) -> tuple[str, list[str]]:
         if self.device.type == "cuda":
             enabled = torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
             flag = f"torch.backends.cudnn.enabled is {enabled}"
@@ -259,8 +280,8 @@ class TorchTrainer:
             self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)
         loss, scores = self._forward(self.training, batch)
-        self.passed = scores.dtype
-        loss.backward()
+        self.passed, self.differentiated = scores.dtype, type(scores.grad_fn).__name__
+        self.scaler.scale(loss).backward()
         if self.joined:
             gradients = [self.tensors[name].grad for name in self.learned]
             # A convolution's may be laid out as its weight is, with channels last.
@@ -282,7 +303,8 @@ class TorchTrainer:
         batch: tuple[torch.Tensor, torch.Tensor],
         seen: dict[str, Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
-        with torch.autocast(self.device.type, torch.bfloat16, self.options.precision == "bfloat16"):
+        kept = _AUTOCAST.get(self.options.precision)
+        with torch.autocast(self.device.type, kept, kept is not None):
             loss, scores = graph(*batch, seen)
         return loss, scores
 
@@ -309,7 +331,7 @@ def _choose(options: Options) -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
-    torch.backends.cudnn.enabled = options.kernel == "cudnn"
+    torch.backends.cudnn.enabled = options.kernel in _CUDNN
     # By default cuDNN computes in TF32 what is asked for in float32.
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"

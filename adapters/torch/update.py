@@ -1,7 +1,8 @@
-"""LARS (see `xfbench.workloads.solver`), which PyTorch has not: done to gradients before its SGD.
+"""What is done to gradients before PyTorch's SGD: LARS, which it has not, and float16's scale.
 
-Decay is added here, where it is scaled with the gradient, and SGD has none. The rate stays a
-number of its parameter groups, so that the momentum buffer is as without LARS.
+LARS (see `xfbench.workloads.solver`) adds decay here, where it is scaled with the gradient, and SGD
+has none. The rate stays a number of its parameter groups, so that the momentum buffer is as
+without LARS.
 """
 
 from __future__ import annotations
@@ -10,8 +11,21 @@ from typing import Any
 
 import torch
 
+from xfbench.worker.protocol import LOSS_SCALE, Options
 from xfbench.workloads.layers import Network
 from xfbench.workloads.solver import Solver
+
+_NEVER = 2**30  # steps
+
+
+def scaler(options: Options) -> torch.amp.GradScaler:
+    """PyTorch's own, which leaves an update out where a gradient is not finite, and halves itself.
+
+    It starts from LOSS_SCALE and does not grow; of other precisions than float16 it does nothing.
+    """
+    return torch.amp.GradScaler(
+        options.device, LOSS_SCALE, growth_interval=_NEVER, enabled=options.precision == "float16"
+    )
 
 
 class Scale:

@@ -27,6 +27,7 @@ EVIDENCE = {
     ("tensorflow", "xla"): "no operation of the step was run by TensorFlow's executor",
     ("torch", "onednn"): "oneDNN ran convolution",
     ("torch", "channels_last"): "between layers channels come last",
+    ("torch", "inductor"): "the gradient of the scores is CompiledFunctionBackward",
     ("torch", "native"): "MKL ran SGEMM",
 }
 

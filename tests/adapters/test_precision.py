@@ -1,5 +1,7 @@
 """What the reference rounds in each precision."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,14 +42,13 @@ def test_the_nearest_is_nearest_and_of_two_the_even_one(bits):
     assert np.array_equal(nearest(np.float32([np.inf, np.nan]), bits), [np.inf, np.nan], True)
 
 
-def trained(precision):
-    """LeNet's forward and backward pass, batch 4."""
-    parameters = initial_parameters(LENET.network, 0)
+def trained(precision, network=LENET.network):
+    """LeNet's forward and backward pass, batch 4; `precision` is one, or the name of one."""
+    parameters = initial_parameters(network, 0)
     images, labels = synthetic_batch(LENET, 4, 0)
-    done = graph.forward(
-        LENET.network, parameters, images, labels, training=True, precision=PRECISIONS[precision]
-    )
-    return done, graph.backward(LENET.network, parameters, done, LENET.network.shapes)
+    rounded = PRECISIONS.get(precision, precision)
+    done = graph.forward(network, parameters, images, labels, training=True, precision=rounded)
+    return done, graph.backward(network, parameters, done, network.shapes)
 
 
 def test_bfloat16_is_what_passes_between_layers_and_the_gradients_of_products():
@@ -57,6 +58,20 @@ def test_bfloat16_is_what_passes_between_layers_and_the_gradients_of_products():
             assert significand_bits(value) <= 8, name
     for name, value in {**gradients.parameters, **gradients.outputs}.items():
         assert significand_bits(value) <= 8 or name in ("loss", "data"), name
+
+
+def test_in_float16_the_loss_is_scaled_on_the_way_back_so_that_little_is_lost():
+    """As much is lost of gradients that are small by that factor as of others without it."""
+    half, layers = PRECISIONS["float16"], LENET.network.layers
+    plain, share = replace(half, loss_scale=1.0), 1 / half.loss_scale
+    light = replace(LENET.network, layers=(*layers[:-1], replace(layers[-1], weight=share)))
+    scaled, unscaled, whole = (
+        trained(precision, network)[1].parameters
+        for precision, network in ((half, light), (plain, light), (plain, LENET.network))
+    )
+    for name, gradient in whole.items():
+        assert np.array_equal(scaled[name], share * gradient), name
+    assert not np.array_equal(unscaled["conv1/weight"], scaled["conv1/weight"])
 
 
 def test_tf32_rounds_what_products_read_and_nothing_else():

@@ -6,6 +6,9 @@ from pathlib import Path
 import caffe
 
 from xfbench.adapters.caffe import prototxt
+from xfbench.workloads.initial import initial_parameters
+
+KINDS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1}
 
 
 def loops(workload, images, labels, threads, group):  # its environment has set the threads
@@ -20,6 +23,11 @@ def loops(workload, images, labels, threads, group):  # its environment has set 
     solver.write_text(prototxt.solver(workload, str(net)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     trained = caffe.SGDSolver(str(solver))
+    for name, value in initial_parameters(workload.network, 0).items():
+        layer, _, kind = name.rpartition("/")
+        if kind in KINDS:  # averages start from 0 as they are
+            holder = layer if kind in ("weight", "bias") else prototxt.scale_name(layer)
+            trained.net.params[holder][KINDS[kind]].data[...] = value
     trained.net.blobs["data"].data[...] = images
     trained.net.blobs["label"].data[...] = labels
     if group.size > 1:

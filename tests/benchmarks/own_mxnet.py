@@ -11,6 +11,7 @@ from mxnet.gluon import nn
 
 from xfbench.adapters.mxnet import exchange
 from xfbench.workloads import layers as xl
+from xfbench.workloads.initial import initial_parameters
 
 
 def block(layer):
@@ -97,9 +98,19 @@ def weights(workload):
     return [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
 
 
+def initial(workload, model):
+    """Each of the model's learned parameters, and what it starts from."""
+    for name, value in initial_parameters(workload.network, 0).items():
+        layer, _, kind = name.rpartition("/")
+        if kind not in ("mean", "variance"):
+            yield getattr(getattr(model, f"layer_{layer}"), kind), mx.nd.array(value)
+
+
 def hybridized(workload, images, labels):
     model, heads = Network(workload.network), weights(workload)
     model.initialize(mx.init.Xavier())
+    for parameter, value in initial(workload, model):
+        parameter.set_data(value)
     model.hybridize(static_alloc=True, static_shape=True)
     criterion = gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(model.collect_params(), "sgd", chosen(workload))
@@ -119,7 +130,8 @@ def hybridized(workload, images, labels):
 
 
 def symbolic(workload, images, labels, store="local"):
-    heads = Network(workload.network)(mx.sym.var("data"))
+    model = Network(workload.network)
+    heads = model(mx.sym.var("data"))
     names = [f"label{number}" for number in range(len(heads))]
     ends = [
         mx.sym.SoftmaxOutput(one, mx.sym.var(name), grad_scale=weight, name=f"end_{name}")
@@ -127,7 +139,8 @@ def symbolic(workload, images, labels, store="local"):
     ]
     module = mx.mod.Module(mx.sym.Group(ends), ("data",), names, context=mx.cpu())
     module.bind([("data", images.shape)], [(name, labels.shape) for name in names])
-    module.init_params(mx.init.Xavier())
+    started = {parameter.name: value for parameter, value in initial(workload, model)}
+    module.init_params(mx.init.Xavier(), started, allow_missing=True)  # running averages
     module.init_optimizer(store, "sgd", chosen(workload))
     batch = mx.io.DataBatch([images], [labels] * len(names))
     metric = mx.metric.create("acc")  # what `Module.fit` reads in each step where nothing is said

@@ -1,4 +1,7 @@
-"""Networks and loops as Keras' users write them, for `versus.py`: each a step that waits."""
+"""Networks and loops as Keras' users write them, for `versus.py`: each a step that waits.
+
+They start from values that Keras draws; the other frameworks' from those of the adapter.
+"""
 
 import numpy as np
 import tensorflow as tf

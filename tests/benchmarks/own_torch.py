@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from xfbench.workloads import layers as xl
+from xfbench.workloads.initial import initial_parameters
 
 
 class Within(nn.Module):
@@ -83,7 +84,7 @@ def loops(workload, images, labels, threads, group):
     last = images.to(memory_format=torch.channels_last)
     return {
         "plain loop": loop(workload, images, labels, lambda model: model),
-        "channels_last": loop(workload, last, labels, _last),
+        "plain loop, channels_last": loop(workload, last, labels, _last),
         "torch.compile": loop(workload, images, labels, torch.compile),
         "torch.compile, channels_last": loop(
             workload, last, labels, lambda model: torch.compile(_last(model))
@@ -98,7 +99,12 @@ def _last(model):
 def loop(workload, images, labels, prepared):
     """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
     network = Network(workload.network).train()
-    assert sum(p.numel() for p in network.parameters()) == workload.network.learned_count
+    learned = {name for name, one in workload.network.parameters.items() if one.learned}
+    initial = initial_parameters(workload.network, 0)
+    with torch.no_grad():
+        values = [value for name, value in initial.items() if name in learned]
+        for parameter, value in zip(network.parameters(), values, strict=True):
+            parameter.copy_(torch.from_numpy(value))
     model, solver = prepared(network), workload.solver
     weights = [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
     criterion = nn.CrossEntropyLoss()

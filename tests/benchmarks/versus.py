@@ -1,27 +1,29 @@
 """Adapters against what each framework's users write: `make versus-native`. Not a test.
 
-One process of each framework trains the same network on the same batch through the adapter and
-by loops of the framework's own kind, step by step in turn, in random order. A ratio is the median
-over rounds of what the own loop's step took to what the adapter's did, with its 95 % interval:
-throughput of throughput, above 1 where the adapter is the faster one. With `--ranks 2`, several
-processes of one thread each, joined by the adapter's strategy and by the loop's own.
+A process trains the same network from the same weights on the same batch through the adapter and by
+loops of the framework's own kind, step by step in turn, in random order. Its ratio is the median
+over rounds of what the own loop's step took to what the adapter's did: throughput of throughput,
+above 1 where the adapter is the faster one. Where a process has its memory decides a percent, so
+there are several, and every other one makes the own loops first; the interval, of 95 %, is that
+of their ratios. With `--ranks 2`, several processes of one thread each are joined by the adapter's
+strategy and by the loop's own.
 """
 
 import argparse
+import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from xfbench import adapter, machine
+from xfbench import adapter, machine, statistics
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
-ROUNDS = {"convnet": 200, "lenet": 400}
-BY_HAND = {"torch": ["channels_last"]}
+ROUNDS = {"convnet": 30, "lenet": 60}
+KERNELS = {"torch": ("onednn", "channels_last", "inductor")}  # of the others their default
 TOGETHER = {"caffe": "mpi", "mxnet": "dist_sync", "tensorflow": "mirrored", "torch": "ddp"}
 
 
@@ -30,55 +32,64 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="caffe,mxnet,tensorflow,torch")
     parser.add_argument("--network", default="convnet,alexnet,googlenet,resnet50")
-    parser.add_argument("--rounds", type=int, default=0, help="0: 30, of small networks more")
+    parser.add_argument("--rounds", type=int, default=0, help="0: 5, of small networks more")
+    parser.add_argument("--launches", type=int, default=5, help="processes, of so many rounds each")
     parser.add_argument("--ranks", type=int, default=1, help="which share a batch and the cores")
     chosen = parser.parse_args()
     here, ranks = machine.describe(), chosen.ranks
     print(f"{here.cores} cores {here.cpu_model}" + f", {ranks} ranks" * (ranks > 1))
     lines = []
     for network in chosen.network.split(","):
-        for framework, kernel in kernels(chosen.framework.split(","), ranks):
-            rounds = chosen.rounds or ROUNDS.get(network, 30)
-            found = measure(framework, kernel, network, rounds, ranks, here.cores)
-            ours = np.asarray(found.pop("xfbench"))
-            for name, own in found.items():
-                lines.append((network, framework, kernel, name, *told(ours, np.asarray(own))))
-                print(*lines[-1], file=sys.stderr)
+        for framework in chosen.framework.split(","):
+            rounds, kernels = chosen.rounds or ROUNDS.get(network, 5), of(framework, ranks)
+            found = [
+                measure(framework, kernels, network, rounds, ranks, here.cores, number % 2 == 1)
+                for number in range(chosen.launches)
+            ]
+            for kernel, name in itertools.product(kernels, sorted({*found[0]} - {*kernels})):
+                lines.append((network, framework, kernel, name, *told(found, kernel, name)))
+                print(*lines[-1], file=sys.stderr, flush=True)
     headers = ["network", "framework", "kernel", "its own", "ms per step", "through xfbench"]
     headers.append("ratio")
     print(tabulate(lines, headers, "github", disable_numparse=True))
 
 
-def kernels(frameworks: Sequence[str], ranks: int) -> Iterator[tuple[str, str]]:
-    """Each framework with its default kernel; on one rank those chosen by hand as well."""
-    for name in frameworks:
-        yield name, adapter.load(name).default_kernel
-        if ranks == 1:
-            yield from ((name, kernel) for kernel in BY_HAND.get(name, ()))
+def of(framework: str, ranks: int) -> Sequence[str]:
+    """The kernels through which the adapter trains."""
+    default = (adapter.load(framework).default_kernel,)
+    return KERNELS.get(framework, default) if ranks == 1 else default
 
 
 def measure(
-    framework: str, kernel: str, network: str, rounds: int, ranks: int, cores: int
+    framework: str,
+    kernels: Sequence[str],
+    network: str,
+    rounds: int,
+    ranks: int,
+    cores: int,
+    own_first: bool,
 ) -> dict[str, list[float]]:
-    """Seconds of each step, by name: "xfbench", and the loops of the framework's own kind."""
+    """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = TOGETHER[framework] if ranks > 1 else "none", max(cores // ranks, 1)
     options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
-    asked = (network, rounds, BATCHES[network] // ranks, threads, strategy, json.dumps(options))
+    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first))
     found: dict[str, list[float]] = inside.answer(
-        *("versus_steps.py", framework, threads, *asked),
-        kernel=kernel,
+        *("versus_steps.py", framework, threads),
+        *(",".join(kernels), *asked, strategy, json.dumps(options)),
+        kernel=kernels[0],
         ranks=ranks,
         strategy=strategy,
     )
     return found
 
 
-def told(ours: np.ndarray, own: np.ndarray) -> tuple[str, str, str]:
-    """Median milliseconds of a step of each, and the ratio with its interval."""
-    ratios = own / ours
-    low, high = stats.bootstrap((ratios,), np.median, rng=0).confidence_interval
-    medians = (f"{1e3 * np.median(one):.1f}" for one in (own, ours))
-    return (*medians, f"{np.median(ratios):.3f} ({low:.3f} – {high:.3f})")
+def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tuple[str, str, str]:
+    """Median milliseconds of a step of each, and the ratio with its interval over processes."""
+    ratios = [float(np.median(np.divide(one[own], one[kernel]))) for one in found]
+    ratio = statistics.geometric_interval(ratios)
+    medians = (f"{1e3 * np.median([one[name] for one in found]):.1f}" for name in (own, kernel))
+    interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
+    return (*medians, f"{ratio.value:.3f}{interval}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
-`python versus_steps.py WORKER FRAMEWORK KERNEL NETWORK ROUNDS BATCH_SIZE THREADS STRATEGY OPTIONS`,
-in the framework's interpreter, on one rank or on several, which the strategy joins; OPTIONS is its
-JSON. The first rank prints JSON: seconds of each step by name, "xfbench" being the adapter.
+`python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS NETWORK ROUNDS BATCH_SIZE THREADS OWN_FIRST
+STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one rank or on
+several, which the strategy joins; OPTIONS is its JSON, OWN_FIRST 0 or 1: which are made first. The
+first rank prints JSON: seconds of each step by name, those of the adapter by its kernel.
 """
 
 import importlib
@@ -15,8 +16,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    archive, framework, kernel, network, *counts, strategy, chosen = sys.argv[1:]
-    rounds, batch_size, threads = map(int, counts)
+    archive, framework, _, kernels, network, *counts, strategy, chosen = sys.argv[1:]
+    rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
     from xfbench.worker import affinity, distributed
     from xfbench.worker.input import synthetic_batch
@@ -36,20 +37,32 @@ def main() -> None:
         group = Group(rank, size, strategy, meeting, options=json.loads(chosen))
     images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
-    options = Options(kernel, threads)
-    trainer = train.build(workload.network, workload.solver, options, group)
-    trainer.assign(initial_parameters(workload.network, 0))
-    batch = trainer.load(images, labels)
-
-    def through() -> None:
-        trainer.step(batch)
-        trainer.wait()
-
     own = importlib.import_module(f"own_{framework}")
-    steps = {"xfbench": through, **own.loops(workload, images, labels, threads, group)}
+    initial = initial_parameters(workload.network, 0)
+
+    def through(kernel: str):
+        trainer = train.build(workload.network, workload.solver, Options(kernel, threads), group)
+        trainer.assign(initial)
+        batch = trainer.load(images, labels)
+
+        def step() -> None:
+            trainer.step(batch)
+            trainer.wait()
+
+        return step
+
+    def ours() -> dict:
+        return {kernel: through(kernel) for kernel in kernels.split(",")}
+
+    def theirs() -> dict:
+        return own.loops(workload, images, labels, threads, group)
+
+    # On several ranks the adapter's trainer is what meets the others.
+    made = [one() for one in ((theirs, ours) if own_first and size == 1 else (ours, theirs))]
+    steps = {name: step for one in made for name, step in one.items()}
     found: dict = {name: [] for name in steps}
-    order = random.Random(0)
-    for number in range(-5, rounds):
+    order = random.Random(own_first)
+    for number in range(-2, rounds):
         for name in order.sample(list(steps), len(steps)):
             start = time.perf_counter()
             steps[name]()

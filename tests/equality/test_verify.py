@@ -65,6 +65,20 @@ def test_bfloat16_is_equal_within_what_an_oracle_rounded_so_allows(verify):
     assert checks["whole network, float64, own weights"].tolerance == pytest.approx(1e-8, rel=0.1)
 
 
+def test_float16_is_equal_with_the_loss_scaled_in_the_framework_and_in_the_oracle(verify):
+    verdict = verify("torch", "lenet", precision=["float16"])
+    assert (verdict.verdict, told(verdict)) == ("equal", [])
+    checks = {check.kind: check for check in verdict.checks}
+    rounded = checks["blocks, float16, scaled weights"]
+    assert 0.001 < rounded.tolerance < 0.1  # what 11 bits do
+    assert rounded.excess > 0.001  # it was not float32 that ran
+
+
+def test_what_is_compiled_is_equal(verify):
+    verdict = verify("torch", "lenet", kernel=["inductor"])
+    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+
+
 def test_tf32_is_asked_of_a_gpu():
     [(cell, _)] = experiment.cells(
         [experiment.matrix(framework=["torch"], workload=["lenet"], precision=["tf32"])]

@@ -11,13 +11,13 @@ from statistics import fmean
 
 import pytest
 
+from tests.tuning.trials import exhaustive, tuned
 from xfbench import statistics
 from xfbench.tuning import halving
 from xfbench.tuning.halving import FINALISTS, Round, halve, relative, rungs, settled, taken
 
 STEPS, WARMUP = 20, 3
 STARTUP = 0.5  # of what the steps of the fastest take
-LEAST, MOST = 5, 20
 
 
 class Machine:
@@ -36,47 +36,16 @@ class Machine:
         self.default = (0, threads[-1], 0)
         self.startup = STARTUP * (STEPS + WARMUP) / max(self.speed.values())
 
-    def launch(self, setting, steps, drift=0.0):
+    def launch(self, setting, share, drift=0.0):
         """Images per second as it is seen: launches differ, and so do the few steps of one."""
+        steps = round(STEPS * share)
         self.seconds += self.startup + (1 + WARMUP + steps) / self.speed[setting]
         of_steps = self.random.gauss(0, 0.03 / math.sqrt(steps))
         return self.speed[setting] * math.exp(drift + self.random.gauss(0, self.noise) + of_steps)
 
-    def block(self, settings, steps):
+    def block(self, settings, share):
         drift = self.random.gauss(0, 0.03)
-        return {one: self.launch(one, steps, drift) for one in settings}
-
-    def measure(self, rung, left):
-        speeds = {one: {} for one in left}
-        for block in rung.blocks:
-            for one, speed in self.block(left, round(STEPS * rung.share)).items():
-                speeds[one][block, 0] = speed
-        return Round(speeds)
-
-    def exhaustive(self):
-        """Seconds that it takes to launch everything as `run` does: until within 2 %."""
-        self.seconds, spent = 0.0, self.seconds
-        for one in self.speed:
-            speeds = [self.launch(one, STEPS) for _ in range(LEAST)]
-            while len(speeds) < MOST and not statistics.is_precise(speeds, 0.02):
-                speeds.append(self.launch(one, STEPS))
-        self.seconds, taken_by_all = spent, self.seconds
-        return taken_by_all
-
-
-def tuned(machine):
-    """As `searching.search` does it: the setting taken, and the launches of the confirmation."""
-    winner, runner_up = halve([*machine.speed], machine.measure).left
-    machine.searched = machine.seconds
-    compared = [*dict.fromkeys([winner, runner_up, machine.default])]
-    speeds = {one: {} for one in compared}
-    for block in range(MOST):
-        rivals = [speeds[one] for one in compared[1:]]
-        if block >= LEAST and settled(speeds[winner], rivals):
-            break
-        for one, speed in machine.block(compared, STEPS).items():
-            speeds[one][block, 0] = speed
-    return taken(winner, speeds), speeds
+        return {one: self.launch(one, share, drift) for one in settings}
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.03, 0.05])
@@ -84,9 +53,9 @@ def test_the_best_is_found_within_two_percent_at_a_quarter_of_the_time(noise):
     found = []
     for seed in range(10):
         machine = Machine(seed, noise)
-        best, _ = tuned(machine)
+        best, *_ = tuned(machine)
         near = machine.speed[best] >= 0.98 * max(machine.speed.values())
-        found.append(near and machine.seconds <= machine.exhaustive() / 4)
+        found.append(near and machine.seconds <= exhaustive(machine) / 4)
     assert sum(found) >= 9
 
 
@@ -96,9 +65,9 @@ def test_of_few_settings_the_search_takes_a_quarter_and_the_confirmation_its_own
     found = []
     for seed in range(10):
         machine = Machine(seed, noise, threads=(1, 2), kernels=range(2))
-        best, _ = tuned(machine)
+        best, _, searched = tuned(machine)
         near = machine.speed[best] >= 0.98 * max(machine.speed.values())
-        found.append(near and machine.searched <= machine.exhaustive() / 4)
+        found.append(near and searched <= exhaustive(machine) / 4)
     assert sum(found) >= 9
 
 
@@ -106,7 +75,7 @@ def test_the_interval_of_the_gain_contains_the_gain():
     held = []
     for seed in range(40):
         machine = Machine(seed, 0.04)
-        best, speeds = tuned(machine)
+        best, speeds, _ = tuned(machine)
         if best != machine.default:
             ratio = statistics.compare(speeds[best], speeds[machine.default]).ratio
             truth = machine.speed[best] / machine.speed[machine.default]

@@ -53,7 +53,9 @@ def run(
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="float32 (default), float64, tf32, bfloat16.", show_default=False),
+        typer.Option(
+            help="float32 (default), float64, tf32, bfloat16, float16.", show_default=False
+        ),
     ] = None,
     kernel: Annotated[
         str | None, typer.Option(help="Kernel libraries: see `xfbench framework list`.")

@@ -52,7 +52,9 @@ def tune(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="float32, float64, tf32, bfloat16.")] = "float32",
+    precision: Annotated[
+        str, typer.Option(help="float32, float64, tf32, bfloat16, float16.")
+    ] = "float32",
     data: Annotated[
         str | None,
         typer.Option(help="As in `xfbench run` (default: the workload's).", show_default=False),

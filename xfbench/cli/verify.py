@@ -38,7 +38,9 @@ def verify(
         str, typer.Option(help="Kernel libraries, or all of each framework.")
     ] = "default",
     device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="float32, float64, tf32, bfloat16.")] = "float32",
+    precision: Annotated[
+        str, typer.Option(help="float32, float64, tf32, bfloat16, float16.")
+    ] = "float32",
     ranks: Annotated[
         str, typer.Option(help="Processes that train together: the law that they must keep.")
     ] = "1",

@@ -16,6 +16,9 @@ import numpy as np
 
 from xfbench.workloads import Workload
 
+# What the loss is multiplied by, in float16, so that fewer gradients become 0 on their way back.
+LOSS_SCALE = 2.0**10
+
 
 class Unsupported(Exception):
     """A framework cannot do what was asked; the message says what and why, in one line."""
