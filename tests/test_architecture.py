@@ -42,7 +42,7 @@ WRITE_STDERR = ("xfbench.report.text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
 TRANSLATING = (
-    *("train", "graph", "pooling", "update", "exchange"),
+    *("train", "graph", "pooling", "update", "exchange", "compiled"),
     *("checkpoint", "device", "profile", "reader", "native"),
 )
 

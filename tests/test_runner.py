@@ -192,6 +192,12 @@ def test_a_kernel_that_was_not_asked_for_is_invalid(launch):
     assert "plain was asked for and other observed" in record.reason
 
 
+def test_updates_left_out_in_float16_make_a_launch_invalid(launch):
+    record, _ = launch(TRAINER.replace('"kernel": "plain"', '"kernel": "plain", "loss_scale": 512'))
+    assert record.status == "invalid"
+    assert "updates were left out" in record.reason and "is 512 now" in record.reason
+
+
 @pytest.mark.parametrize(
     ("clock", "words"),
     [

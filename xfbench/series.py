@@ -18,7 +18,7 @@ from xfbench.strategy import Strategy, Value
 from xfbench.workloads import workloads
 from xfbench.workloads.layers import Network
 
-_WIDTH = {"float64": 8, "float16": 2}  # bytes of a gradient; of other precisions four
+_WIDTH = {"float64": 8}  # bytes of a gradient; of other precisions, whose parameters are float32, 4
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ precision, whose parameters stay in float32.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from xfbench.adapters.jax import checkpoint, device, pooling, profile, update
-from xfbench.worker import observe, scopes
+from xfbench.worker import mixed, observe, scopes
 from xfbench.worker.channels_last import layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
@@ -28,10 +29,6 @@ LARS = True
 
 Values = Dict[str, Any]
 Window = Tuple[int, int, int, int]
-
-_MIXED = ("bfloat16", "float16")
-_PRODUCTS = (xl.Convolution, xl.InnerProduct)
-_ROUNDED = (*_PRODUCTS, xl.ReLU, xl.Dropout, xl.Concat, xl.Eltwise)  # others add up in float32
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
@@ -139,7 +136,8 @@ class JaxTrainer:
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
         # Of what passes between layers, and what products read.
-        self.passed = jnp.dtype(options.precision) if options.precision in _MIXED else self.dtype
+        short = options.precision in mixed.PRECISIONS
+        self.passed = jnp.dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
         on_cpu = options.device == "cpu"  # where products are as exact as their numbers
         self.products = None if on_cpu else device.PRODUCTS.get(options.precision)
@@ -315,10 +313,8 @@ class JaxTrainer:
         """What a layer reads, as exact as it computes; without a mixed precision, as it is."""
         if self.passed == self.dtype:
             return inputs, parts
-        kind = self.passed if isinstance(layer, _ROUNDED) else self.dtype
-        if isinstance(layer, _PRODUCTS):
-            parts = {name: part.astype(kind) for name, part in parts.items()}
-        return [x.astype(kind) for x in inputs], parts
+        casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
+        return mixed.read(layer, inputs, parts, *casts)
 
     def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
         """The loss, its gradients, and the new running averages."""

@@ -1,35 +1,30 @@
 """The translation into TensorFlow: one compiled function per step, channels last.
 
-Rules: translate and nothing else. Padding is a tensor operation, or left to "SAME" where
-that pads exactly as much. LRN is composed, since `tf.nn.lrn` has no float64 and takes a
-power per element; batch norm is composed in float64 only, which the fused one lacks.
+Rules: translate and nothing else; layers are `graph.py`'s. Mixed precision is written out here, and
+its parameters stay in float32.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache, partial
-from math import prod
 from pathlib import Path
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from xfbench.adapters.tensorflow import checkpoint, device, profile, update
+from xfbench.adapters.tensorflow import checkpoint, device, graph, profile, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
-from xfbench.worker import distributed, scopes
+from xfbench.worker import distributed, mixed, scopes
 from xfbench.worker.channels_last import Layout, layouts
 from xfbench.worker.mpi import AllReduce
-from xfbench.worker.protocol import Group, Options, Profile, Unsupported
+from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 LARS = True
-
-Pads = List[Tuple[int, int]]
-Moved = List[Tuple[Any, Any]]
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
@@ -54,118 +49,6 @@ def _meet(group: Group) -> Any:
     return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
 
 
-def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
-    """`x` and the padding argument that together pad height and width by `pads`.
-
-    Explicit padding as an argument keeps oneDNN from running, and XLA has none in pooling.
-    """
-    if not any(map(any, pads)):
-        return x, "VALID"
-    totals = [max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in x.shape[1:3]]
-    if pads == [(total // 2, total - total // 2) for total in totals]:
-        return x, "SAME"
-    return tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=fill), "VALID"
-
-
-def _convolution(layer: xl.Convolution, x: Any, weight: Any) -> Any:
-    x, padding = _padded(x, layer.kernel, layer.stride, [(layer.pad, layer.pad)] * 2)
-    if layer.groups == 1:
-        return tf.nn.conv2d(x, weight, layer.stride, padding)
-    # A grouped convolution has no gradient on the CPU.
-    parts = zip(tf.split(x, layer.groups, axis=3), tf.split(weight, layer.groups, axis=3))
-    return tf.concat([tf.nn.conv2d(*part, layer.stride, padding) for part in parts], axis=3)
-
-
-def _pooling(layer: xl.Pooling, x: Any) -> Any:
-    kernel, stride, pad = layer.kernel, layer.stride, layer.pad
-    reached = [(layer.output_size(size) - 1) * stride + kernel - pad for size in x.shape[1:3]]
-    if layer.method == "max":
-        pads = [(pad, max(end - size, 0)) for end, size in zip(reached, x.shape[1:3])]
-        x, padding = _padded(x, kernel, stride, pads, -np.inf)
-        return tf.nn.max_pool2d(x, kernel, stride, padding)
-    if pad:
-        x = tf.pad(x, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
-    sizes = x.shape[1:3]
-    pads = [(0, max(end + pad - size, 0)) for end, size in zip(reached, sizes)]
-    x, padding = _padded(x, kernel, stride, pads)
-    mean = tf.nn.avg_pool2d(x, kernel, stride, padding)
-    if padding == "SAME" or not any(map(any, pads)):
-        return mean
-    # The zeros beyond the padding were counted: divide by the clipped window instead.
-    starts = [np.arange(count) * stride for count in mean.shape[1:3]]
-    inside = [np.minimum(kernel, size - start) for start, size in zip(starts, sizes)]
-    share = kernel * kernel / np.outer(*inside)
-    return mean * tf.constant(share[:, :, np.newaxis], x.dtype)
-
-
-def _lrn(layer: xl.LRN, x: Any) -> Any:
-    size, half = layer.size, layer.size // 2
-    if layer.region == "across":
-        channel = np.arange(x.shape[3])
-        near = abs(channel[:, np.newaxis] - channel) <= half
-        band = tf.constant(near[np.newaxis, np.newaxis], x.dtype)
-        squares = tf.nn.conv2d(x * x, band, 1, "VALID") / size
-    else:
-        padded = tf.pad(x * x, [(0, 0), (half, half), (half, half), (0, 0)])
-        squares = tf.nn.avg_pool2d(padded, size, 1, "VALID")
-    scale = layer.k + layer.alpha * squares
-    if layer.beta == 0.75:  # two roots take a fraction of a power's time
-        return x * tf.math.rsqrt(scale * tf.sqrt(scale))
-    return x * tf.pow(scale, -layer.beta)
-
-
-def _batch_norm(layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: bool) -> Any:
-    """The normalised `x`, and the new running averages (none in test mode)."""
-    gamma, beta, mean, variance = (parts[kind] for kind in ("gamma", "beta", "mean", "variance"))
-    if x.dtype == tf.float32:
-        # Not `tf.compat.v1.nn.fused_batch_norm`: it raises eps to 1.001e-5.
-        y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
-            x=x,
-            scale=gamma,
-            offset=beta,
-            mean=mean,
-            variance=variance,
-            epsilon=layer.eps,
-            exponential_avg_factor=1 - layer.momentum,
-            is_training=training,
-        )
-        return y, [(mean, new_mean), (variance, new_variance)] if training else []
-    if not training:
-        return tf.nn.batch_normalization(x, mean, variance, beta, gamma, layer.eps), []
-    batch_mean, batch_variance = tf.nn.moments(x, [0, 1, 2])
-    y = tf.nn.batch_normalization(x, batch_mean, batch_variance, beta, gamma, layer.eps)
-    count = prod(x.shape[:3])
-    unbiased = batch_variance * (count / (count - 1))
-    return y, [
-        (old, layer.momentum * old + (1 - layer.momentum) * new)
-        for old, new in ((mean, batch_mean), (variance, unbiased))
-    ]
-
-
-def _output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: bool) -> Any:
-    """What every layer but BatchNorm and SoftmaxLoss makes of its inputs."""
-    x = inputs[0]
-    if isinstance(layer, xl.Convolution):
-        y = _convolution(layer, x, parts["weight"])
-        return tf.nn.bias_add(y, parts["bias"]) if layer.bias else y
-    if isinstance(layer, xl.InnerProduct):
-        y = tf.matmul(tf.reshape(x, (x.shape[0], -1)), parts["weight"])
-        return tf.nn.bias_add(y, parts["bias"]) if layer.bias else y
-    if isinstance(layer, xl.Pooling):
-        return _pooling(layer, x)
-    if isinstance(layer, xl.ReLU):
-        return tf.nn.relu(x)
-    if isinstance(layer, xl.LRN):
-        return _lrn(layer, x)
-    if isinstance(layer, xl.Dropout):
-        return tf.nn.dropout(x, layer.ratio) if dropout else x
-    if isinstance(layer, xl.Concat):
-        return tf.concat(inputs, axis=-1)
-    if isinstance(layer, xl.Eltwise):
-        return tf.add_n(inputs)
-    raise TypeError(f"no translation of {type(layer).__name__}")
-
-
 class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
@@ -181,6 +64,10 @@ class TensorFlowTrainer:
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.float64 if options.precision == "float64" else tf.float32
+        # Of what passes between layers, and what products read.
+        short = options.precision in mixed.PRECISIONS
+        self.passed = tf.as_dtype(options.precision) if short else self.dtype
+        self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
         self.layouts = layouts(network)
         self.places = scopes.places(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
@@ -224,8 +111,7 @@ class TensorFlowTrainer:
         return float(self._test(*batch)[0])
 
     def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
-        scores: np.ndarray = self._test(*batch)[1].numpy()
-        return scores
+        return self._host(self._test(*batch)[1])
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         _, gradients = self._differentiate(*batch)
@@ -233,7 +119,7 @@ class TensorFlowTrainer:
 
     def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         _, values, _ = self._forward(*batch, training=True)
-        found = {name: value.numpy() for name, value in values.items()}
+        found = {name: self._host(value) for name, value in values.items()}
         return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in found.items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -289,11 +175,12 @@ class TensorFlowTrainer:
             "kernel_evidence": [evidence],
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
             "exchange": self.exchanged,
+            "loss_scale": self.loss_scale,
         }
 
     def _precision(self) -> str:
-        single = self.dtype == tf.float32
-        return device.precision(self.options) if single else self.last_loss.dtype.name
+        single = self.passed == tf.float32
+        return device.precision(self.options) if single else self.passed.name
 
     def _program(self, batch: tuple[Any, Any]) -> str:
         """What XLA makes of a step, as text."""
@@ -319,35 +206,49 @@ class TensorFlowTrainer:
             return function
         return lambda *args: self.strategy.run(function, args)
 
+    def _host(self, value: Any) -> np.ndarray:
+        array: np.ndarray = tf.cast(value, self.dtype).numpy()
+        return array
+
     def _zeros(self, layout: Layout) -> Any:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
-    def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, Moved]:
+    def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, graph.Moved]:
         """The weighted loss, the other layers' outputs, and which running averages become what."""
         values: dict[str, Any] = {"data": images}
         losses: list[Any] = []
-        moved: Moved = []
+        moved: graph.Moved = []
         dropout = training and self.options.dropout == "random"
         for number, layer in enumerate(self.network.layers):
             inputs = [values[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: self.variables[f"{layer.name}/{kind}"] for kind in kinds}
             with tf.name_scope(scopes.layer(number)):
+                if self.passed != self.dtype:
+                    casts = [partial(tf.cast, dtype=kind) for kind in (self.passed, self.dtype)]
+                    inputs, parts = mixed.read(layer, inputs, parts, *casts)
                 if isinstance(layer, xl.SoftmaxLoss):
                     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs[0])
                     losses.append(layer.weight * tf.reduce_mean(each))
                 elif isinstance(layer, xl.BatchNorm):
-                    values[layer.name], averages = _batch_norm(layer, inputs[0], parts, training)
+                    values[layer.name], averages = graph.batch_norm(
+                        layer, inputs[0], parts, training
+                    )
                     moved += averages
                 else:
-                    values[layer.name] = _output(layer, inputs, parts, dropout)
+                    values[layer.name] = graph.output(layer, inputs, parts, dropout)
+                if layer.name in values:
+                    values[layer.name] = tf.cast(values[layer.name], self.passed)
         return tf.add_n(losses), values, moved
 
     def _backward(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
         learned = {name: self.variables[name] for name in self.learned}
         with tf.GradientTape() as tape:
             loss, _, moved = self._forward(images, labels, training=True)
-        gradients = tape.gradient(loss, learned)
+            scaled = loss * self.loss_scale if self.loss_scale else loss
+        gradients = tape.gradient(scaled, learned)
+        if self.loss_scale:
+            gradients = {name: one / self.loss_scale for name, one in gradients.items()}
         if self.strategy:
             replica = tf.distribute.get_replica_context()
             joined = replica.all_reduce(
