@@ -54,8 +54,7 @@ class Observed(Part):
     own thread pools, with their sizes; `affinity` the CPUs that its threads may run on, `laid_out`
     those that it was given, null where it was left free. `precision` is that of the values between
     layers. `exchange`: how it joins ranks, as it says. `allocator`: the file that gave memory.
-    `gpus`: those that ranks computed on. `loss_scale`: what the loss was multiplied by at the end,
-    in float16.
+    `gpus`: those that ranks computed on. `loss_scale`: the loss's factor in float16, at the end.
     """
 
     framework_version: str
