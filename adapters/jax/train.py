@@ -235,7 +235,7 @@ class JaxTrainer:
 
     def _precision(self) -> str:
         if self.passed != np.float32:
-            return self.passed.name
+            return str(self.passed.name)
         with jax.default_matmul_precision(self.products):
             return device.precision()
 

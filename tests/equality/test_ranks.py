@@ -50,6 +50,13 @@ def test_after_every_update_the_weights_are_those_of_one_process(
         assert "whole network, float64, scaled weights" in checked
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "mpi"])
+def test_ranks_that_compile_what_they_train_are_equal_too(verify, strategy):
+    verdict = verify("torch", "lenet", 2, strategy=[strategy], kernel=["inductor"])
+    assert verdict.verdict == "equal", verdict.worst
+    assert verdict.wrong == ()
+
+
 def test_ranks_of_another_network_are_different_whatever_they_do_together(monkeypatch, tmp_path):
     """What a certificate says of one rank decides: nothing is trained to find out."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
