@@ -48,7 +48,7 @@ def evidence(differentiated: str) -> list[str]:
 def _settle() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    told = Path(cache_dir()).stat()
+    told = Path(cache_dir()).lstat()  # of a link, whose folder may become another, it is the link's
     if told.st_uid != os.getuid() or told.st_mode & 0o022:
         _own.append(tempfile.TemporaryDirectory(prefix="torchinductor-"))
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = _own[-1].name
