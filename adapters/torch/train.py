@@ -236,7 +236,8 @@ class TorchTrainer:
             shown = ["requested, not shown", flag, f"version {torch.backends.cudnn.version()}"]
             return "cudnn" if enabled else "native", shown
         enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
-        flagged = self.options.kernel if enabled else "native"
+        asked = "channels_last" if self.options.kernel == "inductor" else self.options.kernel
+        flagged = asked if enabled else "native"
         evidence = [f"torch.backends.mkldnn.enabled is {enabled}"]
         ran = self._ran() if self.batch is not None else None
         if ran is not None:

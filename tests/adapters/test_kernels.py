@@ -57,19 +57,36 @@ void _ZN2at7Context20setUserEnabledMkldnnEb(void *context, char enabled) {}
 
 
 @pytest.fixture
-def preload(tmp_path, monkeypatch):
-    """A function that makes an adapter load a library before all others."""
+def started_with(tmp_path, monkeypatch):
+    """A function that gives an adapter's worker another variable of the environment."""
 
-    def do(framework, library):
+    def do(framework, name, value):
         folder = tmp_path / "adapters" / framework
         shutil.copytree(adapter.load(framework).folder, folder)
         file = folder / "adapter.toml"
         first, header, rest = file.read_text().partition("\n[variables]\n")
-        file.write_text(f'{first}\n[variables]\nLD_PRELOAD = "{library}"\n{rest}')
+        file.write_text(f'{first}\n[variables]\n{name} = "{value}"\n{rest}')
         assert header
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
     return do
+
+
+@pytest.fixture
+def preload(started_with):
+    """A function that makes an adapter load a library before all others."""
+    return lambda framework, library: started_with(framework, "LD_PRELOAD", library)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_switch_that_keeps_anything_from_being_compiled_is_found_out(
+    launch, started_with, precision
+):
+    started_with("torch", "TORCHDYNAMO_DISABLE", "1")
+    asked = {"workload": ["convnet-quick"], "kernel": ["inductor"], "precision": [precision]}
+    record = launch("torch", batch_size=[8], steps=2, **asked)
+    assert record.status == "invalid"
+    assert "kernel inductor was asked for and channels_last observed" in record.reason
 
 
 @pytest.mark.parametrize(
