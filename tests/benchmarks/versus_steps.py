@@ -6,6 +6,7 @@ several, which the strategy joins; OPTIONS is its JSON, OWN_FIRST 0 or 1: which 
 first rank prints JSON: seconds of each step by name, those of the adapter by its kernel.
 """
 
+import gc
 import importlib
 import json
 import random
@@ -74,3 +75,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # what joins ranks goes before the threads that it is joined by
