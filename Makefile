@@ -39,7 +39,7 @@ versus-native: $(VENV)/developed ## Adapters against what each framework's users
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction
 
-tuning: $(VENV)/developed ## What `tune` finds against exhaustive search (hours, a quiet machine).
+tuning: $(VENV)/developed ## What `tune` finds against exhaustive search (hours, a quiet machine; see --help).
 	$(BIN)/python -m tests.benchmarks.tune results/tuning
 
 million: $(VENV)/developed ## What a million records take: 5 GB below build/, some minutes, quiet.

@@ -10,6 +10,7 @@ truth. Goes on where it was interrupted.
 
 import argparse
 import itertools
+import math
 import random
 import statistics as stdlib_statistics
 import sys
@@ -58,9 +59,11 @@ def main() -> None:
         trials = [
             trial(Recorded(launched, searched.default, seed)) for seed in range(chosen.trials)
         ]
-        rows.append([framework, workload, len(launched), best(launched), *summary(trials)])
+        facts = [len(launched), f"{spread(launched):.1%}", best(launched)]
+        rows.append([framework, workload, *facts, *summary(trials)])
         print(*rows[-1], file=sys.stderr, flush=True)
-    head = ["framework", "network", "settings", "best of all", "within 2 %", "farthest"]
+    head = ["framework", "network", "settings", "launches differ by", "best of all"]
+    head += ["within 2 %", "farthest"]
     head += ["search, of its time", "with the confirmation", "both held"]
     print(tabulate(rows, head, tablefmt="github", disable_numparse=True))
 
@@ -131,6 +134,13 @@ def trial(recorded: Recorded) -> tuple[float, float, float]:
     taken, _, searched = tuned(recorded)
     near = recorded.speed[taken] / max(recorded.speed.values())
     return near, searched / whole, recorded.seconds / whole
+
+
+def spread(launched: dict) -> float:
+    """The median over settings of how much launches of one differ: relative standard deviation."""
+    speeds = [[*statistics.launches(own.values()).values()] for own in launched.values()]
+    deviations = [stdlib_statistics.stdev(map(math.log, own)) for own in speeds if len(own) > 1]
+    return stdlib_statistics.median(deviations)
 
 
 def best(launched: dict) -> str:
