@@ -99,6 +99,7 @@ def _last(model):
 def loop(workload, images, labels, prepared):
     """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
     network = Network(workload.network).train()
+    assert sum(p.numel() for p in network.parameters()) == workload.network.learned_count
     learned = {name for name, one in workload.network.parameters.items() if one.learned}
     initial = initial_parameters(workload.network, 0)
     with torch.no_grad():
