@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from xfbench import gpus, machine
+from xfbench import gpus, handover, machine
 from xfbench.record import Competitor, Conditions, Record
 from xfbench.worker import cgroup
 
@@ -46,10 +46,12 @@ class Reading:
     processes: Mapping[Key, tuple[str, float]]
     on_accelerators: tuple[str, ...] = ()
     thermal: int | None = None
+    handover: float | None = None
 
 
 def read() -> Reading:
     """The machine as it is now."""
+    handed_over = handover.seconds()
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
     return Reading(
@@ -64,6 +66,7 @@ def read() -> Reading:
         processes=_processes(),
         on_accelerators=tuple(machine.accelerator_processes()),
         thermal=_thermal_throttles(),
+        handover=handed_over,
     )
 
 
@@ -96,6 +99,7 @@ def between(before: Reading, after: Reading, ours: float = 0.0) -> Conditions:
         accelerator_processes=tuple(
             dict.fromkeys((*before.on_accelerators, *after.on_accelerators))
         ),
+        handover_seconds=tuple(one for one in (before.handover, after.handover) if one),
         seconds=seconds,
     )
 
@@ -113,6 +117,9 @@ def disturbances(seen: Conditions, cores: int) -> list[str]:
         found.append(f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s")
     if seen.swap_bytes:
         found.append(f"{seen.swap_bytes / 1e6:.0f} MB went to swap")
+    if handover.apart(seen.handover_seconds):
+        told = ", then ".join(f"{1e6 * one:.2f} µs" for one in seen.handover_seconds)
+        found.append(f"the system moved the cores: from one to the other and back in {told}")
     return found
 
 

@@ -320,10 +320,9 @@ class Competitor(Part):
 class Conditions(Part):
     """What else went on while the launch ran, which took `seconds` from start to end.
 
-    `other_cpus`: how many cores' time all other processes had together; `competing`: those
-    of them that had a tenth of one or more and were still there at the end. Others that
-    computed on an accelerator, before or after, are `accelerator_processes`. Processors slowed
-    down `thermal_throttles` times to cool; null where they do not say.
+    `other_cpus`: how many cores' time all other processes had together; `competing`: those of them
+    that had a tenth of one or more and were still there at the end. Others that computed on an
+    accelerator are `accelerator_processes`. `thermal_throttles`: null where processors do not say.
     """
 
     load_before: float
@@ -335,6 +334,7 @@ class Conditions(Part):
     other_cpus: float | None = None
     competing: tuple[Competitor, ...] = ()
     accelerator_processes: tuple[str, ...] = ()
+    handover_seconds: tuple[float, ...] = ()
     seconds: float | None = None
 
 

@@ -3,9 +3,10 @@
 Every setting is launched equally often as `run` does it, in blocks. Then searches are tried, each
 from a seed that splits the blocks in halves: by one of them it is known how fast each setting is,
 which the search does not see; from the other it has what it launches, each block drawn anew: the
-whole launch, or its first steps, for the seconds that those took. The fastest of many by few
-launches looks faster than it is, so that being near it is harder here than it would be near the
-truth. Goes on where it was interrupted.
+whole launch, or its first steps, for the seconds that those took. Both leave out what was launched
+while the cores lay apart (`xfbench/tuning/repeating.py`), and pay for it. The fastest of many by
+few launches looks faster than it is, so that being near it is harder here than it would be near
+the truth. Goes on where it was interrupted.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from xfbench.grouping import machine_class
 from xfbench.plan import Plan
 from xfbench.request import Protocol
 from xfbench.results.store import Store
+from xfbench.tuning import repeating
 from xfbench.tuning.space import OVER, Asked, Space, space, told
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
@@ -93,30 +95,47 @@ class Recorded:
 
     def __init__(self, launched: dict, default, seed: int) -> None:
         self.random, self.launched, self.default = random.Random(seed), launched, default
-        self.seconds = 0.0
+        self.seconds, self.seen = 0.0, []
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
         self.speed = {
             cell: statistics.geometric_interval([*counted.values()]).value
             for cell, own in launched.items()
-            if (counted := statistics.launches(own[one] for one in known if one in own))
+            if (counted := statistics.launches(near([own[one] for one in known if one in own])))
         }
 
-    def launch(self, cell, share: float, block: int | None = None) -> float | None:
-        record = self.launched[cell].get(
-            self.random.choice(self.blocks) if block is None else block
+    def launch(self, cell, share: float) -> float | None:
+        return self.block([cell], share).get(cell)
+
+    def block(self, settings, share: float) -> dict:
+        block, begun = self.random.choice(self.blocks), set()
+
+        def launch(cell):
+            again = cell in begun
+            begun.add(cell)
+            return self.one(cell, share, self.random.choice(self.blocks) if again else block)
+
+        found = repeating.block(
+            settings, launch, lambda one: repeating.apart(one, repeating.nearest(self.seen))
         )
+        speeds = {cell: statistics.launches([one]) for cell, one in found.items()}
+        return {cell: next(iter(own.values())) for cell, own in speeds.items() if own}
+
+    def one(self, cell, share: float, block: int):
+        record = self.launched[cell].get(block)
         if record is None or record.measurement is None:
             return None
         shorter, saved = first(record, share)
         self.seconds += record.conditions.seconds - saved
-        return next(iter(statistics.launches([shorter]).values()), None)
+        self.seen.append(record)
+        return shorter
 
-    def block(self, settings, share: float) -> dict:
-        block = self.random.choice(self.blocks)
-        speeds = {one: self.launch(one, share, block) for one in settings}
-        return {one: speed for one, speed in speeds.items() if speed}
+
+def near(records: list) -> list:
+    """Those whose cores were as near as they are in the others, or all where none is."""
+    nearest = repeating.nearest(records)
+    return [one for one in records if not repeating.apart(one, nearest)] or records
 
 
 def first(record, share: float):
@@ -138,7 +157,7 @@ def trial(recorded: Recorded) -> tuple[float, float, float]:
 
 def spread(launched: dict) -> float:
     """The median over settings of how much launches of one differ: relative standard deviation."""
-    speeds = [[*statistics.launches(own.values()).values()] for own in launched.values()]
+    speeds = [[*statistics.launches(near([*own.values()])).values()] for own in launched.values()]
     deviations = [stdlib_statistics.stdev(map(math.log, own)) for own in speeds if len(own) > 1]
     return stdlib_statistics.median(deviations)
 
@@ -146,7 +165,9 @@ def spread(launched: dict) -> float:
 def best(launched: dict) -> str:
     """The setting that is the fastest by all its launches."""
     speeds = {
-        cell: statistics.geometric_interval([*statistics.launches(own.values()).values()]).value
+        cell: statistics.geometric_interval(
+            [*statistics.launches(near([*own.values()])).values()]
+        ).value
         for cell, own in launched.items()
     }
     return told(max(speeds, key=speeds.__getitem__))

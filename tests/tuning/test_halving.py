@@ -13,7 +13,7 @@ import pytest
 
 from tests.tuning.trials import exhaustive, tuned
 from xfbench import statistics
-from xfbench.tuning import halving
+from xfbench.tuning import halving, repeating
 from xfbench.tuning.halving import FINALISTS, Round, halve, relative, rungs, settled, taken
 
 STEPS, WARMUP = 20, 3
@@ -57,6 +57,41 @@ def test_the_best_is_found_within_two_percent_at_a_quarter_of_the_time(noise):
         near = machine.speed[best] >= 0.98 * max(machine.speed.values())
         found.append(near and machine.seconds <= exhaustive(machine) / 4)
     assert sum(found) >= 9
+
+
+class Moving(Machine):
+    """Its two cores are moved apart and together again, for longer than a launch takes."""
+
+    apart, until = False, 0.0
+
+    def block(self, settings, share):
+        return {
+            one: speed
+            for one, (speed, _) in repeating.block(
+                settings, lambda one: self.moved(one, share), lambda found: found[1]
+            ).items()
+        }
+
+    def moved(self, setting, share):
+        if self.seconds >= self.until:
+            self.apart = not self.apart
+            self.until = self.seconds + self.random.expovariate(1 / (8 * self.startup))
+        spoiled = self.apart and setting[1] > 1
+        return self.launch(setting, share) * (0.57 if spoiled else 1), spoiled
+
+
+def near_the_best(again, monkeypatch):
+    monkeypatch.setattr(repeating, "AGAIN", again)
+    machines = [Moving(seed, 0.01, threads=(1, 2), kernels=range(6)) for seed in range(40)]
+    return sum(
+        machine.speed[tuned(machine)[0]] >= 0.98 * max(machine.speed.values())
+        for machine in machines
+    )
+
+
+def test_what_was_launched_while_the_cores_lay_apart_does_not_decide(monkeypatch):
+    assert near_the_best(repeating.AGAIN, monkeypatch) >= 36
+    assert near_the_best(0, monkeypatch) < 32
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])

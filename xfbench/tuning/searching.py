@@ -19,6 +19,7 @@ from xfbench.record import Record
 from xfbench.request import Cell, Request
 from xfbench.results.store import Store
 from xfbench.statistics import Launches
+from xfbench.tuning import repeating
 from xfbench.tuning.halving import Halved, Round, Rung, halve, rungs, settled, taken
 from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
 from xfbench.tuning.space import Space, setting, told
@@ -133,7 +134,10 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
 
 
 def most_launches(space: Space, choices: Choices) -> int:
-    """How many there may be at most: all rungs, and the confirmation of three settings."""
+    """How many there may be at most: all rungs, and the confirmation of three settings.
+
+    But for those that are done again (`repeating.py`).
+    """
     compared = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
     of_rungs = sum(rung.settings * rung.launches for rung in rungs(len(space.cells)))
     return of_rungs + compared * choices.most
@@ -190,17 +194,23 @@ class _Launching:
         done: dict[Cell, list[Record]] = {cell: [] for cell in left}
         title = f"rung {rung.number} of {len(rungs(len(self.space.cells)))}"
         for block in rung.blocks:
-            for cell in self._shuffled(left, block):
-                if any(one.status not in ("ok", "invalid") for one in done[cell]):
-                    continue
+
+            def launch(cell: Cell, block: int = block) -> Record | None:
                 request = short[cell].request(block)
                 if request not in known and not self._allows(
                     self._foreseen(cell, short[cell]) + self._reserve()
                 ):
                     self.spent = True
-                    return _round(done, spent=True)
-                done[cell].append(self._launch(cell, request, known, title))
-        return _round(done)
+                return None if self.spent else self._launch(cell, request, known, title)
+
+            alive = [one for one in left if all(r.status in ("ok", "invalid") for r in done[one])]
+            for cell, record in repeating.block(
+                self._shuffled(alive, block), launch, self._apart
+            ).items():
+                done[cell].append(record)
+            if self.spent:
+                break
+        return _round(done, spent=self.spent)
 
     def confirm(
         self, winner: Cell, rivals: Sequence[Cell], halved: Halved[Cell]
@@ -220,16 +230,24 @@ class _Launching:
             if new and not self._allows(sum(self._foreseen(cell, cell) for cell in new)):
                 self.spent = True
                 break
-            for cell in self._shuffled(cells, block):
+
+            def launch(cell: Cell, block: int = block) -> Record | None:
                 request = cell.request(block)
-                done[cell].append(self._launch(cell, request, known, "confirming"))
+                if request not in known and not self._allows(self._foreseen(cell, cell)):
+                    return None
+                return self._launch(cell, request, known, "confirming")
+
+            for cell, record in repeating.block(
+                self._shuffled(cells, block), launch, self._apart
+            ).items():
+                done[cell].append(record)
         return {cell: statistics.launches(own) for cell, own in done.items()}
 
     def _launch(
-        self, cell: Cell, request: Request, known: Mapping[Request, Record], stage: str
+        self, cell: Cell, request: Request, known: dict[Request, Record], stage: str
     ) -> Record:
         """Do it, unless it was done before; `cell` is the setting, of usual length."""
-        record = known.get(request)
+        record = known.pop(request, None)
         if record is None:
             [record] = runner.run([request], self.session)
             self.own_seconds += _seconds(record)
@@ -239,6 +257,9 @@ class _Launching:
         if record.measurement and record.status == "ok":
             self.last[cell] = record
         return record
+
+    def _apart(self, record: Record) -> bool:
+        return repeating.apart(record, repeating.nearest(self.records))
 
     def _allows(self, seconds: float) -> bool:
         budget = self.choices.budget_seconds
