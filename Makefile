@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # fails, and on a slow machine what was seen is told before somebody's patience ends.
 ABREAST := --numprocesses 2 --instafail --durations 25 --timeout 1200 --session-timeout 4500
 
-.PHONY: help bench test test-all overhead intervals prediction tuning million versus-native studies verify-all fuzz lint types environments clean input schema
+.PHONY: help bench test test-all overhead intervals prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,9 @@ versus-native: $(VENV)/developed ## Adapters against what each framework's users
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.benchmarks.prediction
+
+versus-tuned: $(VENV)/developed ## What `run --tuned` uses against what users write (an hour, after `xfbench tune`).
+	$(BIN)/python -m tests.benchmarks.versus_tuned results
 
 tuning: $(VENV)/developed ## What `tune` finds against exhaustive search (hours, a quiet machine; see --help).
 	$(BIN)/python -m tests.benchmarks.tune results/tuning

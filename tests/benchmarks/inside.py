@@ -17,6 +17,7 @@ def answer(
     kernel: str = "",
     ranks: int = 1,
     strategy: str = "none",
+    allocator: str | None = None,
 ) -> dict:
     """The JSON document that is the last line of the script, or of its first rank.
 
@@ -32,6 +33,7 @@ def answer(
         threads=threads,
         ranks=ranks,
         strategy=strategy,
+        allocator=allocator,
         global_batch_size=ranks,
         batch_size_per_rank=1,
         data="synthetic",

@@ -28,7 +28,7 @@ from xfbench.plan import Plan
 from xfbench.request import Protocol
 from xfbench.results.store import Store
 from xfbench.tuning import repeating
-from xfbench.tuning.space import OVER, Asked, Space, space, told
+from xfbench.tuning.space import OVER, Asked, Space, factors, space, told
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
 BATCHES = {"lenet": (), "convnet": (), "alexnet": (16,), "googlenet": (8,)}
@@ -104,6 +104,8 @@ class Recorded:
             for cell, own in launched.items()
             if (counted := statistics.launches(near([own[one] for one in known if one in own])))
         }
+
+    factors = staticmethod(factors)
 
     def launch(self, cell, share: float) -> float | None:
         return self.block([cell], share).get(cell)

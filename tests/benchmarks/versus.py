@@ -75,7 +75,7 @@ def measure(
     asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first))
     found: dict[str, list[float]] = inside.answer(
         *("versus_steps.py", framework, threads),
-        *(",".join(kernels), *asked, strategy, json.dumps(options)),
+        *(",".join(kernels), "all", *asked, strategy, json.dumps(options)),
         kernel=kernels[0],
         ranks=ranks,
         strategy=strategy,

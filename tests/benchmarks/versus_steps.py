@@ -1,9 +1,11 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
-`python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS NETWORK ROUNDS BATCH_SIZE THREADS OWN_FIRST
-STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one rank or on
-several, which the strategy joins; OPTIONS is its JSON, OWN_FIRST 0 or 1: which are made first. The
-first rank prints JSON: seconds of each step by name, those of the adapter by its kernel.
+`python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS OWN NETWORK ROUNDS BATCH_SIZE THREADS
+OWN_FIRST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one rank or
+on several, which the strategy joins; OPTIONS is its JSON, OWN_FIRST 0 or 1: which are made first.
+KERNELS are those of the adapter, between commas, or nothing; OWN names one of the framework's own
+loops, or is "all" or "none". The first rank prints JSON: seconds of each step by name, those of the
+adapter by its kernel.
 """
 
 import gc
@@ -17,7 +19,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    archive, framework, _, kernels, network, *counts, strategy, chosen = sys.argv[1:]
+    archive, framework, _, kernels, named, *counts, strategy, chosen = sys.argv[1:]
+    network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
     from xfbench.worker import affinity, distributed
@@ -27,8 +30,8 @@ def main() -> None:
     from xfbench.workloads.initial import initial_parameters
 
     # Weights that hardly move: what diverges may be slower, and end Caffe (docs/findings.md).
-    named = workloads()[network]
-    workload = replace(named, solver=replace(named.solver, base_lr=1e-9, policy="fixed"))
+    known = workloads()[network]
+    workload = replace(known, solver=replace(known.solver, base_lr=1e-9, policy="fixed"))
     rank, size = distributed.place()
     group = Group()
     if size > 1:
@@ -53,10 +56,13 @@ def main() -> None:
         return step
 
     def ours() -> dict:
-        return {kernel: through(kernel) for kernel in kernels.split(",")}
+        return {kernel: through(kernel) for kernel in kernels.split(",") if kernel}
 
     def theirs() -> dict:
-        return own.loops(workload, images, labels, threads, group)
+        if named == "none":
+            return {}
+        loops = own.loops(workload, images, labels, threads, group)
+        return loops if named == "all" else {named: loops[named]}
 
     # On several ranks the adapter's trainer is what meets the others.
     made = [one() for one in ((theirs, ours) if own_first and size == 1 else (ours, theirs))]

@@ -14,7 +14,7 @@ import pytest
 from tests.tuning.trials import exhaustive, tuned
 from xfbench import statistics
 from xfbench.tuning import halving, repeating
-from xfbench.tuning.halving import FINALISTS, Round, halve, relative, rungs, settled, taken
+from xfbench.tuning.halving import FINALISTS, Round, halve, rungs, settled, taken
 
 STEPS, WARMUP = 20, 3
 STARTUP = 0.5  # of what the steps of the fastest take
@@ -35,6 +35,10 @@ class Machine:
         }
         self.default = (0, threads[-1], 0)
         self.startup = STARTUP * (STEPS + WARMUP) / max(self.speed.values())
+
+    def factors(self, setting):
+        kernel, count, affinity = setting
+        return (kernel, count), affinity
 
     def launch(self, setting, share, drift=0.0):
         """Images per second as it is seen: launches differ, and so do the few steps of one."""
@@ -59,7 +63,41 @@ def test_the_best_is_found_within_two_percent_at_a_quarter_of_the_time(noise):
     assert sum(found) >= 9
 
 
-class Moving(Machine):
+class Adding(Machine):
+    """Two kernels, and two choices whose worths add up but for a percent."""
+
+    def __init__(self, seed, noise, kernels=2):
+        super().__init__(seed, noise, threads=(1, 2), kernels=range(kernels))
+        work = {(kernel, count): speed for (kernel, count, _), speed in self.speed.items()}
+        worth = [
+            {0: 1.0, 1: self.random.uniform(0.95, 1.05)},
+            {0: 1.0, **{one: self.random.uniform(0.97, 1.2) for one in (1, 2)}},
+        ]
+        self.speed = {
+            (*own, *others): speed
+            * math.prod(of[one] for of, one in zip(worth, others, strict=True))
+            * math.exp(self.random.gauss(0, 0.01))
+            for own, speed in work.items()
+            for others in product(*worth)
+        }
+        self.default = (0, 2, 0, 0)
+
+    def factors(self, setting):
+        return setting[:2], *setting[2:]
+
+
+@pytest.mark.parametrize("kernels", [2, 3])
+def test_where_choices_add_up_launches_of_half_the_settings_are_enough(kernels):
+    found = []
+    for seed in range(20):
+        machine = Adding(seed, 0.02, kernels)
+        best, *_ = tuned(machine)
+        near = machine.speed[best] >= 0.98 * max(machine.speed.values())
+        found.append(near and machine.seconds <= exhaustive(machine) / 4)
+    assert sum(found) >= 18
+
+
+class Moving(Adding):
     """Its two cores are moved apart and together again, for longer than a launch takes."""
 
     apart, until = False, 0.0
@@ -82,7 +120,7 @@ class Moving(Machine):
 
 def near_the_best(again, monkeypatch):
     monkeypatch.setattr(repeating, "AGAIN", again)
-    machines = [Moving(seed, 0.01, threads=(1, 2), kernels=range(6)) for seed in range(40)]
+    machines = [Moving(seed, 0.01) for seed in range(40)]
     return sum(
         machine.speed[tuned(machine)[0]] >= 0.98 * max(machine.speed.values())
         for machine in machines
@@ -130,18 +168,9 @@ def test_every_rung_has_fewer_settings_and_none_is_as_long_as_usual(settings):
     assert blocks == [*range(1, len(blocks) + 1)]
 
 
-def test_settings_are_ranked_within_their_blocks():
-    """The second block was half as fast for all: who missed it is no better for it."""
-    speeds = {
-        "a": {(1, 0): 100.0, (2, 0): 50.0},
-        "b": {(1, 0): 90.0},
-        "c": {(1, 0): 80.0, (2, 0): 40.0},
-    }
-    found = relative(speeds)
-    assert [*found] == ["a", "b", "c"]
-    assert found["a"] == 1 and found["c"] == pytest.approx(0.8)
-    assert found["b"] == pytest.approx(0.9)
-    assert relative({}) == {}
+def alone(setting):
+    """Factors of one that tells nothing of another."""
+    return (setting,)
 
 
 def test_who_did_not_go_on_is_kept_with_the_rung_and_the_reason():
@@ -150,7 +179,7 @@ def test_who_did_not_go_on_is_kept_with_the_rung_and_the_reason():
         dead = {one: "crashed: no more" for one in left if one == 11}
         return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
 
-    found = halve(range(12), measure)
+    found = halve(range(12), alone, measure)
     assert found.left == (10, 9) and not found.spent
     assert [(rung.number, count) for rung, count in found.rungs] == [(1, 12), (2, 4)]
     assert found.blocks == 3
@@ -167,7 +196,7 @@ def test_who_dies_of_longer_launches_does_not_go_on():
         speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
         return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
 
-    found = halve(range(12), measure)
+    found = halve(range(12), alone, measure)
     assert found.left == (11, 9)
     assert [one.reason for one in found.dropped if one.setting == 10] == ["out of memory"]
 
@@ -176,19 +205,19 @@ def test_a_search_that_the_budget_ends_has_the_best_of_what_was_tried():
     def measure(rung, left):
         return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, spent=True)
 
-    found = halve(range(12), measure)
+    found = halve(range(12), alone, measure)
     assert found.left == (3, 2) and found.spent and len(found.rungs) == 1
     reasons = {one.setting: one.reason for one in found.dropped}
     assert reasons[0] == "slower" and reasons[11].startswith("not tried")
 
 
 def test_where_no_launch_counts_nobody_is_left():
-    found = halve(range(5), lambda rung, left: Round({}, dict.fromkeys(left, "failed: why")))
+    found = halve(range(5), alone, lambda rung, left: Round({}, dict.fromkeys(left, "failed: why")))
     assert found.left == () and {one.reason for one in found.dropped} == {"failed: why"}
 
 
 def test_two_settings_are_not_searched():
-    found = halve(["a", "b"], lambda rung, left: pytest.fail("it was"))
+    found = halve(["a", "b"], alone, lambda rung, left: pytest.fail("it was"))
     assert found.left == ("a", "b") and found.rungs == ()
 
 
@@ -233,8 +262,54 @@ def test_the_winner_of_the_search_stays_unless_another_is_certainly_faster():
 
 
 def test_shares_and_launches_grow():
-    assert [(one.settings, one.launches, one.share) for one in halving.rungs(30)] == [
-        (30, 1, 0.25),
-        (10, 2, 0.5),
-        (4, 3, 0.5),
-    ]
+    def told(*counts):
+        return [(one.settings, one.launches, one.share) for one in halving.rungs(*counts)]
+
+    assert told(30) == [(30, 1, 0.25), (10, 2, 0.5), (4, 3, 0.5)]
+    assert told(30, 30) == told(30)
+    # Half of them tell of the other half.
+    assert told(36, 18) == [(18, 1, 0.25), (9, 1, 0.5), (3, 2, 0.5)]
+    assert told(24, 12) == [(12, 1, 0.25), (6, 1, 0.5)]
+
+
+def measured(speeds, asked):
+    """A rung's launches of settings with these speeds; `asked` is told which."""
+
+    def measure(rung, settings):
+        asked.append([*settings])
+        return Round({one: {(b, 0): speeds[one] for b in rung.blocks} for one in settings})
+
+    return measure
+
+
+def test_half_of_many_settings_are_launched_and_tell_of_the_others():
+    worth = {"a": 1.0, "b": 3.0, "c": 2.0, "x": 1.0, "y": 1.1, "z": 1.2, "near": 1.0, "far": 0.9}
+    speeds = {one: math.prod(map(worth.get, one)) for one in product("abc", "xyz", ("near", "far"))}
+    asked = []
+    found = halve([*speeds], lambda one: one, measured(speeds, asked))
+    assert [len(one) for one in asked] == [9, 5]
+    assert found.left == (("b", "z", "near"), ("b", "y", "near"))
+    assert asked[1][0] == found.left[0] and not {*found.left} <= {*asked[0]}
+    last = next(one for one in found.dropped if one.setting == ("a", "x", "far"))
+    assert last.relative == pytest.approx(0.9 / 3.6)
+    reasons = {one.setting: one.reason for one in found.dropped if one.rung == 1}
+    assert {reasons[one] for one in reasons if one in asked[0]} == {"slower"}
+    assert {reasons[one] for one in reasons if one not in asked[0]} == {
+        "slower, as others with its choices tell"
+    }
+
+
+def test_of_work_that_cannot_be_done_nothing_is_told():
+    def measure(rung, settings):
+        dead = {one: "crashed: no more" for one in settings if one[0] == "a"}
+        return Round(
+            {one: {(b, 0): 1.0 for b in rung.blocks} for one in settings if one not in dead}, dead
+        )
+
+    found = halve([*product("abc", "xyz", "nf")], lambda one: one, measure)
+    assert {one.setting[0] for one in found.dropped if one.relative is None} == {"a"}
+    reasons = {one.reason for one in found.dropped if one.setting[0] == "a"}
+    assert reasons == {
+        "crashed: no more",
+        "not tried: no launch with its kernel and threads counted",
+    }

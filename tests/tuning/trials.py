@@ -1,10 +1,10 @@
 """A search as `searching.search` does it, and an exhaustive one, on a machine that is known.
 
 The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has
-`speed`, by setting; `default`, one of them; `seconds`, what its launches took so far;
-`launch(setting, share)`, with that share of the usual steps: images per second, or None where it
-does not count; and `block(settings, share)`, one launch of each after the other: images per second
-of those that count.
+`speed`, by setting; `default`, one of them; `factors(setting)`, as `effects.py` has them;
+`seconds`, what its launches took so far; `launch(setting, share)`, with that share of the usual
+steps: images per second, or None where it does not count; and `block(settings, share)`, one launch
+of each after the other: images per second of those that count.
 """
 
 from xfbench import statistics
@@ -23,7 +23,7 @@ def tuned(machine):
                 speeds[one][block, 0] = speed
         return Round(speeds, {one: "none counts" for one, own in speeds.items() if not own})
 
-    winner, runner_up = halve([*machine.speed], measure).left
+    winner, runner_up = halve([*machine.speed], machine.factors, measure).left
     searched = machine.seconds
     compared = [*dict.fromkeys([winner, runner_up, machine.default])]
     speeds = {one: {} for one in compared}

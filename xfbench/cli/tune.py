@@ -175,7 +175,7 @@ def _over(pairs: Sequence[str]) -> dict[str, list[str]]:
 
 def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
     """The settings, the rungs, and launches at most; nothing is done."""
-    from xfbench.tuning import halving, repeating, searching
+    from xfbench.tuning import repeating, searching
     from xfbench.tuning.space import setting, told
 
     rungs = [
@@ -184,7 +184,7 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
             "launches": one.launches,
             "steps": searching.steps(searched.cells[0], one),
         }
-        for one in halving.rungs(len(searched.cells))
+        for one in searching.planned(searched)
     ]
     most = searching.most_launches(searched, choices)
     if as_json:

@@ -1,10 +1,10 @@
 """Which of many settings is the fastest: successive halving, and how its winner is confirmed.
 
 Values in, values out: what a setting is, how it is launched and what a launch costs is the
-caller's (see `searching.py`, and the simulation in the tests). In each rung every setting that
-is left is launched in blocks, one launch of each a block, and the better part goes on to longer
-and more launches (Jamieson and Talwalkar 2016). Settings are ranked by all their launches so
-far, within blocks, so that what the machine did meanwhile falls out.
+caller's (see `searching.py`, and the simulation in the tests). In each rung settings are launched
+in blocks, one launch of each a block, and the better part goes on to longer and more launches
+(Jamieson and Talwalkar 2016). In the first, half of them stand for all; settings are ranked by all
+launches so far (`effects.py`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Generic, TypeVar
 
 from xfbench import statistics
 from xfbench.statistics import Launches
+from xfbench.tuning.effects import Factors, half, standing
 
 T = TypeVar("T", bound=Hashable)
 
 FINALISTS = 2
 WITHIN = 0.02  # a difference that is not worth more launches
-_KEPT = 3  # one in so many goes on
+_KEPT = 3  # one in so many goes on, and one more where others tell of each
+_FEW = 8  # of which each is launched: what is saved is less than what the confirmation takes
 _SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
 
 
 @dataclass(frozen=True)
 class Rung:
-    """At most so many settings, launched so often each, with this share of the usual steps.
+    """So many settings at most are launched, so often each, with this share of the usual steps.
 
     Blocks are counted through the whole search; `first` is the number of the rung's first.
     """
@@ -87,62 +88,79 @@ class Halved(Generic[T]):
         return sum(rung.launches for rung, _ in self.rungs)
 
 
-def rungs(settings: int) -> list[Rung]:
-    """What a search among so many settings takes until FINALISTS are left: none for so few."""
+def rungs(settings: int, first: int | None = None) -> list[Rung]:
+    """What a search among so many settings takes until FINALISTS are left: none for so few.
+
+    `first`: how many of them are launched in the first rung, if not all.
+    """
     found: list[Rung] = []
+    told = first is not None and first < settings  # of each by others' launches too
     while settings > FINALISTS:
         number = len(found) + 1
         share = _SHARES[min(number, len(_SHARES)) - 1]
-        first = 1 + sum(one.launches for one in found)
-        found.append(Rung(number, settings, number, share, first))
-        settings = max(FINALISTS, math.ceil(settings / _KEPT))
+        begun = 1 + sum(one.launches for one in found)
+        launched = first if first and not found else settings
+        often = max(1, number - 1) if told else number
+        kept = _KEPT + 1 if told and not found else _KEPT
+        found.append(Rung(number, launched, often, share, begun))
+        settings = max(FINALISTS, math.ceil(settings / kept))
     return found
 
 
-def relative(speeds: Mapping[T, Launches]) -> dict[T, float]:
-    """Each setting's speed over the fastest's, the fastest first; all need a launch.
-
-    Geometric means over launches, each relative to its block's level, which is that of the settings
-    with a launch in every block, so that who misses one is neither better nor worse for it.
-    """
-    logs = {
-        one: {block: math.log(speed) for block, speed in own.items()} for one, own in speeds.items()
-    }
-    blocks = {block for own in logs.values() for block in own}
-    whole = [own for own in logs.values() if own.keys() == blocks] or [*logs.values()]
-    level = {block: fmean(own[block] for own in whole if block in own) for block in blocks}
-    mean = {one: fmean(own[block] - level[block] for block in own) for one, own in logs.items()}
-    most = max(mean.values(), default=0.0)
-    order = sorted(mean, key=lambda one: -mean[one])
-    return {one: math.exp(mean[one] - most) for one in order}
+def standing_for_all(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
+    """The settings that are launched in the first rung."""
+    return half({one: factors(one) for one in settings}) if len(settings) > _FEW else [*settings]
 
 
-def halve(settings: Sequence[T], measure: Callable[[Rung, Sequence[T]], Round[T]]) -> Halved[T]:
-    """Search among the settings; `measure` does a rung's launches of those that are left."""
-    left = list(settings)
+def halve(
+    settings: Sequence[T],
+    factors: Callable[[T], Factors],
+    measure: Callable[[Rung, Sequence[T]], Round[T]],
+) -> Halved[T]:
+    """Search among the settings; `measure` does a rung's launches of those that it is given."""
+    left, launched = [*settings], standing_for_all(settings, factors)
+    made_of = {one: factors(one) for one in settings}
     speeds: dict[T, dict[tuple[int, int], float]] = {one: {} for one in left}
     dropped: list[Dropped[T]] = []
     done: list[tuple[Rung, int]] = []
-    plan = rungs(len(left))
+    plan = rungs(len(left), len(launched))
     spent = False
     for rung, following in itertools.pairwise([*plan, None]):
         if rung is None or len(left) <= FINALISTS:
             break
-        found = measure(rung, left)
-        done.append((rung, len(left)))
+        found = measure(rung, launched)
+        done.append((rung, len(launched)))
         spent = found.spent
-        for one in left:
+        for one in launched:
             speeds[one].update(found.speeds.get(one, {}))
-            if not speeds[one] or one in found.reasons:
-                reason = found.reasons.get(one, "not tried: the budget was spent")
+        stand = standing(speeds, made_of)
+        for one in left:
+            if reason := _obstacle(one, found, launched, speeds, stand):
                 dropped.append(Dropped(one, rung.number, reason))
         gone = {one.setting for one in dropped}
-        standing = relative({one: speeds[one] for one in left if one not in gone})
+        ranked = [one for one in stand if one in left and one not in gone]
         keep = following.settings if following and not spent else FINALISTS
-        left = [*standing][:keep]
-        for one in [*standing][len(left) :]:
-            dropped.append(Dropped(one, rung.number, "slower", standing[one]))
+        left = ranked[:keep]
+        for one in ranked[keep:]:
+            reason = "slower" if speeds[one] else "slower, as others with its choices tell"
+            dropped.append(Dropped(one, rung.number, reason, stand[one] / stand[ranked[0]]))
+        launched = left
     return Halved(tuple(left), tuple(dropped), tuple(done), spent)
+
+
+def _obstacle(
+    one: T,
+    found: Round[T],
+    launched: Sequence[T],
+    speeds: Mapping[T, Launches],
+    stand: Mapping[T, float],
+) -> str | None:
+    """Why a setting cannot go on, whatever its speed."""
+    if one in found.reasons:
+        return found.reasons[one]
+    if not speeds[one] and (one in launched or found.spent):
+        return "not tried: the budget was spent"
+    return None if one in stand else "not tried: no launch with its kernel and threads counted"
 
 
 def settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
@@ -170,7 +188,7 @@ def taken(winner: T, speeds: Mapping[T, Launches]) -> T:
     if not rivals:
         return winner
     if not own:
-        return next(iter(relative(rivals)))
+        return next(iter(standing(rivals)))
     found = [statistics.compare(theirs, own) for theirs in rivals.values()]
     shown = statistics.distinguishable([one.p for one in found])
     faster = [
@@ -178,4 +196,4 @@ def taken(winner: T, speeds: Mapping[T, Launches]) -> T:
         for one, against, certain in zip(rivals, found, shown, strict=True)
         if certain and against.ratio.value > 1
     ]
-    return next(iter(relative({one: rivals[one] for one in faster})), winner)
+    return next(iter(standing({one: rivals[one] for one in faster})), winner)

@@ -20,9 +20,18 @@ from xfbench.request import Cell, Request
 from xfbench.results.store import Store
 from xfbench.statistics import Launches
 from xfbench.tuning import repeating
-from xfbench.tuning.halving import Halved, Round, Rung, halve, rungs, settled, taken
+from xfbench.tuning.halving import (
+    Halved,
+    Round,
+    Rung,
+    halve,
+    rungs,
+    settled,
+    standing_for_all,
+    taken,
+)
 from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
-from xfbench.tuning.space import Space, setting, told
+from xfbench.tuning.space import Space, factors, setting, told
 from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
@@ -75,7 +84,7 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
     if not space.cells:
         raise errors.XfbenchError(f"there is nothing to try: {space.left_out[-1][1]}")
     launching = _Launching(space, choices, session, say)
-    halved = halve(space.cells, launching.rung)
+    halved = halve(space.cells, factors, launching.rung)
     if not halved.left:
         raise errors.XfbenchError(f"no launch counted: {halved.dropped[-1].reason}")
     searched = launching.seconds
@@ -139,8 +148,13 @@ def most_launches(space: Space, choices: Choices) -> int:
     But for those that are done again (`repeating.py`).
     """
     compared = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
-    of_rungs = sum(rung.settings * rung.launches for rung in rungs(len(space.cells)))
+    of_rungs = sum(rung.settings * rung.launches for rung in planned(space))
     return of_rungs + compared * choices.most
+
+
+def planned(space: Space) -> list[Rung]:
+    """The rungs of a search."""
+    return rungs(len(space.cells), len(standing_for_all(space.cells, factors)))
 
 
 def steps(cell: Cell, rung: Rung) -> int:
@@ -192,7 +206,7 @@ class _Launching:
         short = {cell: cell.model_copy(update={"steps": steps(cell, rung)}) for cell in left}
         known = self._known([short[cell].request(b) for cell in left for b in rung.blocks])
         done: dict[Cell, list[Record]] = {cell: [] for cell in left}
-        title = f"rung {rung.number} of {len(rungs(len(self.space.cells)))}"
+        title = f"rung {rung.number} of {len(planned(self.space))}"
         for block in rung.blocks:
 
             def launch(cell: Cell, block: int = block) -> Record | None:

@@ -17,6 +17,7 @@ from xfbench.matrix import Matrix
 from xfbench.request import Cell
 from xfbench.strategy import words
 from xfbench.studies import running
+from xfbench.tuning.effects import Factors
 
 OVER = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
 # What one setting has otherwise than another.
@@ -92,6 +93,12 @@ def _standing(cell: Cell) -> str | None:
     """Why it cannot be launched here."""
     standing = runner.obstacle(cell.request(1))
     return standing and standing[1]
+
+
+def factors(cell: Cell) -> Factors:
+    """Its work, who gives it memory, and where its threads may run."""
+    anywhere = {"affinity": "none", "allocator": None}
+    return cell.model_copy(update=anywhere), cell.allocator, cell.affinity
 
 
 def setting(cell: Cell) -> dict[str, str | int]:

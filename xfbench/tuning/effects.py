@@ -1,0 +1,77 @@
+"""What each choice is worth, from launches of half of the settings.
+
+A setting is its work (kernel, threads, ranks, which may go together in any way) and choices that
+mostly add up in the logarithm of its speed: who gives memory, where threads may run. So half of the
+settings tell of the others too, and every launch tells of all that share something with it (a
+fractional factorial design, analysed by least squares; Box, Hunter and Hunter, Statistics for
+Experimenters). What a setting has beyond that shows in its own launches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from xfbench.statistics import Launches
+
+T = TypeVar("T", bound=Hashable)
+# A setting's work, then its other choices.
+Factors = tuple[Hashable, ...]
+
+
+def half(factors: Mapping[T, Factors]) -> list[T]:
+    """Every other setting, so that each work and each other choice comes as often as can be."""
+    works = list(dict.fromkeys(work for work, *_ in factors.values()))
+    levels = [list(dict.fromkeys(column)) for column in zip(*factors.values(), strict=True)][1:]
+    kept: dict[Hashable, list[T]] = {work: [] for work in works}
+    left: dict[Hashable, list[T]] = {work: [] for work in works}
+    for one, (work, *choices) in factors.items():
+        number = works.index(work) + sum(map(list.index, levels, choices))
+        (left if number % 2 else kept)[work].append(one)
+    chosen = {one for work in works for one in kept[work] or left[work][:1]}
+    return [one for one in factors if one in chosen]
+
+
+def standing(
+    speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
+) -> dict[T, float]:
+    """Each setting's speed over the fastest's, the fastest first, as all launches tell it.
+
+    Of a block, whatever the machine did to all of it falls out. A setting has what its choices are
+    worth and, the more launches it has itself, the more of what these have beyond. Whose work has
+    no launch is not among them. Without `factors` no setting tells of another.
+    """
+    factors = factors or {one: (one,) for one in speeds}
+    seen = [
+        (one, block, math.log(speed)) for one, own in speeds.items() for block, speed in own.items()
+    ]
+    if not seen:
+        return {}
+    known = {factors[one][0] for one, *_ in seen}
+    names = dict.fromkeys(
+        name for one, block, _ in seen for name in (("block", block), *_named(factors[one]))
+    )
+    place = {name: number for number, name in enumerate(names)}
+    design = np.zeros((len(seen), len(place)))
+    for row, (one, block, _) in enumerate(seen):
+        design[row, [place["block", block], *(place[name] for name in _named(factors[one]))]] = 1
+    logs = np.array([log for *_, log in seen])
+    worth = np.linalg.lstsq(design, logs, rcond=None)[0]
+    beyond: dict[T, list[float]] = {}
+    for (one, *_), rest in zip(seen, logs - design @ worth, strict=True):
+        beyond.setdefault(one, []).append(float(rest))
+    found = {
+        one: sum(float(worth[place[name]]) for name in _named(own) if name in place)
+        + sum(beyond.get(one, ())) / (1 + len(beyond.get(one, ())))
+        for one, own in factors.items()
+        if own[0] in known
+    }
+    most = max(found.values())
+    return {one: math.exp(found[one] - most) for one in sorted(found, key=lambda one: -found[one])}
+
+
+def _named(factors: Factors) -> list[tuple[int, Hashable]]:
+    return [*enumerate(factors)]
