@@ -5,8 +5,9 @@ loops of the framework's own kind, step by step in turn, in random order. Its ra
 over rounds of what the own loop's step took to what the adapter's did: throughput of throughput,
 above 1 where the adapter is the faster one. Where a process has its memory decides a percent, so
 there are several, and every other one makes the own loops first; the interval, of 95 %, is that
-of their ratios. With `--ranks 2`, several processes of one thread each are joined by the adapter's
-strategy and by the loop's own.
+of their ratios. Rounds during which a hypervisor has moved the cores apart are done again. With
+`--ranks 2`, several processes of one thread each are joined by the adapter's strategy and by the
+loop's own.
 """
 
 import argparse

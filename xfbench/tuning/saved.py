@@ -40,7 +40,7 @@ class Figure(Part):
 
 
 class RungDone(Part):
-    """A rung as it was done: settings that were in it, launches of each, steps of a launch."""
+    """A rung as it was done: settings launched in it, launches of each, steps of a launch."""
 
     settings: int
     launches: int
@@ -50,7 +50,7 @@ class RungDone(Part):
 class Loser(Part):
     """A setting that did not go on after a rung, and why; its speed over the fastest's by then.
 
-    Of those that were never launched `rung` is null.
+    Of those that could not be tried `rung` is null.
     """
 
     setting: Setting
