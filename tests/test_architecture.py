@@ -32,11 +32,14 @@ STARTS_PROCESSES = [
 ]
 # A rank's watcher is no command: it is the process that was started, and its child the rank.
 STARTER = "xfbench.command"
-MAY_START = {"os.fork": ["xfbench.worker.watch"]}
+MAY_START = {"os.fork": ["xfbench.worker.watch", "xfbench.pingpong"]}
 STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "timeit", "time.*"]
 CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
 # Around training in one place alone; the others time what the machine and its storage can do.
-READ_CLOCKS = ("xfbench.worker.loop", "xfbench.worker.reading", "xfbench.roofline")
+READ_CLOCKS = (
+    *("xfbench.worker.loop", "xfbench.worker.reading"),
+    *("xfbench.roofline", "xfbench.pingpong"),
+)
 # What else is told goes through `report.text.say`, where it does nothing to a terminal.
 WRITE_STDERR = ("xfbench.report.text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}

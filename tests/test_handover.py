@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from xfbench import conditions, handover
+from xfbench import conditions, handover, pingpong
 from xfbench.record import Conditions
 
 ASK = "from xfbench import handover; print(handover.seconds())"
@@ -28,7 +28,7 @@ def test_one_cpu_has_no_other():
 def test_a_core_that_never_answers_keeps_nobody_waiting(monkeypatch, tmp_path):
     silent = tmp_path / "silent.py"
     silent.write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(handover, "__file__", str(silent))
+    monkeypatch.setattr(pingpong, "__file__", str(silent))
     monkeypatch.setattr(handover, "_LIMIT", 0.2)
     assert handover.seconds() is None
 

@@ -20,7 +20,7 @@ import numpy as np
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from xfbench import adapter, machine, statistics
+from xfbench import adapter, handover, machine, statistics
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 30, "lenet": 60}
@@ -73,7 +73,7 @@ def measure(
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = TOGETHER[framework] if ranks > 1 else "none", max(cores // ranks, 1)
     options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
-    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first))
+    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), handover.APART)
     found: dict[str, list[float]] = inside.answer(
         *("versus_steps.py", framework, threads),
         *(",".join(kernels), "all", *asked, strategy, json.dumps(options)),

@@ -1,28 +1,30 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
 `python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS OWN NETWORK ROUNDS BATCH_SIZE THREADS
-OWN_FIRST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one rank or
-on several, which the strategy joins; OPTIONS is its JSON, OWN_FIRST 0 or 1: which are made first.
-KERNELS are those of the adapter, between commas, or nothing; OWN names one of the framework's own
-loops, or is "all" or "none". The first rank prints JSON: seconds of each step by name, those of the
-adapter by its kernel.
+OWN_FIRST APART STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one
+rank or on several, which the strategy joins. KERNELS are those of the adapter, between commas, or
+nothing; OWN names one of the framework's own loops, or is "all" or "none". OWN_FIRST, 0 or 1: which
+are made first. Rounds during which cores took APART times as long to reach each other as at the
+least are done again. OPTIONS is JSON. The first rank prints JSON: seconds of each step by name,
+those of the adapter by its kernel.
 """
 
 import gc
 import importlib
-import importlib.util
 import json
+import os
 import random
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-HANDOVER = Path(__file__).parents[2] / "xfbench" / "handover.py"
+PINGPONG = Path(__file__).parents[2] / "xfbench" / "pingpong.py"
 
 
 def main() -> None:
-    archive, framework, _, kernels, named, *counts, strategy, chosen = sys.argv[1:]
+    archive, framework, _, kernels, named, *counts, apart, strategy, chosen = sys.argv[1:]
     network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
@@ -82,25 +84,29 @@ def main() -> None:
 
     for _ in range(2):
         once()
-    taken = [once() for _ in range(rounds)] if size > 1 else while_near(once, rounds)
+    taken = [once() for _ in range(rounds)] if size > 1 else while_near(once, rounds, float(apart))
     if not rank:
         print(json.dumps({name: [took[name] for took in taken] for name in steps}))
 
 
-def while_near(once, rounds: int) -> list:
+def while_near(once, rounds: int, apart: float) -> list:
     """So many rounds during which cores lay as near as in any; all, where they rarely do.
 
     One of them costs half a loop's speed while they do not (docs/findings.md#two-modes).
     """
-    spec = importlib.util.spec_from_file_location("handover", HANDOVER)
-    handover = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(handover)
-    seen, taken = [handover.seconds() or 0.0], []
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LD_")}
+    cpus = sorted(os.sched_getaffinity(0))
+    asked = [sys.executable, "-IS", str(PINGPONG), str(cpus[0]), str(cpus[-1])]
+
+    def handover() -> float:
+        return float(subprocess.check_output(asked, env=environment))
+
+    seen, taken = [handover()], []
     for _ in range(3 * rounds):
         took = once()
-        seen.append(handover.seconds() or 0.0)
+        seen.append(handover())
         taken.append((max(seen[-2:]), took))
-        near = [took for far, took in taken if not handover.apart((far,), min(seen))]
+        near = [took for far, took in taken if far <= apart * min(seen)]
         if len(near) >= rounds:
             return near
     return [took for _, took in taken]
