@@ -102,7 +102,12 @@ def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module
     if isinstance(layer, xl.Pooling) and layer.method == "max":
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
     if isinstance(layer, xl.Pooling):
-        return nn.AvgPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
+        # Without padding it is the same, but that the gradient compiled by TorchInductor divides
+        # by a whole window where there is but a part of one, if padding is counted.
+        counted = layer.pad > 0
+        return nn.AvgPool2d(
+            layer.kernel, layer.stride, layer.pad, ceil_mode=True, count_include_pad=counted
+        )
     if isinstance(layer, xl.ReLU):
         return nn.ReLU()
     if isinstance(layer, xl.LRN):
