@@ -100,7 +100,7 @@ class Recorded:
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
         self.speed = {
-            cell: statistics.geometric_interval([*counted.values()]).value
+            cell: stdlib_statistics.median(counted.values())
             for cell, own in launched.items()
             if (counted := statistics.launches(near([own[one] for one in known if one in own])))
         }
