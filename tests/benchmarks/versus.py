@@ -88,7 +88,10 @@ def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tupl
     """Median milliseconds of a step of each, and the ratio with its interval over processes."""
     ratios = [float(np.median(np.divide(one[own], one[kernel]))) for one in found]
     ratio = statistics.geometric_interval(ratios)
-    medians = (f"{1e3 * np.median([one[name] for one in found]):.1f}" for name in (own, kernel))
+    medians = (
+        f"{1e3 * np.median(np.concatenate([one[name] for one in found])):.1f}"
+        for name in (own, kernel)
+    )
     interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
     return (*medians, f"{ratio.value:.3f}{interval}")
 
