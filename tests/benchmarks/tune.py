@@ -100,9 +100,9 @@ class Recorded:
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
         self.speed = {
-            cell: stdlib_statistics.median(counted.values())
+            cell: stdlib_statistics.median(speeds)
             for cell, own in launched.items()
-            if (counted := statistics.launches(near([own[one] for one in known if one in own])))
+            if (speeds := counted([own[one] for one in known if one in own]))
         }
 
     factors = staticmethod(factors)
@@ -134,10 +134,11 @@ class Recorded:
         return shorter
 
 
-def near(records: list) -> list:
-    """Those whose cores were as near as they are in the others, or all where none is."""
+def counted(records: list) -> list[float]:
+    """Speeds of those whose cores were as near as they are in the others, or all where none is."""
     nearest = repeating.nearest(records)
-    return [one for one in records if not repeating.apart(one, nearest)] or records
+    near = [one for one in records if not repeating.apart(one, nearest)] or records
+    return [*statistics.launches(near).values()]
 
 
 def first(record, share: float):
@@ -159,7 +160,7 @@ def trial(recorded: Recorded) -> tuple[float, float, float]:
 
 def spread(launched: dict) -> float:
     """The median over settings of how much launches of one differ: relative standard deviation."""
-    speeds = [[*statistics.launches(near([*own.values()])).values()] for own in launched.values()]
+    speeds = [counted([*own.values()]) for own in launched.values()]
     deviations = [stdlib_statistics.stdev(map(math.log, own)) for own in speeds if len(own) > 1]
     return stdlib_statistics.median(deviations)
 
@@ -167,10 +168,7 @@ def spread(launched: dict) -> float:
 def best(launched: dict) -> str:
     """The setting that is the fastest by all its launches."""
     speeds = {
-        cell: statistics.geometric_interval(
-            [*statistics.launches(near([*own.values()])).values()]
-        ).value
-        for cell, own in launched.items()
+        cell: stdlib_statistics.median(counted([*own.values()])) for cell, own in launched.items()
     }
     return told(max(speeds, key=speeds.__getitem__))
 

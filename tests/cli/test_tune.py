@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench import machine
+from xfbench import handover, machine
 
 # A framework that sleeps, with the kernel `quick` for the shortest time.
 TRAINER = """
@@ -82,6 +82,11 @@ def test_the_best_setting_is_found_in_parts_kept_and_used(xfbench, odd, tmp_path
     assert of_search <= {*found["records"]} <= {*kept}
     asked = [one["request"] for one in kept.values() if one["status"] == "ok"]
     assert len({(one["kernel"], one["launch"]) for one in asked}) == 7
+    handovers = {one: kept[one]["conditions"]["handover_seconds"] for one in found["records"]}
+    nearest = min((one for own in handovers.values() for one in own), default=0)
+    last = {json.dumps(kept[one]["request"]): one for one in found["records"]}
+    again = {*found["records"]} - {*last.values()}
+    assert all(max(handovers[one]) > handover.APART * nearest for one in again)
     assert {one["launch"] for one in asked if one["steps"] == 1} == {1}
     assert {one["launch"] for one in asked if one["steps"] == 4} == {2, 3}
     took = [kept[one]["conditions"]["seconds"] for one in found["records"]]

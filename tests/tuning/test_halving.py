@@ -14,6 +14,7 @@ import pytest
 from tests.tuning.trials import exhaustive, tuned
 from xfbench import statistics
 from xfbench.tuning import halving, repeating
+from xfbench.tuning.effects import standing
 from xfbench.tuning.halving import FINALISTS, Round, halve, rungs, settled, taken
 
 STEPS, WARMUP = 20, 3
@@ -166,6 +167,20 @@ def test_every_rung_has_fewer_settings_and_none_is_as_long_as_usual(settings):
     assert all(one.share < 1 for one in found)
     blocks = [block for one in found for block in one.blocks]
     assert blocks == [*range(1, len(blocks) + 1)]
+
+
+def test_settings_are_ranked_within_their_blocks():
+    """The second block was half as fast for all: who missed it is no better for it."""
+    speeds = {
+        "a": {(1, 0): 100.0, (2, 0): 50.0},
+        "b": {(1, 0): 90.0},
+        "c": {(1, 0): 80.0, (2, 0): 40.0},
+    }
+    found = standing(speeds)
+    assert [*found] == ["a", "b", "c"]
+    assert found["a"] == 1 and found["c"] == pytest.approx(0.8)
+    assert found["b"] == pytest.approx(0.9)
+    assert standing({}) == {}
 
 
 def alone(setting):

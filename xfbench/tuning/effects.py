@@ -51,27 +51,22 @@ def standing(
     if not seen:
         return {}
     known = {factors[one][0] for one, *_ in seen}
-    names = dict.fromkeys(
-        name for one, block, _ in seen for name in (("block", block), *_named(factors[one]))
-    )
+    rows = [[("block", block), *enumerate(factors[one])] for one, block, _ in seen]
+    names = dict.fromkeys(name for row in rows for name in row)
     place = {name: number for number, name in enumerate(names)}
-    design = np.zeros((len(seen), len(place)))
-    for row, (one, block, _) in enumerate(seen):
-        design[row, [place["block", block], *(place[name] for name in _named(factors[one]))]] = 1
+    design = np.zeros((len(rows), len(place)))
+    for number, row in enumerate(rows):
+        design[number, [place[name] for name in row]] = 1
     logs = np.array([log for *_, log in seen])
     worth = np.linalg.lstsq(design, logs, rcond=None)[0]
     beyond: dict[T, list[float]] = {}
     for (one, *_), rest in zip(seen, logs - design @ worth, strict=True):
         beyond.setdefault(one, []).append(float(rest))
     found = {
-        one: sum(float(worth[place[name]]) for name in _named(own) if name in place)
+        one: sum(float(worth[place[name]]) for name in enumerate(own) if name in place)
         + sum(beyond.get(one, ())) / (1 + len(beyond.get(one, ())))
         for one, own in factors.items()
         if own[0] in known
     }
     most = max(found.values())
     return {one: math.exp(found[one] - most) for one in sorted(found, key=lambda one: -found[one])}
-
-
-def _named(factors: Factors) -> list[tuple[int, Hashable]]:
-    return [*enumerate(factors)]
