@@ -30,15 +30,20 @@ STARTS_PROCESSES = [
     *("os.system", "os.popen", "os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn"),
     *("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "psutil.Popen"),
 ]
-# A rank's watcher is no command: it is the process that was started, and its child the rank.
-STARTER = "xfbench.command"
-MAY_START = {"os.fork": ["xfbench.worker.watch", "xfbench.pingpong"]}
+# A rank's watcher is no command: it is the process that was started, and its child the rank. What
+# the cores are asked by is there for as long as the worker that asks.
+MAY_START = {
+    "xfbench.command": ["subprocess"],
+    "xfbench.worker.watch": ["os.fork"],
+    "xfbench.worker.pingpong": ["os.fork"],
+    "xfbench.worker.handover": ["subprocess"],
+}
 STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "timeit", "time.*"]
 CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
 # Around training in one place alone; the others time what the machine and its storage can do.
 READ_CLOCKS = (
     *("xfbench.worker.loop", "xfbench.worker.reading"),
-    *("xfbench.roofline", "xfbench.pingpong"),
+    *("xfbench.roofline", "xfbench.worker.pingpong"),
 )
 # What else is told goes through `report.text.say`, where it does nothing to a terminal.
 WRITE_STDERR = ("xfbench.report.text", "xfbench.cli")
@@ -162,9 +167,7 @@ def refusals(module, source):
         if not allowed:
             found.append(f"{module} ({kind}) imports {name}")
     for name in names(tree, module):
-        if starts(name, STARTS_PROCESSES) and module not in MAY_START.get(
-            name, ["xfbench.command"]
-        ):
+        if starts(name, STARTS_PROCESSES) and not starts(name, MAY_START.get(module, ())):
             found.append(f"{module} starts processes: {name}")
         clocks = CLOCKS if kind in WORKER_SIDE else STOPWATCHES
         if starts(name, clocks) and module not in READ_CLOCKS:

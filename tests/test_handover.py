@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
-from xfbench import conditions, handover, pingpong
+from xfbench import conditions, handover
 from xfbench.record import Conditions
+from xfbench.worker import observe, pingpong
+from xfbench.worker.handover import Cores
 
 ASK = "from xfbench import handover; print(handover.seconds())"
 
@@ -41,16 +43,40 @@ def test_cores_are_apart_where_a_word_takes_half_as_long_again():
     assert handover.apart((3.1e-7, 3.2e-7), 2.0e-7) and not handover.apart((3.1e-7,), 2.9e-7)
 
 
-def test_a_launch_during_which_the_cores_were_moved_is_told():
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_who_trains_asks_a_process_that_is_not_counted_as_its_own():
+    before, used = observe.descendants(), observe.cpu_seconds_of_others()
+    cores = Cores()
+    try:
+        assert all(2e-8 < cores.seconds() < 1e-4 for _ in range(20))
+        assert observe.descendants() == before
+        assert observe.cpu_seconds_of_others() == used
+    finally:
+        cores.end()
+    assert cores.seconds() is None
+
+
+def test_one_that_has_ended_says_nothing():
+    cores = Cores()
+    cores.end()
+    assert cores.seconds() is None
+
+
+def test_a_launch_during_which_the_cores_were_moved_is_told(record):
     calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
-    stayed = Conditions(**calm, seconds=1.0, handover_seconds=(3.2e-7, 3.3e-7))
-    moved = stayed.model_copy(update={"handover_seconds": (2.0e-7, 3.3e-7)})
-    assert conditions.disturbances(stayed, 2) == []
-    [line] = conditions.disturbances(moved, 2)
-    assert (
-        line
-        == "the system moved the cores: from one to the other and back in 0.20 µs, then 0.33 µs"
-    )
+
+    def told(around, meanwhile=()):
+        seen = Conditions(**calm, seconds=1.0, handover_seconds=around)
+        made = record((0.1,), 1, {"conditions": seen})
+        observed = made.observed.model_copy(update={"handover_seconds": meanwhile})
+        return conditions.disturbed(made.model_copy(update={"observed": observed}))
+
+    line = "the system moved the cores: from one to the other and back in 0.20 µs, then 0.33 µs"
+    assert told((3.2e-7, 3.3e-7)) == []
+    assert told((2.0e-7, 3.3e-7)) == [line]
+    # What was seen around the timed steps themselves says more.
+    assert told((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
+    assert told((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
 
 
 def test_every_reading_has_it():

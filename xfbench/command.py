@@ -264,11 +264,12 @@ def output(
     cwd: Path | None = None,
     timeout: float,
     apart: bool = False,
+    told: str = "",
 ) -> str:
     """Standard output of a command that must succeed within `timeout` seconds.
 
-    One that is `apart` does not hear the terminal's interrupt. Raises CommandError if it does not:
-    then nothing that it started is left running.
+    `told` is its standard input. One that is `apart` does not hear the terminal's interrupt.
+    Raises CommandError if it does not: then nothing that it started is left running.
     """
     known = os.environ if environment is None else environment
     with _marked() as mark:
@@ -280,7 +281,7 @@ def output(
                 timeout=timeout,
                 check=False,
                 capture_output=True,
-                stdin=subprocess.DEVNULL,
+                input=told.encode(),
                 start_new_session=apart,
             )
         except OSError as error:

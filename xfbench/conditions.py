@@ -117,9 +117,6 @@ def disturbances(seen: Conditions, cores: int) -> list[str]:
         found.append(f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s")
     if seen.swap_bytes:
         found.append(f"{seen.swap_bytes / 1e6:.0f} MB went to swap")
-    if handover.apart(seen.handover_seconds):
-        told = ", then ".join(f"{1e6 * one:.2f} µs" for one in seen.handover_seconds)
-        found.append(f"the system moved the cores: from one to the other and back in {told}")
     return found
 
 
@@ -127,6 +124,9 @@ def disturbed(record: Record) -> list[str]:
     """What may have changed the figures of a record, a line each: in the machine, and its GPUs."""
     seen, observed, measured = record.conditions, record.observed, record.measurement
     found = disturbances(seen, record.machine.cores) if seen and record.machine else []
+    if handover.apart(handovers := handover.of(record)):
+        told = ", then ".join(f"{1e6 * one:.2f} µs" for one in handovers)
+        found.append(f"the system moved the cores: from one to the other and back in {told}")
     if observed and measured:
         found += gpus.disturbances(observed.gpus, measured.wall_seconds)
     return found

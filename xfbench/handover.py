@@ -7,14 +7,17 @@ seconds, without a word in any counter (docs/findings.md#two-modes).
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from xfbench import command, pingpong
+from xfbench import atomic, command, digest, paths
+from xfbench.record import Record
+from xfbench.worker import pingpong, system_files
 
 APART = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
 _LIMIT = 2.0  # seconds; a hundred times what it takes
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def seconds() -> float | None:
@@ -23,18 +26,46 @@ def seconds() -> float | None:
     As two Python processes see it, so that a tenth of a microsecond of it is the interpreter's.
     None where there is but one CPU, where the system does not pin, or where cores are too busy.
     """
+    asked = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
-        first, *_, last = sorted(os.sched_getaffinity(0))
-        asked = [sys.executable, "-I", "-S", pingpong.__file__, str(first), str(last)]
-        return float(command.output(asked, timeout=_LIMIT))
-    except (AttributeError, ValueError, command.CommandError):
+        return float(command.output(asked, told="\n", timeout=_LIMIT))
+    except (ValueError, command.CommandError):
         return None
 
 
-def apart(handovers: Sequence[float], nearest: float | None = None) -> bool:
+def of(record: Record) -> Sequence[float]:
+    """What was measured while its steps were timed; where nobody did, before and after it."""
+    meanwhile = record.observed.handover_seconds if record.observed else ()
+    return meanwhile or (record.conditions.handover_seconds if record.conditions else ())
+
+
+def apart(handovers: Sequence[float], least: float | None = None) -> bool:
     """Whether cores were, at one of these times, farther apart than they are at their nearest.
 
-    That is the shortest of them where nothing else is known.
+    That takes the `least` seconds, or the shortest of these where nothing else is known.
     """
-    known = [*handovers, *([nearest] if nearest else [])]
+    known = [*handovers, *([least] if least else [])]
     return bool(handovers) and max(handovers) > APART * min(known)
+
+
+def nearest(records: Iterable[Record]) -> float | None:
+    """Seconds that the cores took when they were nearest, by these records; None: not known."""
+    return min((one for record in records for one in of(record)), default=None)
+
+
+def remembered() -> float | None:
+    """The nearest that was ever seen here since the system started: they may lie apart for long."""
+    kept = system_files.read(_kept())
+    return float(kept) if kept else None
+
+
+def remember(record: Record) -> None:
+    """Keep what the record of a launch on this machine tells of that."""
+    found, known = nearest([record]), remembered()
+    if found is not None and (known is None or found < known):
+        atomic.write(_kept(), f"{found!r}\n".encode())
+
+
+def _kept() -> Path:
+    boot = system_files.read(_BOOT) or ""
+    return paths.cache() / "handover" / digest.of_bytes(boot.encode())[7:39]

@@ -74,6 +74,7 @@ class Observed(Part):
     profiler: str | None = None
     ranks: tuple[OfRank, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    handover_seconds: tuple[float, ...] = ()
 
 
 class Canary(Part):
@@ -284,8 +285,7 @@ class ReaderCheck(Part):
 class Storage(Part):
     """The medium of a launch's data, plain reads of it in the same session, and its epochs.
 
-    `epochs` has those of the first rank, then those of the next. `reader` is null where
-    the worker read.
+    `epochs`: those of the first rank, then of the next. `reader`: null where the worker read.
     """
 
     medium: Medium

@@ -21,7 +21,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive, tuned
-from xfbench import machine, plan, runner, statistics
+from xfbench import handover, machine, plan, runner, statistics
 from xfbench.cli.options import FRAMEWORKS, positive, words
 from xfbench.grouping import machine_class
 from xfbench.plan import Plan
@@ -95,7 +95,9 @@ class Recorded:
 
     def __init__(self, launched: dict, default, seed: int) -> None:
         self.random, self.launched, self.default = random.Random(seed), launched, default
-        self.seconds, self.seen = 0.0, []
+        self.seconds = 0.0
+        every = [one for own in launched.values() for one in own.values()]
+        self.cores = repeating.Cores(handover.nearest(every))
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
@@ -118,9 +120,7 @@ class Recorded:
             begun.add(cell)
             return self.one(cell, share, self.random.choice(self.blocks) if again else block)
 
-        found = repeating.block(
-            settings, launch, lambda one: repeating.apart(one, repeating.nearest(self.seen))
-        )
+        found = repeating.block(settings, launch, self.cores.spoiled)
         speeds = {cell: statistics.launches([one]) for cell, one in found.items()}
         return {cell: next(iter(own.values())) for cell, own in speeds.items() if own}
 
@@ -130,13 +130,13 @@ class Recorded:
             return None
         shorter, saved = first(record, share)
         self.seconds += record.conditions.seconds - saved
-        self.seen.append(record)
+        self.cores.see(record)
         return shorter
 
 
 def counted(records: list) -> list[float]:
     """Speeds of those whose cores were as near as they are in the others, or all where none is."""
-    nearest = repeating.nearest(records)
+    nearest = handover.nearest(records)
     near = [one for one in records if not repeating.apart(one, nearest)] or records
     return [*statistics.launches(near).values()]
 

@@ -12,15 +12,11 @@ those of the adapter by its kernel.
 import gc
 import importlib
 import json
-import os
 import random
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-
-PINGPONG = Path(__file__).parents[2] / "xfbench" / "pingpong.py"
 
 
 def main() -> None:
@@ -28,7 +24,7 @@ def main() -> None:
     network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
-    from xfbench.worker import affinity, distributed
+    from xfbench.worker import affinity, distributed, handover
     from xfbench.worker.input import synthetic_batch
     from xfbench.worker.protocol import Group, Options
     from xfbench.workloads import workloads
@@ -44,6 +40,7 @@ def main() -> None:
         affinity.settle(rank, size, threads, 0)
         meeting = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, meeting, options=json.loads(chosen))
+    cores = handover.Cores()  # before the framework, as in a launch
     images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
     own = importlib.import_module(f"own_{framework}")
@@ -84,23 +81,22 @@ def main() -> None:
 
     for _ in range(2):
         once()
-    taken = [once() for _ in range(rounds)] if size > 1 else while_near(once, rounds, float(apart))
+    if size > 1:
+        taken = [once() for _ in range(rounds)]
+    else:
+        taken = while_near(once, rounds, float(apart), cores)
     if not rank:
         print(json.dumps({name: [took[name] for took in taken] for name in steps}))
 
 
-def while_near(once, rounds: int, apart: float) -> list:
+def while_near(once, rounds: int, apart: float, cores) -> list:
     """So many rounds during which cores lay as near as in any; all, where they rarely do.
 
     One of them costs half a loop's speed while they do not (docs/findings.md#two-modes).
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("LD_")}
-    cpus = sorted(os.sched_getaffinity(0))
-    asked = [sys.executable, "-IS", str(PINGPONG), str(cpus[0]), str(cpus[-1])]
 
     def handover() -> float:
-        done = subprocess.run(asked, env=environment, check=False, stdout=subprocess.PIPE)
-        return float(done.stdout or "inf")  # where cores were too busy to answer
+        return cores.seconds() or float("inf")  # where they were too busy to answer
 
     seen, taken = [handover()], []
     for _ in range(3 * rounds):

@@ -1,5 +1,8 @@
 """Which launches of a search are done again, and how often."""
 
+import pytest
+
+from xfbench import handover
 from xfbench.record import Conditions
 from xfbench.tuning import repeating
 
@@ -29,18 +32,61 @@ def test_where_there_is_no_launch_any_more_what_was_done_counts():
     assert found == {"a": "third", "b": "second"}
 
 
-def test_a_launch_of_several_threads_is_spoiled_by_cores_farther_apart_than_at_their_nearest(
-    record,
-):
-    def one(*handovers, threads=2):
+@pytest.fixture
+def launched(record):
+    """A function that makes a record during which words took so long, before and after it."""
+
+    def make(*handovers, threads=2):
         calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
         seen = Conditions(**calm, seconds=1.0, handover_seconds=handovers)
         return record((0.1,), 1, {"conditions": seen}, threads=threads)
 
-    near, far, moved = one(2.0e-7, 1.9e-7), one(3.3e-7, 3.2e-7), one(2.0e-7, 3.3e-7)
-    nearest = repeating.nearest([far, near, one()])
+    return make
+
+
+def test_a_launch_of_several_threads_is_spoiled_by_cores_farther_apart_than_at_their_nearest(
+    launched,
+):
+    near, far, moved = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7), launched(2.0e-7, 3.3e-7)
+    nearest = handover.nearest([far, near, launched()])
     assert nearest == 1.9e-7
-    assert [repeating.apart(a, nearest) for a in (near, far, moved, one())] == [0, 1, 1, 0]
-    assert not repeating.apart(one(3.3e-7, 3.2e-7, threads=1), nearest)
-    assert not repeating.apart(far, repeating.nearest([far]))  # nothing nearer is known
-    assert repeating.nearest([one()]) is None
+    assert [repeating.apart(a, nearest) for a in (near, far, moved, launched())] == [0, 1, 1, 0]
+    assert not repeating.apart(launched(3.3e-7, 3.2e-7, threads=1), nearest)
+    assert not repeating.apart(far, handover.nearest([far]))  # nothing nearer is known
+    assert handover.nearest([launched()]) is None
+
+
+def test_a_search_learns_how_near_they_can_be(launched):
+    near, far = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7)
+    cores = repeating.Cores()
+    cores.see(far)
+    assert not cores.spoiled(far)
+    cores.see(near)
+    assert cores.spoiled(far) and not cores.spoiled(near)
+    assert repeating.Cores(1.9e-7).spoiled(far)  # it was known before
+
+
+def test_where_they_stay_apart_no_more_is_done_again_than_is_done(launched):
+    far, cores = launched(3.3e-7, 3.2e-7), repeating.Cores(1.9e-7)
+    for _ in range(50):
+
+        def launch(one):
+            cores.see(far)
+            return far
+
+        repeating.block("abcd", launch, cores.spoiled)
+    assert cores.again <= cores.launches / 2 + repeating.AGAIN
+    assert cores.launches == 200 + cores.again
+
+
+def test_how_near_they_can_be_is_remembered(launched, monkeypatch, tmp_path):
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    handover.remember(launched())
+    assert handover.remembered() is None
+    for seen in (2.2e-7, 1.9e-7, 3.2e-7):
+        handover.remember(launched(seen, 3.3e-7))
+    assert handover.remembered() == 1.9e-7
+    # After the system started anew the cores are others.
+    (tmp_path / "boot").write_text("another")
+    monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")
+    assert handover.remembered() is None

@@ -211,7 +211,7 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
         )
     often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
     print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")
-    print(f"again, {repeating.AGAIN} times at most: launches while the cores lay apart")
+    print(f"again, {repeating.AGAIN} times each at most: launches while the cores lay apart")
     several = len({one.global_batch_size for one in searched.cells}) > 1
     for cell in searched.cells:
         print(told(cell) + (f" · batch {cell.global_batch_size}" if several else ""))

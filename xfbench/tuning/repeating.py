@@ -6,7 +6,7 @@ on two virtual cores it may be half as fast (docs/findings.md#two-modes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from xfbench import handover
@@ -15,7 +15,7 @@ from xfbench.record import Record
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
 
-AGAIN = 5  # times at most, as the cores may stay where they are
+AGAIN = 5  # times at most
 
 
 def block(
@@ -35,17 +35,33 @@ def block(
     return found
 
 
-def nearest(records: Iterable[Record]) -> float | None:
-    """Seconds that the cores took to reach each other when they were nearest; None: not known."""
-    return min((one for record in records for one in _handovers(record)), default=None)
+class Cores:
+    """How near they lay in the launches of a search, and which of these are done again.
+
+    As many as there are others, at most: cores may stay where they are. `nearest`: seconds, as far
+    as it is known before.
+    """
+
+    def __init__(self, nearest: float | None = None) -> None:
+        self.nearest = nearest
+        self.launches = self.again = 0
+
+    def see(self, record: Record) -> None:
+        """A launch that was done."""
+        self.launches += 1
+        known = [*handover.of(record), *([self.nearest] if self.nearest else [])]
+        self.nearest = min(known, default=None)
+
+    def spoiled(self, record: Record) -> bool:
+        """Whether a launch is to be done again, which then counts as one that will be."""
+        if not apart(record, self.nearest) or self.again >= max(AGAIN, self.launches // 2):
+            return False
+        self.again += 1
+        return True
 
 
 def apart(record: Record, nearest: float | None) -> bool:
     """Whether a launch of more than one thread had its cores farther apart than that."""
     request = record.request
     several = request is not None and request.threads * request.ranks > 1
-    return several and handover.apart(_handovers(record), nearest)
-
-
-def _handovers(record: Record) -> Sequence[float]:
-    return record.conditions.handover_seconds if record.conditions else ()
+    return several and handover.apart(handover.of(record), nearest)

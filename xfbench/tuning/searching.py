@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import adapter, errors, facts, machine, runner, statistics
+from xfbench import adapter, errors, facts, handover, machine, runner, statistics
 from xfbench.equality import certify
 from xfbench.grouping import machine_class
 from xfbench.record import Record
@@ -196,6 +196,7 @@ class _Launching:
     def __init__(self, space: Space, choices: Choices, session: runner.Session, say: Say) -> None:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
+        self.cores = repeating.Cores(handover.remembered())
         self.last: dict[Cell, Record] = {}  # of each setting, of whatever length
         self.seconds = 0.0
         self.own_seconds = 0.0  # without what was done before
@@ -219,7 +220,7 @@ class _Launching:
 
             alive = [one for one in left if all(r.status in ("ok", "invalid") for r in done[one])]
             for cell, record in repeating.block(
-                self._shuffled(alive, block), launch, self._apart
+                self._shuffled(alive, block), launch, self.cores.spoiled
             ).items():
                 done[cell].append(record)
             if self.spent:
@@ -252,7 +253,7 @@ class _Launching:
                 return self._launch(cell, request, known, "confirming")
 
             for cell, record in repeating.block(
-                self._shuffled(cells, block), launch, self._apart
+                self._shuffled(cells, block), launch, self.cores.spoiled
             ).items():
                 done[cell].append(record)
         return {cell: statistics.launches(own) for cell, own in done.items()}
@@ -265,15 +266,14 @@ class _Launching:
         if record is None:
             [record] = runner.run([request], self.session)
             self.own_seconds += _seconds(record)
+            handover.remember(record)
             self.say(f"{stage} · block {request.launch} · {told(cell)} · {_outcome(record)}")
         self.seconds += _seconds(record)
         self.records.append(record)
+        self.cores.see(record)
         if record.measurement and record.status == "ok":
             self.last[cell] = record
         return record
-
-    def _apart(self, record: Record) -> bool:
-        return repeating.apart(record, repeating.nearest(self.records))
 
     def _allows(self, seconds: float) -> bool:
         budget = self.choices.budget_seconds

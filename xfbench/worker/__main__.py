@@ -83,7 +83,7 @@ def _settle(job: dict[str, Any]) -> list[int] | None:
 
 
 def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
-    from xfbench.worker import check, loop, probes, trace
+    from xfbench.worker import check, handover, loop, probes, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
@@ -111,6 +111,9 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         seed=request["seed"],
     )
     workload = workload_from_json(job["workload"])
+    # Before the framework, of which it then has nothing; of several ranks all would wait for one.
+    alone = job["action"] == "train" and group.size == 1 and options.device == "cpu"
+    cores = handover.Cores() if alone else None
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if workload.solver.lars and not getattr(adapter, "LARS", False):
         raise Unsupported(f"the {request['framework']} adapter does not translate LARS")
@@ -136,7 +139,10 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
             folder,
             saved_in,
             _reader(request) if request.get("input") == "native" else None,
+            cores,
         )
+        if cores:
+            cores.end()
         reply["observed"]["laid_out"] = own_cpus
         return {**reply, **(attempt.told(own_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")

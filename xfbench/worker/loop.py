@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Callable
@@ -19,6 +18,7 @@ import numpy as np
 
 from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
 from xfbench.worker.evaluate import evaluate, finite
+from xfbench.worker.handover import Cores
 from xfbench.worker.input import DataSet, data_set
 from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
 from xfbench.worker.steady import steady_from
@@ -30,6 +30,7 @@ OpenReader = Callable[[Files, Options], Reader]
 # The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
 _MOST_TIMES = 3
 _MOST_APART = 20  # steps that each rank does alone after the timed ones
+_LOOKS_APART = 1.0  # seconds between two looks at the cores, or more
 _COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
 
 
@@ -42,6 +43,7 @@ def train(
     folder: str | None = None,
     saved_in: Path = Path("checkpoint"),
     open_reader: OpenReader | None = None,
+    cores: Cores | None = None,
 ) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
@@ -49,7 +51,7 @@ def train(
     evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up goes
     on while times still change. Of several ranks each trains on its part of every batch. A
     prepared data set is in `folder`, and read by the framework's own reader where `open_reader` is
-    given. Checkpoints lie in `saved_in`.
+    given. Checkpoints lie in `saved_in`. How near `cores` are is looked at between windows.
     """
     startup_seconds = _since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
@@ -69,9 +71,16 @@ def train(
     if open_reader and folder:
         reader = open_reader(feed.files(Path(folder), data, workload, request), options)
     source = feed.source(data, reader, trainer, group, request)
-    series = _Series(trainer, source, batch, links.Meter(options.device))
+    series = _Series(trainer, source, batch, links.Meter(options.device), cores)
     saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
-    readings = _Readings(series, data, request, group)
+    readings = page_cache.Readings(
+        data.files,
+        request.get("page_cache") or "as-is",
+        _share(data, request),
+        group,
+        aside=series.aside,
+        meet=lambda: checkpoint.meet(trainer, series.batch),
+    )
     counters = energy.read(options.device, group.rank)
     began = perf_counter()
     if request["epochs"]:
@@ -80,6 +89,7 @@ def train(
         warm, learning = _steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
+    series.look()
     used, gpu = energy.read(options.device, group.rank), gpu and nvml.since(gpu, group.rank)
     timed, moved = series.counts[warm:], series.moved()
     losses, seconds = list(series.losses), list(series.seconds)
@@ -114,6 +124,7 @@ def train(
             "affinity": observe.affinity(),
             "libraries": observe.libraries(),
             "allocator": observe.allocator(),
+            "handover_seconds": series.handovers,
             "gpus": [gpu] if gpu else [],
         },
     }
@@ -127,8 +138,16 @@ def train(
 class _Series:
     """Windows one after another; per window the seconds of a step, and the last step's loss."""
 
-    def __init__(self, trainer: Trainer, source: feed.Feed, batch: Any, meter: links.Meter) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        source: feed.Feed,
+        batch: Any,
+        meter: links.Meter,
+        cores: Cores | None = None,
+    ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
+        self.cores = cores
         self.seconds: list[float] = []
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
@@ -136,12 +155,20 @@ class _Series:
         self.watch()
 
     def watch(self) -> None:
-        """From here on threads are counted."""
+        """From here on threads are counted, and cores looked at."""
+        self.handovers: list[float] = []
+        self.look()
         self.ticks = observe.thread_ticks()
         self.meter.start()
         self.steps = sum(self.counts)
         self.since, self.used = perf_counter(), observe.cpu_seconds()
         self.others_used = observe.cpu_seconds_of_others()
+
+    def look(self) -> None:
+        """See how near the cores are: not within anything that is counted."""
+        if self.cores and (seen := self.cores.seconds()):
+            self.handovers.append(seen)
+        self.looked = perf_counter()
 
     def worked(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
         """How many threads have worked since, and how many CPUs they kept busy; and seconds.
@@ -193,6 +220,8 @@ class _Series:
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
+        if perf_counter() - self.looked > _LOOKS_APART:
+            self.aside(self.look)
 
 
 def _leave_out(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
@@ -265,46 +294,6 @@ class _Checkpoints:
         self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
 
 
-class _Readings:
-    """What of a data set on disk was in memory before each epoch, and what storage then gave."""
-
-    def __init__(
-        self, series: _Series, data: DataSet, request: dict[str, Any], group: Group
-    ) -> None:
-        self.series, self.files, self.group = series, data.files, group
-        self.mode = request.get("page_cache") or "as-is"
-        each = len(data.train) // request["global_batch_size"] * request["batch_size_per_rank"]
-        self.share = each / len(data.train)
-        self.told: list[dict[str, Any]] = []
-
-    def begin(self) -> None:
-        if self.files:
-            self.series.aside(self._prepare)
-
-    def _prepare(self) -> None:
-        """Of several ranks the first tries and prepares, then the others, then all once more."""
-        rank, prepare = self.group.rank, partial(page_cache.prepare, self.files, self.mode)
-        if self.group.size == 1 or self.mode == "as-is":
-            self.before = prepare(self.share)
-            return
-        if rank == 0:
-            self.before = prepare(self.share)
-        self._meet()
-        if rank > 0:
-            self.before = prepare(self.share, tried=True)
-        self._meet()
-        self.before = page_cache.again(self.before)
-        self._meet()
-
-    def _meet(self) -> None:
-        checkpoint.meet(self.series.trainer, self.series.batch)
-
-    def end(self) -> None:
-        self.series.feed.end()
-        if self.files:
-            self.told.append(page_cache.account(self.before, alone=self.group.size == 1))
-
-
 def _communication(
     series: _Series, moved: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
@@ -359,7 +348,7 @@ def _epochs(
     data: DataSet,
     group: Group,
     checkpoints: _Checkpoints,
-    readings: _Readings,
+    readings: page_cache.Readings,
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
 
@@ -379,6 +368,7 @@ def _epochs(
             if not warm and sum(series.counts) > request["warmup"]:
                 warm = len(series.seconds)
                 series.watch()
+        series.feed.end()
         readings.end()
         seconds = zip(series.seconds[first:], series.counts[first:])
         learning.append(
@@ -393,6 +383,12 @@ def _epochs(
     warm = warm or len(series.seconds)
     later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
+
+
+def _share(data: DataSet, request: dict[str, Any]) -> float:
+    """The part of a data set that a rank trains on in an epoch: whole batches."""
+    steps = len(data.train) // request["global_batch_size"]
+    return float(steps * request["batch_size_per_rank"] / len(data.train))
 
 
 def _since_start() -> float:

@@ -17,6 +17,7 @@ from xfbench.worker.system_files import read
 
 _TELLING = ("blas", "mkl", "dnnl", "onednn", "gomp", "iomp", "libomp", "cudnn", "cublas", "nccl")
 _TICKS = os.sysconf("SC_CLK_TCK")  # per second
+_left_out: set[int] = set()
 
 
 def thread_ticks() -> dict[int, int]:
@@ -197,6 +198,11 @@ def _stat(process: Path) -> list[str]:
         return []
 
 
+def leave_out(process: int) -> None:
+    """From now on a child of this process, and what it starts, is not counted with the others."""
+    _left_out.add(process)
+
+
 def descendants() -> set[int]:
     """The processes that this one has started and that are still there, and theirs."""
     parents = {
@@ -207,7 +213,8 @@ def descendants() -> set[int]:
     found: set[int] = set()
     generation = {os.getpid()}
     while generation:
-        generation = {pid for pid, parent in parents.items() if parent in generation} - found
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        generation -= found | _left_out
         found |= generation
     return found
 

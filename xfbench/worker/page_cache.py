@@ -1,6 +1,6 @@
 """The page cache before an epoch, and what of the epoch's bytes came from the device.
 
-For a training loop:
+Around each epoch of a training loop, `Readings`; of one that reads nothing else:
 
     before = page_cache.prepare(files, "cold")
     ... one epoch ...
@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
 from xfbench.worker import mounts, pages
 from xfbench.worker.pages import Counters, Residency
+from xfbench.worker.protocol import Group
 
 MODES = ("cold", "warm", "as-is")
 TOLERANCE = 0.02  # of the set's bytes
@@ -41,6 +42,50 @@ class Before:
     resident: Residency
     uncounted: str
     counters: Counters
+
+
+class Readings:
+    """What of a data set on disk was in memory before each epoch, and what storage then gave.
+
+    A rank reads the `share` of it. What has to be done is done `aside`, where nothing counts as a
+    step; there ranks `meet`. `told` has an epoch after another, as `account` tells it.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        mode: str,
+        share: float,
+        group: Group,
+        aside: Callable[[Callable[[], None]], Any],
+        meet: Callable[[], None],
+    ) -> None:
+        self.files, self.mode, self.share, self.group = files, mode, share, group
+        self.aside, self.meet = aside, meet
+        self.told: List[Dict[str, Any]] = []
+
+    def begin(self) -> None:
+        if self.files:
+            self.aside(self._prepare)
+
+    def end(self) -> None:
+        if self.files:
+            self.told.append(account(self.before, alone=self.group.size == 1))
+
+    def _prepare(self) -> None:
+        """Of several ranks the first tries and prepares, then the others, then all once more."""
+        rank = self.group.rank
+        if self.group.size == 1 or self.mode == "as-is":
+            self.before = prepare(self.files, self.mode, self.share)
+            return
+        if rank == 0:
+            self.before = prepare(self.files, self.mode, self.share)
+        self.meet()
+        if rank > 0:
+            self.before = prepare(self.files, self.mode, self.share, tried=True)
+        self.meet()
+        self.before = again(self.before)
+        self.meet()
 
 
 def prepare(files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool = False) -> Before:
