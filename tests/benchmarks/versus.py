@@ -13,6 +13,7 @@ loop's own.
 import argparse
 import itertools
 import json
+import math
 import sys
 from collections.abc import Sequence
 
@@ -73,7 +74,7 @@ def measure(
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = TOGETHER[framework] if ranks > 1 else "none", max(cores // ranks, 1)
     options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
-    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), handover.APART)
+    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), *near())
     found: dict[str, list[float]] = inside.answer(
         *("versus_steps.py", framework, threads),
         *(",".join(kernels), "all", *asked, strategy, json.dumps(options)),
@@ -82,6 +83,11 @@ def measure(
         strategy=strategy,
     )
     return found
+
+
+def near() -> tuple[float, float]:
+    """How many times the nearest counts as apart, and the seconds of that as far as it is known."""
+    return handover.APART, handover.remembered() or handover.seconds() or math.inf
 
 
 def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tuple[str, str, str]:

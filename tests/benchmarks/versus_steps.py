@@ -1,12 +1,12 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
 `python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS OWN NETWORK ROUNDS BATCH_SIZE THREADS
-OWN_FIRST APART STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one
+OWN_FIRST APART NEAREST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one
 rank or on several, which the strategy joins. KERNELS are those of the adapter, between commas, or
 nothing; OWN names one of the framework's own loops, or is "all" or "none". OWN_FIRST, 0 or 1: which
-are made first. Rounds during which cores took APART times as long to reach each other as at the
-least are done again. OPTIONS is JSON. The first rank prints JSON: seconds of each step by name,
-those of the adapter by its kernel.
+are made first. Rounds during which cores took APART times as long to reach each other as at their
+nearest, NEAREST seconds or less, are done again. OPTIONS is JSON. The first rank prints JSON:
+seconds of each step by name, those of the adapter by its kernel.
 """
 
 import gc
@@ -18,9 +18,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+WAITS, WAIT_SECONDS = 120, 0.5
+
 
 def main() -> None:
-    archive, framework, _, kernels, named, *counts, apart, strategy, chosen = sys.argv[1:]
+    archive, framework, _, kernels, named, *counts, apart, nearest, strategy, chosen = sys.argv[1:]
     network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
@@ -84,26 +86,32 @@ def main() -> None:
     if size > 1:
         taken = [once() for _ in range(rounds)]
     else:
-        taken = while_near(once, rounds, float(apart), cores)
+        taken = while_near(once, rounds, float(apart), float(nearest), cores)
     if not rank:
         print(json.dumps({name: [took[name] for took in taken] for name in steps}))
 
 
-def while_near(once, rounds: int, apart: float, cores) -> list:
+def while_near(once, rounds: int, apart: float, nearest: float, cores) -> list:
     """So many rounds during which cores lay as near as in any; all, where they rarely do.
 
-    One of them costs half a loop's speed while they do not (docs/findings.md#two-modes).
+    One of them costs half a loop's speed while they do not (docs/findings.md#two-modes), so that
+    it waits for them: a minute at most, all together.
     """
 
-    def handover() -> float:
-        return cores.seconds() or float("inf")  # where they were too busy to answer
+    def look() -> float:
+        nonlocal nearest
+        seconds = cores.seconds() or float("inf")  # where they were too busy to answer
+        nearest = min(nearest, seconds)
+        return seconds
 
-    seen, taken = [handover()], []
+    seen, taken, waits = look(), [], 0
     for _ in range(3 * rounds):
-        took = once()
-        seen.append(handover())
-        taken.append((max(seen[-2:]), took))
-        near = [took for far, took in taken if far <= apart * min(seen)]
+        while seen > apart * nearest and waits < WAITS:
+            time.sleep(WAIT_SECONDS)
+            seen, waits = look(), waits + 1
+        took, before, seen = once(), seen, look()
+        taken.append((max(before, seen), took))
+        near = [took for far, took in taken if far <= apart * nearest]
         if len(near) >= rounds:
             return near
     return [took for _, took in taken]

@@ -17,8 +17,8 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from tests.benchmarks.versus import BATCHES, ROUNDS
-from xfbench import adapter, environment, handover, machine, statistics
+from tests.benchmarks.versus import BATCHES, ROUNDS, near
+from xfbench import adapter, environment, machine, statistics
 from xfbench.grouping import machine_class
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import Asked, space, told
@@ -86,7 +86,7 @@ def pairs(found: Tuning, rounds: int, launches: int) -> tuple[dict, dict]:
             )
             steps = inside.answer(
                 *("versus_steps.py", cell.framework, cell.threads, kernels, own, cell.workload),
-                *(rounds, cell.global_batch_size, cell.threads, 0, handover.APART),
+                *(rounds, cell.global_batch_size, cell.threads, 0, *near()),
                 *("none", json.dumps({})),
                 kernel=cell.kernel,
                 allocator=cell.allocator,
