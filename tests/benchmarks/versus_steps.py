@@ -1,12 +1,12 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
 `python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS OWN NETWORK ROUNDS BATCH_SIZE THREADS
-OWN_FIRST APART NEAREST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up, on one
-rank or on several, which the strategy joins. KERNELS are those of the adapter, between commas, or
-nothing; OWN names one of the framework's own loops, or is "all" or "none". OWN_FIRST, 0 or 1: which
-are made first. Rounds during which cores took APART times as long to reach each other as at their
-nearest, NEAREST seconds or less, are done again. OPTIONS is JSON. The first rank prints JSON:
-seconds of each step by name, those of the adapter by its kernel.
+OWN_FIRST APART NEAREST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up,
+on one rank or on several, which the strategy joins. KERNELS are those of the adapter, between
+commas, or nothing; OWN names one of the framework's own loops, or is "all" or "none". OWN_FIRST, 0
+or 1: which are made first. Rounds during which cores took APART times as long to reach each other
+as at their nearest, NEAREST seconds or less, are done again. OPTIONS is JSON. The first rank prints
+JSON: seconds of each step by name, those of the adapter by its kernel.
 """
 
 import gc
