@@ -56,6 +56,13 @@ def test_who_trains_asks_a_process_that_is_not_counted_as_its_own():
     assert cores.seconds() is None
 
 
+def test_where_no_process_may_be_started_it_says_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    cores = Cores()
+    assert cores.seconds() is None
+    cores.end()
+
+
 def test_one_that_has_ended_says_nothing():
     cores = Cores()
     cores.end()

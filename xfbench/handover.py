@@ -55,8 +55,10 @@ def nearest(records: Iterable[Record]) -> float | None:
 
 def remembered() -> float | None:
     """The nearest that was ever seen here since the system started: they may lie apart for long."""
-    kept = system_files.read(_kept())
-    return float(kept) if kept else None
+    try:
+        return float(system_files.read(_kept()) or "")
+    except ValueError:  # nothing, or nothing of ours
+        return None
 
 
 def remember(record: Record) -> None:

@@ -86,6 +86,12 @@ def test_how_near_they_can_be_is_remembered(launched, monkeypatch, tmp_path):
     for seen in (2.2e-7, 1.9e-7, 3.2e-7):
         handover.remember(launched(seen, 3.3e-7))
     assert handover.remembered() == 1.9e-7
+    # What is no number is as if there were none.
+    [kept] = (tmp_path / "home" / "handover").iterdir()
+    kept.write_text("?")
+    assert handover.remembered() is None
+    handover.remember(launched(2.2e-7, 3.3e-7))
+    assert handover.remembered() == 2.2e-7
     # After the system started anew the cores are others.
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")

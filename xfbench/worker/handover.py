@@ -6,6 +6,7 @@ framework's threads and memory have a part in it, and it waits without working u
 
 from __future__ import annotations
 
+import contextlib
 import pkgutil
 import subprocess
 import sys
@@ -19,20 +20,24 @@ class Cores:
     def __init__(self) -> None:
         source = pkgutil.get_data("xfbench.worker", "pingpong.py")  # of the archive
         assert source
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", source.decode()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            universal_newlines=True,
-        )
-        observe.leave_out(self._process.pid)
+        self._process: subprocess.Popen[str] | None = None
+        with contextlib.suppress(OSError):  # no process may be started, or there is no memory
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", source.decode()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                universal_newlines=True,
+            )
+            observe.leave_out(self._process.pid)
 
     def seconds(self) -> float | None:
         """A word's way there and back, at the least; a few milliseconds' work.
 
         None where there is but one CPU, or where cores are too busy.
         """
+        if not self._process:
+            return None
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write("\n")
@@ -43,4 +48,5 @@ class Cores:
 
     def end(self) -> None:
         """Nobody asks any more; from here on the process's time and memory count."""
-        self._process.communicate()
+        if self._process:
+            self._process.communicate()
