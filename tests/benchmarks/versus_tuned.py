@@ -1,10 +1,12 @@
 """`run --tuned` against the loop that users write: `make versus-tuned`. Not a test.
 
-What `xfbench tune` found, in a folder of results, and the plain loop, with what a framework has
-when nobody chooses, train the same network from the same weights on the same batch: each in
-processes of its own, since an allocator is a process's, by turns, in random order. A process
-counts once, by its median step; a ratio is that of throughputs, pair by pair, above 1 where tuned
-is the faster one, with its interval of 95 %. The geometric mean over all rows closes the table.
+What `xfbench tune` found, in a folder of results, is launched as `run --tuned` launches it, with
+its certificate, and by turns, in random order, the plain loop trains the same network on a batch as
+large in a process of its own, with what a framework has when nobody chooses. A launch, and a
+process, counts once, by its median step; a ratio is that of throughputs, pair by pair, above 1
+where tuned is the faster one, with its interval of 95 %. Launches are done again, and the loop
+waits, while the cores lie apart (docs/findings.md#two-modes). The geometric mean over all rows
+closes the table.
 """
 
 import argparse
@@ -18,8 +20,13 @@ from tabulate import tabulate
 
 from tests.benchmarks import inside
 from tests.benchmarks.versus import BATCHES, ROUNDS, near
-from xfbench import adapter, environment, machine, statistics
+from xfbench import adapter, environment, handover, machine, runner, statistics
+from xfbench.equality import certify
 from xfbench.grouping import machine_class
+from xfbench.record import Record
+from xfbench.results.store import Store
+from xfbench.statistics import Launches
+from xfbench.tuning import repeating
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import Asked, space, told
 from xfbench.tuning.using import fits
@@ -40,64 +47,77 @@ def main() -> None:
     parser.add_argument("--framework", default=",".join(PLAIN))
     parser.add_argument("--network", default="convnet,alexnet,googlenet,resnet50")
     parser.add_argument("--rounds", type=int, default=0, help="steps; 0: 5, of small networks more")
-    parser.add_argument("--launches", type=int, default=5, help="processes of each")
+    parser.add_argument("--launches", type=int, default=5, help="of each")
     chosen = parser.parse_args()
     print(machine_class(machine.describe()))
+    session = runner.Session(Store(chosen.results))
     lines, ratios = [], []
     for network in chosen.network.split(","):
         for framework in chosen.framework.split(","):
             found = searched(chosen.results, framework, network)
             rounds = chosen.rounds or ROUNDS.get(network, 5)
-            of_tuned, of_plain = pairs(found, rounds, chosen.launches)
+            records, of_plain = pairs(found, rounds, chosen.launches, session)
+            of_tuned = statistics.launches(records)
             ratio = statistics.compare(of_tuned, of_plain).ratio
             ratios.append(ratio.value)
             interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
-            proven = "yes" if found.verified else "not asked for"
-            speeds = (f"{1e3 / median(one):.1f}" for one in (of_plain, of_tuned))
-            lines.append(
-                (network, framework, *speeds, f"{ratio.value:.3f}{interval}", told(found.best))
-            )
-            lines[-1] += (proven,)
-            print(*lines[-1], file=sys.stderr, flush=True)
-    headers = ["network", "framework", "plain loop, ms per step", "tuned", "ratio", "with"]
+            both = (of_plain, of_tuned)
+            speeds = (f"{stdlib_statistics.median(one.values()):.4g}" for one in both)
+            certified = "yes" if all(one.certificate for one in records) else "no"
+            lines.append((network, framework, *speeds, f"{ratio.value:.3f}{interval}"))
+            lines[-1] += (told(found.best), certified)
+            say(" ".join(lines[-1]))
+    headers = ["network", "framework", "plain loop, images/s", "tuned", "ratio", "with"]
     print(tabulate(lines, [*headers, "certified"], "github", disable_numparse=True))
     print(f"geometric mean: {stdlib_statistics.geometric_mean(ratios):.3f}")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def searched(results: Path, framework: str, network: str) -> Tuning:
     """The search that `run --tuned` would use."""
     version = environment.ensure(adapter.load(framework)).version
     cell = space(Asked(framework, network, batch_sizes=(BATCHES[network],)), {}).default
-    fitting = [one for one in of_folder(results, print) if fits(one, cell, version, ())]
+    fitting = [one for one in of_folder(results, say) if fits(one, cell, version, ())]
     if not fitting:
         sys.exit(f"first: xfbench tune --framework {framework} --workload {network}")
     return fitting[-1]
 
 
-def pairs(found: Tuning, rounds: int, launches: int) -> tuple[dict, dict]:
-    """Steps per second of processes that train tuned, and of those of the plain loop."""
-    best, default = found.best, found.default
-    speeds: tuple[dict, dict] = {}, {}
-    order = random.Random(0)
-    for number in range(launches):
+def pairs(
+    found: Tuning, rounds: int, launches: int, session: runner.Session
+) -> tuple[list[Record], Launches]:
+    """Records of launches with what was found, and images per second of the plain loop."""
+    cell, plain = found.best, found.default
+    session.prepare([cell.framework], {}, say, allocated=[cell.allocator])
+    certify.certify([cell.request(1)], session, say, say)
+    cores = repeating.Cores(handover.remembered())
+    records, speeds, order = [], {}, random.Random(0)
+
+    def launch(number: int) -> Record:
+        [record] = runner.run([cell.request(number)], session)
+        cores.see(record)
+        return record
+
+    def loop(number: int) -> None:
+        steps = inside.answer(
+            *("versus_steps.py", plain.framework, plain.threads, "", PLAIN[plain.framework]),
+            *(plain.workload, rounds, plain.global_batch_size, plain.threads, 0, *near()),
+            *("none", json.dumps({})),
+            kernel=plain.kernel,
+        )
+        [seconds] = steps.values()
+        speeds[number, 0] = plain.global_batch_size / stdlib_statistics.median(seconds)
+
+    for number in range(1, launches + 1):
         for which in order.sample(range(2), 2):
-            cell, kernels, own = (
-                (best, best.kernel, "none") if which == 0 else (default, "", PLAIN[best.framework])
-            )
-            steps = inside.answer(
-                *("versus_steps.py", cell.framework, cell.threads, kernels, own, cell.workload),
-                *(rounds, cell.global_batch_size, cell.threads, 0, *near()),
-                *("none", json.dumps({})),
-                kernel=cell.kernel,
-                allocator=cell.allocator,
-            )
-            [seconds] = steps.values()
-            speeds[which][number, 0] = 1 / stdlib_statistics.median(seconds)
-    return speeds
-
-
-def median(speeds: dict) -> float:
-    return stdlib_statistics.median(speeds.values())
+            if which:
+                loop(number)
+            else:
+                records += repeating.block([number], launch, cores.spoiled).values()
+    return records, speeds
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def test_the_best_setting_is_found_in_parts_kept_and_used(xfbench, odd, tmp_path
     assert len({(one["kernel"], one["launch"]) for one in asked}) == 7
     seen = {one: kept[one]["observed"] or {} for one in found["records"]}
     handovers = {one: observed.get("handover_seconds", ()) for one, observed in seen.items()}
+    assert all(CORES == 1 or len(handovers[one]) >= 2 for one in of_search & {*seen})
     nearest = handover.remembered() or 0
     last = {json.dumps(kept[one]["request"]): one for one in found["records"]}
     again = {*found["records"]} - {*last.values()}
@@ -133,7 +134,7 @@ def test_a_dry_run_says_the_rungs_and_the_launches_at_most(xfbench, odd, tmp_pat
     assert first == "4 settings, 64 launches at most"
     assert "rung 1: 4 settings, launches of each: 1, steps: 1" in lines
     assert "confirmation: launches of each: 5 to 20, steps: 4" in lines
-    assert "again, 5 times at most: launches while the cores lay apart" in lines
+    assert "again, 5 times each at most: launches while the cores lay apart" in lines
     assert any(one.startswith("quick · ") for one in lines)
     document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["launches_at_most"] == 64 and len(document["settings"]) == 4
