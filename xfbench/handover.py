@@ -54,7 +54,7 @@ def nearest(records: Iterable[Record]) -> float | None:
 
 
 def remembered() -> float | None:
-    """The nearest that was ever seen here since the system started: they may lie apart for long."""
+    """The nearest that a search has seen since the system started: they may lie apart for long."""
     try:
         return float(system_files.read(_kept()) or "")
     except ValueError:  # nothing, or nothing of ours

@@ -42,7 +42,7 @@ def main() -> None:
         affinity.settle(rank, size, threads, 0)
         meeting = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, meeting, options=json.loads(chosen))
-    cores = handover.Cores()  # before the framework, as in a launch
+    cores = handover.Cores() if size == 1 else None  # before the framework, as in a launch
     images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
     own = importlib.import_module(f"own_{framework}")
@@ -83,10 +83,10 @@ def main() -> None:
 
     for _ in range(2):
         once()
-    if size > 1:
-        taken = [once() for _ in range(rounds)]
-    else:
+    if cores:
         taken = while_near(once, rounds, float(apart), float(nearest), cores)
+    else:
+        taken = [once() for _ in range(rounds)]
     if not rank:
         print(json.dumps({name: [took[name] for took in taken] for name in steps}))
 

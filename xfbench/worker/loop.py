@@ -144,7 +144,7 @@ class _Series:
         source: feed.Feed,
         batch: Any,
         meter: links.Meter,
-        cores: Cores | None = None,
+        cores: Cores | None,
     ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
         self.cores = cores
