@@ -78,11 +78,12 @@ def test_a_launch_during_which_the_cores_were_moved_is_told(record):
         observed = made.observed.model_copy(update={"handover_seconds": meanwhile})
         return conditions.disturbed(made.model_copy(update={"observed": observed}))
 
-    line = "the system moved the cores: from one to the other and back in 0.20 µs, then 0.33 µs"
+    line = "the system moved the cores: from one to the other and back in 0.20 to 0.33 µs"
     assert told((3.2e-7, 3.3e-7)) == []
     assert told((2.0e-7, 3.3e-7)) == [line]
     # What was seen around the timed steps themselves says more.
     assert told((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
+    assert told((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [line]  # of many seconds
     assert told((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
 
 

@@ -125,7 +125,7 @@ def disturbed(record: Record) -> list[str]:
     seen, observed, measured = record.conditions, record.observed, record.measurement
     found = disturbances(seen, record.machine.cores) if seen and record.machine else []
     if handover.apart(handovers := handover.of(record)):
-        told = ", then ".join(f"{1e6 * one:.2f} µs" for one in handovers)
+        told = f"{1e6 * min(handovers):.2f} to {1e6 * max(handovers):.2f} µs"
         found.append(f"the system moved the cores: from one to the other and back in {told}")
     if observed and measured:
         found += gpus.disturbances(observed.gpus, measured.wall_seconds)
