@@ -179,6 +179,11 @@ def after_step(rank, steps): time.sleep(600)
 """
 
 
+def _sleeps(process):
+    """Whether it is what such a worker has started."""
+    return process.name() == "sleep"
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     """Nor what a worker has started and let go."""
@@ -186,7 +191,7 @@ def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     results = tmp_path / "results"
     words = odd(HANGS, results=results, **more)
     driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
-    until(lambda: len(left_running(results)) == 2 * ranks, 60)
+    until(lambda: len(left_running(results, _sleeps)) == ranks, 60)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     until(lambda: not left_running(results), 15)
@@ -199,7 +204,7 @@ def test_a_driver_ends_what_its_worker_started_though_it_is_told_to_end(odd, tmp
     results = tmp_path / "results"
     words = odd(HANGS, results=results)
     driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
-    until(lambda: len(left_running(results)) == 2, 60)
+    until(lambda: left_running(results, _sleeps), 60)
     driver.send_signal(signal.SIGTERM)
     driver.wait()
     until(lambda: not left_running(results), 15)
