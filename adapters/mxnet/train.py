@@ -143,25 +143,22 @@ def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape, precision: str) -> Any:
         return mx.sym.LRN(x, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.k)
     squares = mx.sym.square(x)
     if layer.region == "across":
-        band = _band(shape[0], layer.size // 2, precision)
-        sums = mx.sym.Convolution(squares, band, kernel=(1, 1), num_filter=shape[0], no_bias=True)
-        mean = sums / layer.size
+        band, k = _band(layer, shape[0], precision), mx.sym.full(shape[0], layer.k, precision)
+        scale = mx.sym.Convolution(squares, band, k, kernel=(1, 1), num_filter=shape[0])
     else:
-        mean = _pooling(
-            xl.Pooling("", (), "average", layer.size, 1, layer.size // 2), squares, shape
-        )
-    scale = layer.k + layer.alpha * mean
-    if layer.beta == 0.75:  # two roots take a fraction of a power's time
-        return x * mx.sym.rsqrt(scale * mx.sym.sqrt(scale))
-    return x * scale**-layer.beta
+        windows = xl.Pooling("", (), "average", layer.size, 1, layer.size // 2)
+        scale = layer.k + layer.alpha * _pooling(windows, squares, shape)
+    # A power, whose gradient would be another power: MXNet computes it value by value.
+    return x * mx.sym.exp(-layer.beta * mx.sym.log(scale))
 
 
-def _band(channels: int, half: int, precision: str) -> Any:
-    """Weights of a 1x1 convolution that adds up each channel and `half` of them on either side."""
+def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
+    """Weights of a 1x1 convolution: alpha times the mean over each channel and its neighbours."""
     number = mx.sym.arange(channels, dtype=precision)
     rows, columns = (mx.sym.reshape(number, shape=shape) for shape in ((-1, 1), (1, -1)))
-    near = mx.sym.abs(mx.sym.broadcast_sub(rows, columns)) <= half
-    return mx.sym.reshape(mx.sym.BlockGrad(near), shape=(channels, channels, 1, 1))
+    near = mx.sym.abs(mx.sym.broadcast_sub(rows, columns)) <= layer.size // 2
+    weights = mx.sym.BlockGrad(near) * (layer.alpha / layer.size)
+    return mx.sym.reshape(weights, shape=(channels, channels, 1, 1))
 
 
 class _Averages:
