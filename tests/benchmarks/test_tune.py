@@ -28,7 +28,9 @@ def launched(record):
 def test_a_replayed_search_finds_the_best_for_less_than_exhaustive_search_takes(launched):
     default = next(iter(launched))
     for seed in range(20):
-        near, search, whole = tune.trial(tune.Recorded(launched, default, seed))
+        recorded = tune.Recorded(launched, default, seed)
+        assert tune.by_half(recorded) == 1
+        near, search, whole = tune.trial(recorded)
         assert near == 1
         # Twelve launches of a quarter of the steps, and eight of half of them, of sixty whole ones.
         assert 0.2 < search < 0.27
