@@ -59,12 +59,10 @@ def main() -> None:
         asked = Asked(framework, workload, batch_sizes=BATCHES.get(workload, ()), over=over)
         searched = space(asked, {})
         launched = launches(searched, chosen.launches, Store(chosen.results))
-        trials = [
-            trial(Recorded(launched, searched.default, seed)) for seed in range(chosen.trials)
-        ]
-        whole = [by_half(Recorded(launched, None, seed)) for seed in range(chosen.trials)]
+        replays = [Recorded(launched, searched.default, seed) for seed in range(chosen.trials)]
+        trials = [trial(one) for one in replays]
         facts = [len(launched), f"{spread(launched):.1%}", best(launched)]
-        facts.append(f"{sum(one >= NEAR for one in whole) / len(whole):.0%}")
+        facts.append(often([by_half(one) >= NEAR for one in replays]))
         rows.append([framework, workload, *facts, *summary(trials)])
         print(*rows[-1], file=sys.stderr, flush=True)
     head = ["framework", "network", "settings", "launches differ by", "best of all"]
@@ -191,9 +189,12 @@ def summary(trials: list) -> list[str]:
     near, search, whole = zip(*trials, strict=True)
     held = [one >= NEAR and share <= SHARE for one, share in zip(near, search, strict=True)]
     shares = (f"{stdlib_statistics.median(one):.0%}" for one in (search, whole))
-    counts = (f"{sum(one) / len(trials):.0%}" for one in ([n >= NEAR for n in near], held))
-    within, both = counts
-    return [within, f"{min(near):.3f}", *shares, both]
+    return [often([one >= NEAR for one in near]), f"{min(near):.3f}", *shares, often(held)]
+
+
+def often(held: list[bool]) -> str:
+    """In how many of all trials something held."""
+    return f"{sum(held) / len(held):.0%}"
 
 
 if __name__ == "__main__":
