@@ -132,13 +132,18 @@ def test_a_dry_run_says_the_rungs_and_the_launches_at_most(xfbench, odd, tmp_pat
     shown = xfbench(*TUNE.split(), "--dry-run")
     assert shown.returncode == 0, shown.stderr
     first, *lines = shown.stdout.splitlines()
-    assert first == "4 settings, 64 launches at most"
+    assert first == "4 settings, 80 launches at most"
     assert "rung 1: 4 settings, launches of each: 1, steps: 1" in lines
+    assert (
+        "further rungs, while launches differ too much to tell: 4 at most, "
+        "of 4 settings at most, launches of each: 1"
+    ) in lines
     assert "confirmation: launches of each: 5 to 20, steps: 4" in lines
     assert "again, 5 times each at most: launches while the cores lay apart" in lines
     assert any(one.startswith("quick · ") for one in lines)
     document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
-    assert document["launches_at_most"] == 64 and len(document["settings"]) == 4
+    assert document["further_rungs_at_most"] == 4
+    assert document["launches_at_most"] == 80 and len(document["settings"]) == 4
     assert {*tmp_path.iterdir()} == before
 
 

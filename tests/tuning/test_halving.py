@@ -14,8 +14,8 @@ import pytest
 from tests.tuning.trials import exhaustive, tuned
 from xfbench import statistics
 from xfbench.tuning import halving, repeating
-from xfbench.tuning.effects import standing
-from xfbench.tuning.halving import FINALISTS, Round, halve, rungs, settled, taken
+from xfbench.tuning.effects import noise, standing
+from xfbench.tuning.halving import FINALISTS, Round, halve, rungs, settled, taken, unsettled
 
 STEPS, WARMUP = 20, 3
 STARTUP = 0.5  # of what the steps of the fastest take
@@ -312,6 +312,76 @@ def test_half_of_many_settings_are_launched_and_tell_of_the_others():
     assert {reasons[one] for one in reasons if one not in asked[0]} == {
         "slower, as others with its choices tell"
     }
+
+
+def search_where_launches_differ(by, seed):
+    """Six settings within 6 %, six of half their speed; what was found, and each rung's."""
+    machine, asked = random.Random(seed), []
+    speeds = {number: 1 - number / 100 if number < 6 else 0.5 for number in range(12)}
+
+    def measure(rung, settings):
+        asked.append([*settings])
+        drawn = {one: {} for one in settings}
+        for block, one in product(rung.blocks, settings):
+            drawn[one][block, 0] = speeds[one] * math.exp(machine.gauss(0, by))
+        return Round(drawn)
+
+    return halve([*speeds], alone, measure), asked
+
+
+def test_where_launches_differ_much_the_best_are_launched_more_often():
+    further = []
+    for seed in range(20):
+        found, asked = search_where_launches_differ(0.06, seed)
+        assert [len(one) for one in asked[:2]] == [12, 4]
+        assert all({*more} <= {*before} for before, more in pairwise(asked))
+        assert len(found.left) == FINALISTS and max(found.left) < 6
+        blocks = [block for rung, _ in found.rungs for block in rung.blocks]
+        assert blocks == [*range(1, found.blocks + 1)]
+        assert [rung.number for rung, _ in found.rungs] == [*range(1, len(asked) + 1)]
+        further.append(len(asked) - 2)
+    assert max(further) == halving.FURTHER and sum(map(bool, further)) >= 10
+
+
+def test_where_launches_hardly_differ_there_are_those_that_were_planned():
+    for seed in range(20):
+        found, asked = search_where_launches_differ(0.002, seed)
+        assert [len(one) for one in asked] == [12, 4] and found.left == (0, 1)
+
+
+def test_who_is_far_behind_is_not_launched_again_however_much_launches_differ():
+    speeds = {"a": (100, 120, 90, 110), "b": (101, 95, 119, 92), "c": (50, 61, 44, 57)}
+
+    def measure(rung, settings):
+        return Round({one: {(b, 0): speeds[one][b - 1] for b in rung.blocks} for one in settings})
+
+    found = halve([*speeds], lambda one: ("work", one), measure)
+    assert {*found.left} == {"a", "b"} and [count for _, count in found.rungs] == [3]
+
+
+def test_how_much_launches_differ_is_known_from_those_of_one_setting():
+    drawn = random.Random(2)
+    speeds = {
+        one: {(block, 0): one * (1 + block) * math.exp(drawn.gauss(0, 0.03)) for block in range(30)}
+        for one in (1, 2, 3)
+    }
+    separate = {one: (one,) for one in speeds}
+    assert noise(speeds, separate) == pytest.approx(0.03, rel=0.2)
+    one_of_each = {one: {(0, 0): own[0, 0]} for one, own in speeds.items()}
+    assert noise(one_of_each, separate) is None and noise({}, separate) is None
+    # One launch of each tells it where choices tell of several.
+    added = {
+        (a, b): {(0, 0): a * b * math.exp(drawn.gauss(0, 0.03))}
+        for a, b in product(range(1, 7), repeat=2)
+    }
+    assert noise(added, {one: one for one in added}) == pytest.approx(0.03, rel=0.3)
+
+
+def test_who_is_surely_slower_is_not_launched_again_to_confirm_another():
+    slower, near = launches(90, 91, 89, 90, 90), launches(100, 120, 90, 110, 95)
+    assert unsettled("w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}) == ["w", "r"]
+    assert unsettled("w", ["w", "d"], {"w": STEADY, "d": slower}) == []
+    assert unsettled("w", ["w"], {"w": STEADY}) == [] and unsettled("w", ["w"], {"w": {}}) == ["w"]
 
 
 def test_of_work_that_cannot_be_done_nothing_is_told():

@@ -8,7 +8,7 @@ of each after the other: images per second of those that count.
 """
 
 from xfbench import statistics
-from xfbench.tuning.halving import Round, halve, settled, taken
+from xfbench.tuning.halving import Round, halve, taken, unsettled
 
 LEAST, MOST = 5, 20
 
@@ -27,11 +27,13 @@ def tuned(machine):
     searched = machine.seconds
     compared = [*dict.fromkeys([winner, runner_up, machine.default])]
     speeds = {one: {} for one in compared}
+    wanted = compared
     for block in range(MOST):
-        rivals = [speeds[one] for one in compared[1:]]
-        if block >= LEAST and settled(speeds[winner], rivals):
+        if block >= LEAST:
+            wanted = unsettled(winner, wanted, speeds)
+        if not wanted:
             break
-        for one, speed in machine.block(compared, 1.0).items():
+        for one, speed in machine.block(wanted, 1.0).items():
             speeds[one][block, 0] = speed
     return taken(winner, speeds), speeds, searched
 

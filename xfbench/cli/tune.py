@@ -96,9 +96,10 @@ def tune(
 ) -> None:
     """Find the best setting for a network here, and keep it for `xfbench run --tuned`.
 
-    Short launches of all settings take turns; the better third goes on to more and longer ones,
-    until two are left. Launches of usual length then compare the better of these with the other,
-    and with what `run` does where nobody chooses. All launches are records as any others.
+    Short launches of all settings take turns, of many of every other; the better part goes on to
+    more and longer ones, until two are left, the more the more launches differ. Launches of usual
+    length then compare the better of these with the other, and with what `run` does where nobody
+    chooses. All launches are records as any others.
 
     \b
     xfbench tune --framework torch --workload lenet
@@ -175,7 +176,7 @@ def _over(pairs: Sequence[str]) -> dict[str, list[str]]:
 
 def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
     """The settings, the rungs, and launches at most; nothing is done."""
-    from xfbench.tuning import repeating, searching
+    from xfbench.tuning import halving, repeating, searching
     from xfbench.tuning.space import setting, told
 
     rungs = [
@@ -195,6 +196,7 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
             ],
             "default": setting(searched.default),
             "rungs": rungs,
+            "further_rungs_at_most": halving.FURTHER if rungs else 0,
             "confirmation": {
                 "launches": [choices.least, choices.most],
                 "steps": searched.default.steps,
@@ -208,6 +210,11 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
         print(
             f"rung {number}: {rung['settings']} settings, launches of each: {rung['launches']}, "
             f"steps: {rung['steps']}"
+        )
+    if rungs:
+        print(
+            f"further rungs, while launches differ too much to tell: {halving.FURTHER} at most, "
+            f"of {rungs[-1]['settings']} settings at most, launches of each: 1"
         )
     often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
     print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")

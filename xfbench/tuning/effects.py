@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,39 @@ def half(factors: Mapping[T, Factors]) -> list[T]:
     return [one for one in factors if one in chosen]
 
 
+@dataclass(frozen=True)
+class _Fit(Generic[T]):
+    """What launches of these settings, in order, have beyond their block and their choices.
+
+    In the logarithm of speed; `worth` of each choice, by its place among the factors; `spare`:
+    launches beyond what it takes to know blocks and choices.
+    """
+
+    settings: list[T]
+    worth: dict[Hashable, float]
+    beyond: np.ndarray
+    spare: int
+
+    @classmethod
+    def of(cls, speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> _Fit[T]:
+        """By least squares."""
+        seen = [(one, block, speed) for one, own in speeds.items() for block, speed in own.items()]
+        rows = [[("block", block), *enumerate(factors[one])] for one, block, _ in seen]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        place = {name: number for number, name in enumerate(names)}
+        design = np.zeros((len(rows), len(names)))
+        for number, row in enumerate(rows):
+            design[number, [place[name] for name in row]] = 1
+        logs = np.log([speed for *_, speed in seen])
+        worth, _, rank, _ = np.linalg.lstsq(design, logs, rcond=None)
+        return cls(
+            [one for one, *_ in seen],
+            dict(zip(names, worth.tolist(), strict=True)),
+            logs - design @ worth,
+            len(rows) - int(rank),
+        )
+
+
 def standing(
     speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
 ) -> dict[T, float]:
@@ -45,28 +79,26 @@ def standing(
     no launch is not among them. Without `factors` no setting tells of another.
     """
     factors = factors or {one: (one,) for one in speeds}
-    seen = [
-        (one, block, math.log(speed)) for one, own in speeds.items() for block, speed in own.items()
-    ]
-    if not seen:
+    if not any(speeds.values()):
         return {}
-    known = {factors[one][0] for one, *_ in seen}
-    rows = [[("block", block), *enumerate(factors[one])] for one, block, _ in seen]
-    names = dict.fromkeys(name for row in rows for name in row)
-    place = {name: number for number, name in enumerate(names)}
-    design = np.zeros((len(rows), len(place)))
-    for number, row in enumerate(rows):
-        design[number, [place[name] for name in row]] = 1
-    logs = np.array([log for *_, log in seen])
-    worth = np.linalg.lstsq(design, logs, rcond=None)[0]
+    fit = _Fit.of(speeds, factors)
+    known = {factors[one][0] for one in fit.settings}
     beyond: dict[T, list[float]] = {}
-    for (one, *_), rest in zip(seen, logs - design @ worth, strict=True):
-        beyond.setdefault(one, []).append(float(rest))
+    for one, rest in zip(fit.settings, fit.beyond.tolist(), strict=True):
+        beyond.setdefault(one, []).append(rest)
     found = {
-        one: sum(float(worth[place[name]]) for name in enumerate(own) if name in place)
+        one: sum(fit.worth.get(name, 0.0) for name in enumerate(own))
         + sum(beyond.get(one, ())) / (1 + len(beyond.get(one, ())))
         for one, own in factors.items()
         if own[0] in known
     }
     most = max(found.values())
     return {one: math.exp(found[one] - most) for one in sorted(found, key=lambda one: -found[one])}
+
+
+def noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
+    """How much launches of one setting differ: relative standard deviation, None where unknown."""
+    for of in ({one: (one,) for one in speeds}, factors):
+        if any(speeds.values()) and (fit := _Fit.of(speeds, of)).spare > 1:
+            return math.sqrt(float(np.sum(fit.beyond**2)) / fit.spare)
+    return None

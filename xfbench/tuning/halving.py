@@ -4,20 +4,21 @@ Values in, values out: what a setting is, how it is launched and what a launch c
 caller's (see `searching.py`, and the simulation in the tests). In each rung settings are launched
 in blocks, one launch of each a block, and the better part goes on to longer and more launches
 (Jamieson and Talwalkar 2016). In the first, half of them stand for all; settings are ranked by all
-launches so far (`effects.py`).
+launches so far (`effects.py`). Where launches of one setting differ so much that those planned do
+not tell the best apart, there are further rungs.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+import statistics as stdlib_statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from xfbench import statistics
 from xfbench.statistics import Launches
-from xfbench.tuning.effects import Factors, half, standing
+from xfbench.tuning.effects import Factors, half, noise, standing
 
 T = TypeVar("T", bound=Hashable)
 
@@ -26,6 +27,7 @@ WITHIN = 0.02  # a difference that is not worth more launches
 _KEPT = 3  # one in so many goes on, and one more where others tell of each
 _FEW = 8  # of which each is launched: what is saved is less than what the confirmation takes
 _SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
+FURTHER = 4  # rungs beyond those that are planned, at most
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Halved(Generic[T]):
 def rungs(settings: int, first: int | None = None) -> list[Rung]:
     """What a search among so many settings takes until FINALISTS are left: none for so few.
 
+    Further ones may follow, of as many settings as the last at most: see FURTHER.
     `first`: how many of them are launched in the first rung, if not all.
     """
     found: list[Rung] = []
@@ -124,10 +127,9 @@ def halve(
     dropped: list[Dropped[T]] = []
     done: list[tuple[Rung, int]] = []
     plan = rungs(len(left), len(launched))
-    spent = False
-    for rung, following in itertools.pairwise([*plan, None]):
-        if rung is None or len(left) <= FINALISTS:
-            break
+    planned, spent = len(plan), False
+    while plan and len(left) > FINALISTS and not spent:
+        rung = plan.pop(0)
         found = measure(rung, launched)
         done.append((rung, len(launched)))
         spent = found.spent
@@ -138,14 +140,39 @@ def halve(
             if reason := _obstacle(one, found, launched, speeds, stand):
                 dropped.append(Dropped(one, rung.number, reason))
         gone = {one.setting for one in dropped}
-        ranked = [one for one in stand if one in left and one not in gone]
-        keep = following.settings if following and not spent else FINALISTS
-        left = ranked[:keep]
-        for one in ranked[keep:]:
+        ranked = {one: stand[one] for one in stand if one in left and one not in gone}
+        if not plan and not spent and len(done) < planned + FURTHER:
+            plan = _further(rung, ranked, speeds, made_of)
+        keep = plan[0].settings if plan and not spent else FINALISTS
+        left = [*ranked][:keep]
+        for one in [*ranked][keep:]:
             reason = "slower" if speeds[one] else "slower, as others with its choices tell"
-            dropped.append(Dropped(one, rung.number, reason, stand[one] / stand[ranked[0]]))
+            dropped.append(Dropped(one, rung.number, reason, ranked[one] / ranked[left[0]]))
         launched = left
     return Halved(tuple(left), tuple(dropped), tuple(done), spent)
+
+
+def _further(
+    rung: Rung,
+    ranked: Mapping[T, float],
+    speeds: Mapping[T, Launches],
+    factors: Mapping[T, Factors],
+) -> list[Rung]:
+    """A launch more of those that may still be finalists, where launches do not tell them apart.
+
+    That is where the difference of two settings has a standard error of more than WITHIN, by how
+    much launches of one were seen to differ; who is behind by less may still be one.
+    """
+    deviation = noise(speeds, factors)
+    if deviation is None or len(ranked) <= FINALISTS:
+        return []
+    launches = stdlib_statistics.fmean(max(1, len(speeds[one])) for one in ranked)
+    error = deviation * math.sqrt(2 / launches)
+    last = [*ranked.values()][FINALISTS - 1]
+    near = sum(stands >= last * math.exp(-error) for stands in ranked.values())
+    if error <= WITHIN or near <= FINALISTS:
+        return []
+    return [Rung(rung.number + 1, near, 1, _SHARES[-1], rung.first + rung.launches)]
 
 
 def _obstacle(
@@ -176,6 +203,16 @@ def settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
         if found.verdict == "not_distinguishable" and high > 1 + WITHIN:
             return False
     return bool(winner)
+
+
+def unsettled(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
+    """Of those compared, who is launched again: the winner, and who might still be taken instead.
+
+    Nobody where that is settled of all.
+    """
+    rivals = [one for one in compared if one != winner]
+    still = [one for one in rivals if not settled(speeds[winner], [speeds[one]])]
+    return [winner, *still] if still or not speeds[winner] else []
 
 
 def taken(winner: T, speeds: Mapping[T, Launches]) -> T:

@@ -21,14 +21,15 @@ from xfbench.results.store import Store
 from xfbench.statistics import Launches
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
+    FURTHER,
     Halved,
     Round,
     Rung,
     halve,
     rungs,
-    settled,
     standing_for_all,
     taken,
+    unsettled,
 )
 from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
 from xfbench.tuning.space import Space, factors, setting, told
@@ -143,13 +144,15 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
 
 
 def most_launches(space: Space, choices: Choices) -> int:
-    """How many there may be at most: all rungs, and the confirmation of three settings.
+    """How many there may be at most: all rungs, further ones, and three settings' confirmation.
 
     But for those that are done again (`repeating.py`).
     """
     compared = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
-    of_rungs = sum(rung.settings * rung.launches for rung in planned(space))
-    return of_rungs + compared * choices.most
+    whole = planned(space)
+    of_rungs = sum(rung.settings * rung.launches for rung in whole)
+    further = FURTHER * whole[-1].settings if whole else 0
+    return of_rungs + further + compared * choices.most
 
 
 def planned(space: Space) -> list[Rung]:
@@ -207,7 +210,8 @@ class _Launching:
         short = {cell: cell.model_copy(update={"steps": steps(cell, rung)}) for cell in left}
         known = self._known([short[cell].request(b) for cell in left for b in rung.blocks])
         done: dict[Cell, list[Record]] = {cell: [] for cell in left}
-        title = f"rung {rung.number} of {len(planned(self.space))}"
+        further = rung.number > len(planned(self.space))
+        title = f"rung {rung.number}" + (", launches differ much" if further else "")
         for block in rung.blocks:
 
             def launch(cell: Cell, block: int = block) -> Record | None:
@@ -230,20 +234,22 @@ class _Launching:
     def confirm(
         self, winner: Cell, rivals: Sequence[Cell], halved: Halved[Cell]
     ) -> dict[Cell, Launches]:
-        """Launches of usual length of each, in blocks, until more would hardly change anything."""
-        cells = [winner, *rivals]
+        """Launches of usual length of each, in blocks, until more would hardly change anything.
+
+        A rival of whom that is known is not launched again.
+        """
+        cells = wanted = [winner, *rivals]
         blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.most)
         known = self._known([cell.request(block) for cell in cells for block in blocks])
         done: dict[Cell, list[Record]] = {cell: [] for cell in cells}
         for count, block in enumerate(blocks):
-            speeds = {cell: statistics.launches(own) for cell, own in done.items()}
-            if count >= self.choices.least and settled(
-                speeds[winner], [speeds[one] for one in rivals]
-            ):
-                break
-            new = [cell for cell in cells if cell.request(block) not in known]
+            if count >= self.choices.least:
+                speeds = {cell: statistics.launches(own) for cell, own in done.items()}
+                wanted = unsettled(winner, wanted, speeds)
+            new = [cell for cell in wanted if cell.request(block) not in known]
             if new and not self._allows(sum(self._foreseen(cell, cell) for cell in new)):
                 self.spent = True
+            if self.spent or not wanted:
                 break
 
             def launch(cell: Cell, block: int = block) -> Record | None:
@@ -253,7 +259,7 @@ class _Launching:
                 return self._launch(cell, request, known, "confirming")
 
             for cell, record in repeating.block(
-                self._shuffled(cells, block), launch, self.cores.spoiled
+                self._shuffled(wanted, block), launch, self.cores.spoiled
             ).items():
                 done[cell].append(record)
         return {cell: statistics.launches(own) for cell, own in done.items()}
