@@ -140,6 +140,34 @@ def test_of_many_layers_those_with_most_time_have_lines_and_the_rest_is_summed(p
     assert f"{1e3 * sum(0.0001 * n for n in range(1, 24)):.3g} + 0" in rest
 
 
+def test_layers_of_a_kind_are_told_together(profiled):
+    """ip1 and ip2 took no time; of conv1 and conv2 operations and seconds are added up."""
+    made = profiled(batch_size_per_rank=4, global_batch_size=4)
+    found = profiles.profile([made])
+    layers = {one.layer: one for one in found.layers}
+    kinds = {one.kind: one for one in found.kinds}
+    assert [one.kind for one in found.kinds][:2] == ["Convolution", "Pooling"]
+    assert "ReLU" not in kinds and "SoftmaxLoss" not in kinds  # of which LeNet has one each
+    both, pooling = kinds["Convolution"], kinds["Pooling"]
+    assert both.layer == "all 2" and both.forward_seconds == pytest.approx(0.03)
+    assert both.backward_seconds == pytest.approx(0.042)
+    done = layers["conv1"].flops * 0.022 + layers["conv2"].flops * 0.05
+    assert both.flops == pytest.approx(done / 0.072)
+    assert both.share_of_peak == pytest.approx(both.flops / 1e12)
+    assert (pooling.layer, pooling.flops, pooling.share_of_peak) == ("all 2", None, None)
+    assert kinds["InnerProduct"].flops is None
+    unknown = varied(made, limit=None)
+    [together, *_] = profiles.profile([unknown]).kinds
+    assert together.flops == both.flops and together.share_of_peak is None
+
+    lines = shown([made]).splitlines()
+    [line] = [one for one in lines if one.split()[:3] == ["all", "2", "Convolution"]]
+    assert line.endswith(f"30 + 42 ({both.share_of_peak:.0%})")
+    [told] = json.loads(shown([made], "json"))["profiles"]
+    assert told["kinds"][0]["kind"] == "Convolution" and told["kinds"][0]["layer"] == "all 2"
+    assert "kinds" not in shown([made], "csv")
+
+
 def test_csv_and_json_have_all_that_there_is(profiled):
     made = [profiled()]
     lines = list(csv.DictReader(io.StringIO(shown(made, "csv"))))

@@ -1,6 +1,7 @@
 """How profiles look: one function per format, leaderboards in, text out.
 
-A table per leaderboard, a line per layer, a column per configuration that was profiled.
+A table per leaderboard, a line per layer and per kind of layer, a column per configuration that
+was profiled.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def _lines(found: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
         directions = ("forward_seconds", "backward_seconds")
         spent = [[sum(getattr(layer, d) for layer in own) for d in directions] for own in rest]
         yield [f"{count} more", "", *(" + ".join(map(milliseconds, both)) for both in spent)]
+    for kind in _kinds(profiles):
+        same = [next((k for k in one.kinds if k.kind == kind), None) for one in profiles]
+        yield [next(one.layer for one in same if one), kind, *map(_cell, same)]
     for name, seconds in (
         ("update", [one.update_seconds for one in profiles]),
         ("other operations", [one.other_seconds for one in profiles]),
@@ -81,6 +85,15 @@ def _lines(found: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
         ("step", [one.step_seconds for one in profiles]),
     ):
         yield [name, "", *map(milliseconds, seconds)]
+
+
+def _kinds(profiles: Sequence[Profile]) -> list[str]:
+    """Of several layers each, those in which most time goes first, over all profiles."""
+    spent: dict[str, float] = {}
+    for one in profiles:
+        for same in one.kinds:
+            spent[same.kind] = spent.get(same.kind, 0.0) + same.seconds / one.step_seconds
+    return sorted(spent, key=lambda kind: -spent[kind])
 
 
 def _notes(found: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
@@ -115,7 +128,7 @@ def as_csv(tables: Sequence[Table]) -> str:
     """One line per configuration and layer, numbers in full; nothing runs in a spreadsheet."""
     lines = []
     for told in _flat(tables):
-        layers = told.pop("layers")
+        layers, _ = told.pop("layers"), told.pop("kinds")
         lines += [{**told, **layer} for layer in layers]
     return formats.as_csv(lines)
 
@@ -130,6 +143,7 @@ def _flat(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
                 **{name: getattr(row, name) for name in rows},
                 **asdict(one),
                 "unseen_seconds": one.unseen_seconds,
+                "kinds": [asdict(same) for same in one.kinds],
             }
 
 

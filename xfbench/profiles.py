@@ -8,6 +8,7 @@ goes, and never how fast a framework is.
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,6 +66,39 @@ class Profile:
         """What passed and no operation was seen in: the framework between its operations."""
         seen = sum(one.seconds for one in self.layers) + self.update_seconds + self.other_seconds
         return max(0.0, self.step_seconds - seen)
+
+    @property
+    def kinds(self) -> tuple[LayerTime, ...]:
+        """All layers of a kind that has several as one, named by how many they are; longest first.
+
+        `flops` and `share_of_peak` are of those layers' seconds in which operations are counted.
+        """
+        found: dict[str, list[LayerTime]] = {}
+        for one in self.layers:
+            if one.kind != _NOT_KNOWN:
+                found.setdefault(one.kind, []).append(one)
+        together = (_together(kind, own) for kind, own in found.items() if len(own) > 1)
+        return tuple(sorted(together, key=lambda one: -one.seconds))
+
+
+def _together(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
+    counted = [one for one in layers if one.flops is not None]
+
+    def over_all(values: Sequence[float | None]) -> float | None:
+        rates = [one for one in values if one is not None]
+        if not rates or len(rates) < len(counted):
+            return None
+        seconds = [one.seconds for one in counted]
+        return math.fsum(map(operator.mul, rates, seconds)) / math.fsum(seconds)
+
+    return LayerTime(
+        layer=f"all {len(layers)}",
+        kind=kind,
+        forward_seconds=math.fsum(one.forward_seconds for one in layers),
+        backward_seconds=math.fsum(one.backward_seconds for one in layers),
+        flops=over_all([one.flops for one in counted]),
+        share_of_peak=over_all([one.share_of_peak for one in counted]),
+    )
 
 
 def profile(records: Sequence[Record]) -> Profile | None:
