@@ -210,8 +210,9 @@ class _Launching:
         short = {cell: cell.model_copy(update={"steps": steps(cell, rung)}) for cell in left}
         known = self._known([short[cell].request(b) for cell in left for b in rung.blocks])
         done: dict[Cell, list[Record]] = {cell: [] for cell in left}
-        further = rung.number > len(planned(self.space))
-        title = f"rung {rung.number}" + (", launches differ much" if further else "")
+        whole = len(planned(self.space))
+        rest = f" of {whole}" if rung.number <= whole else ", since launches differ much"
+        title = f"rung {rung.number}{rest}"
         for block in rung.blocks:
 
             def launch(cell: Cell, block: int = block) -> Record | None:
@@ -246,10 +247,11 @@ class _Launching:
             if count >= self.choices.least:
                 speeds = {cell: statistics.launches(own) for cell, own in done.items()}
                 wanted = unsettled(winner, wanted, speeds)
+            if not wanted:
+                break
             new = [cell for cell in wanted if cell.request(block) not in known]
             if new and not self._allows(sum(self._foreseen(cell, cell) for cell in new)):
                 self.spent = True
-            if self.spent or not wanted:
                 break
 
             def launch(cell: Cell, block: int = block) -> Record | None:

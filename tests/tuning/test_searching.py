@@ -1,0 +1,94 @@
+"""What a search launches next: what the budget leaves room for, and what is still to be settled.
+
+The launches here are records that are made up; `tests/cli/test_tune.py` does real ones.
+"""
+
+import itertools
+
+import pytest
+
+from tests.likenesses import varied
+from xfbench import runner
+from xfbench.record import Conditions
+from xfbench.tuning.halving import halve
+from xfbench.tuning.searching import Choices, _Launching
+from xfbench.tuning.space import Space, factors
+
+SECONDS = 10.0  # that a launch takes
+QUICK, SLOW = (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)
+
+
+@pytest.fixture
+def launching(record, monkeypatch):
+    """A function that makes the launches of a search; what it says; and what each launch takes.
+
+    `steps(cell, number)` are the seconds of the steps of a setting's launch with that number.
+    """
+
+    def make(cells, steps, **choices):
+        calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
+        made = record(fields={"conditions": Conditions(**calm, seconds=SECONDS)})
+
+        def run(requests, _):
+            [asked] = requests
+            measured = made.measurement.model_copy(
+                update={"step_seconds": steps(asked.cell(), asked.launch)}
+            )
+            yield varied(made, request=dict(asked), measurement=measured)
+
+        monkeypatch.setattr(runner, "run", run)
+        said = []
+        return _Launching(Space(cells, cells[-1], ()), Choices(**choices), None, said.append), said
+
+    return make
+
+
+@pytest.fixture
+def cells(cell):
+    """Eight settings, all of one kernel, the last the default."""
+    return tuple(cell(threads=threads, steps=3) for threads in range(1, 9))
+
+
+def searched(launches, cells):
+    halved = halve(cells, factors, launches.rung)
+    winner, *others = halved.left
+    before = len(launches.records)
+    found = launches.confirm(winner, [*dict.fromkeys([*others, cells[-1]])], halved)
+    return halved, found, launches.records[before:]
+
+
+def test_a_search_that_the_budget_ends_confirms_with_what_it_left_for_that(launching, cells):
+    chosen = {"least": 2, "most": 2, "budget_seconds": 11.5 * SECONDS}
+    launches, said = launching(
+        cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW, **chosen
+    )
+    halved, found, confirming = searched(launches, cells)
+    assert halved.spent and launches.spent
+    assert len(launches.records) <= 11 and len(confirming) >= 4
+    assert all(line.startswith("rung 1 of 2 · block 1 · ") for line in said[: -len(confirming)])
+    assert all(line.startswith("confirming · ") for line in said[-len(confirming) :])
+    assert sum(bool(own) for own in found.values()) >= 2
+
+
+def test_who_is_surely_slower_has_the_launches_at_least_and_the_others_more(launching, cells):
+    """Of the two quick ones it is not clear who is quicker; the default is twice as slow."""
+    drawn = itertools.cycle((0.4, 0.5, 0.6, 0.45, 0.55))
+
+    def steps(cell, _):
+        return (next(drawn),) * 3 if cell.threads <= 2 else SLOW
+
+    launches, _ = launching(cells, steps)
+    _, found, confirming = searched(launches, cells)
+    often = {cell: sum(one.request.cell() == cell for one in confirming) for cell in found}
+    slow = [often[cell] for cell in found if cell.threads > 2]
+    assert slow and {*slow} == {5}
+    assert {often[cell] for cell in found if cell.threads <= 2} == {20}
+
+
+def test_further_rungs_say_why_they_are(launching, cells):
+    drawn = itertools.cycle((0.4, 0.7, 0.5, 0.65, 0.45, 0.6, 0.3))
+    launches, said = launching(cells[:4], lambda cell, _: (next(drawn),) * 3, least=1, most=1)
+    halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.rung)
+    titles = list(dict.fromkeys(line.split(" · ")[0] for line in said))
+    assert titles[0] == "rung 1 of 1"
+    assert titles[1] == "rung 2, since launches differ much"
