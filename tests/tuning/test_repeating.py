@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.likenesses import varied
 from xfbench import handover
 from xfbench.record import Conditions
 from xfbench.tuning import repeating
@@ -52,6 +53,8 @@ def test_a_launch_of_several_threads_is_spoiled_by_cores_farther_apart_than_at_t
     assert nearest == 1.9e-7
     assert [repeating.apart(a, nearest) for a in (near, far, moved, launched())] == [0, 1, 1, 0]
     assert not repeating.apart(launched(3.3e-7, 3.2e-7, threads=1), nearest)
+    failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
+    assert not repeating.apart(varied(far, **failed), nearest)
     assert not repeating.apart(far, handover.nearest([far]))  # nothing nearer is known
     assert handover.nearest([launched()]) is None
 

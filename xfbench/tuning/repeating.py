@@ -61,7 +61,12 @@ class Cores:
 
 
 def apart(record: Record, nearest: float | None) -> bool:
-    """Whether a launch of more than one thread had its cores farther apart than that."""
+    """Whether a launch of more than one thread had its cores farther apart than that.
+
+    Not one that measured nothing, which would fail as well with its cores near.
+    """
     request = record.request
-    several = request is not None and request.threads * request.ranks > 1
+    if request is None or record.measurement is None:
+        return False
+    several = request.threads * request.ranks > 1
     return several and handover.apart(handover.of(record), nearest)
