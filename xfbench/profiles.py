@@ -8,7 +8,6 @@ goes, and never how fast a framework is.
 from __future__ import annotations
 
 import math
-import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,23 +81,22 @@ class Profile:
 
 
 def _together(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
-    counted = [one for one in layers if one.flops is not None]
-
-    def over_all(values: Sequence[float | None]) -> float | None:
-        rates = [one for one in values if one is not None]
-        if not rates or len(rates) < len(counted):
-            return None
-        seconds = [one.seconds for one in counted]
-        return math.fsum(map(operator.mul, rates, seconds)) / math.fsum(seconds)
-
     return LayerTime(
         layer=f"all {len(layers)}",
         kind=kind,
         forward_seconds=math.fsum(one.forward_seconds for one in layers),
         backward_seconds=math.fsum(one.backward_seconds for one in layers),
-        flops=over_all([one.flops for one in counted]),
-        share_of_peak=over_all([one.share_of_peak for one in counted]),
+        flops=_over_all([(one.flops, one.seconds) for one in layers]),
+        share_of_peak=_over_all([(one.share_of_peak, one.seconds) for one in layers]),
     )
+
+
+def _over_all(rates: Sequence[tuple[float | None, float]]) -> float | None:
+    """Of rates that are known, each with its seconds."""
+    known = [(rate, seconds) for rate, seconds in rates if rate is not None]
+    if not known:
+        return None
+    return math.fsum(rate * s for rate, s in known) / math.fsum(s for _, s in known)
 
 
 def profile(records: Sequence[Record]) -> Profile | None:
