@@ -77,7 +77,7 @@ def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
     until(lambda: left_running(tmp_path), 60)
     [number] = cluster.jobs()
     cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
-    output, _ = run.communicate(timeout=60)
+    output, _ = run.communicate(timeout=180)  # Slurm looks each half minute
     [record] = recorded(output)
     assert record["status"] == "timed_out"
     assert not until_gone(tmp_path)

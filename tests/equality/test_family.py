@@ -72,7 +72,7 @@ def oracle():
 
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_generated_networks_are_equal(framework, kernel, oracle):
-    count = 6 if kernel in ("xla", "inductor") else 16  # these compile each anew
+    count = {"xla": 6, "inductor": 3}.get(kernel, 16)  # these compile each anew, for a minute
     assert differing(framework, kernel, oracle, expected_of(oracle, generated(count))) == []
 
 
