@@ -72,7 +72,7 @@ def oracle():
 
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_generated_networks_are_equal(framework, kernel, oracle):
-    count = {"xla": 6, "inductor": 3}.get(kernel, 16)  # these compile each anew, for a minute
+    count = {"xla": 6, "inductor": 3}.get(kernel, 16)  # these compile each anew
     assert differing(framework, kernel, oracle, expected_of(oracle, generated(count))) == []
 
 

@@ -113,7 +113,7 @@ def test_lars_and_warm_up_are_the_oracles(verify, framework):
     assert verdict.request.solver == "LARS 0.5, warm-up 2 epochs"
 
 
-# A plant takes half a minute: within three days each has its turn, with `make test-all` at once.
+# Plants take turns: each within three days, with `make test-all` all at once.
 TURN = datetime.date.today().toordinal() % 3
 
 
