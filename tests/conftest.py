@@ -12,11 +12,12 @@ import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within t
 import pytest
 
 from tests import abreast, side_by_side
-from xfbench import canary, digest, runner
-from xfbench.facts import facts
-from xfbench.record import Measurement, Observed, Record
+from xfbench import digest
+from xfbench.records.facts import facts
+from xfbench.records.record import Measurement, Observed, Record
 from xfbench.request import Cell
 from xfbench.results.store import Store
+from xfbench.running import canary, runner
 from xfbench.workloads import workloads
 
 pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(abreast.make_scheduler)

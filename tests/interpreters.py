@@ -1,6 +1,7 @@
 """Scripts in a framework's own interpreter, as a worker runs there."""
 
-from xfbench import adapter, command, environment
+from xfbench import adapter, command
+from xfbench.environments import environment
 
 
 def run(framework, script, *arguments, folder, variables=None, limit=300):

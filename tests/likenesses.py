@@ -1,8 +1,10 @@
 """Records and certificates that are made after measured ones, for tests of what shows many."""
 
-from xfbench import digest, facts, machine
+from xfbench import digest
 from xfbench.equality.certificate import Certificate, Subject
-from xfbench.record import Record, Software
+from xfbench.host import machine
+from xfbench.records import facts
+from xfbench.records.record import Record, Software
 from xfbench.tuning.saved import Figure, Tuning
 from xfbench.workloads import workloads
 

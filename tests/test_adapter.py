@@ -4,7 +4,8 @@ import zipfile
 
 import pytest
 
-from xfbench import adapter, errors, worker_archive
+from xfbench import adapter, errors
+from xfbench.running import worker_archive
 
 MINE = "from xfbench.adapters.under.train import build\n"
 

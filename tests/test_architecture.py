@@ -25,6 +25,16 @@ FRAMEWORK_OF = {name: told["module"] for name, told in TOLD.items()}
 REUSED = {name: told.get("reuses", []) for name, told in TOLD.items()}
 FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
+# What a part of the driver stands on, beside `xfbench`'s own modules: none of what runs launches.
+STANDS_ON = {
+    "records": ["workloads"],
+    "host": ["analysis", "records", "worker"],
+    "analysis": [
+        *("environments", "equality", "host", "records", "results"),
+        *("worker", "workloads"),
+    ],
+    "layout": ["analysis", "records", "results"],
+}
 STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),
     *("os.system", "os.popen", "os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn"),
@@ -43,10 +53,10 @@ CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "da
 # Around training in one place alone; the others time what the machine and its storage can do.
 READ_CLOCKS = (
     *("xfbench.worker.loop", "xfbench.worker.reading"),
-    *("xfbench.roofline", "xfbench.worker.pingpong"),
+    *("xfbench.host.roofline", "xfbench.worker.pingpong"),
 )
-# What else is told goes through `report.text.say`, where it does nothing to a terminal.
-WRITE_STDERR = ("xfbench.report.text", "xfbench.cli")
+# What else is told goes through `text.say`, where it does nothing to a terminal.
+WRITE_STDERR = ("xfbench.text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
 TRANSLATING = (
@@ -66,6 +76,7 @@ def modules():
 
 
 MODULES = modules()
+PARTS = {module.split(".")[1] for module in MODULES if module.count(".") > 1}
 every_module = pytest.mark.parametrize("module", MODULES)
 
 
@@ -161,6 +172,9 @@ def refusals(module, source):
             allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
             allowed = top not in FRAMEWORKS and not is_translation(name)
+            part, used = (f"{one}.".split(".")[1] for one in (module, name))
+            if top == "xfbench" and part in STANDS_ON and used in PARTS:
+                allowed = used in (part, *STANDS_ON[part])
             if kind == "launchers" and top == "xfbench":
                 ours = ("command", "errors", "launchers", "request")
                 allowed = within(name, [f"xfbench.{part}" for part in ours])
@@ -186,18 +200,22 @@ def test_a_module_imports_only_what_its_place_allows(module):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("xfbench.runner", "import torch"),
+        ("xfbench.running.runner", "import torch"),
         ("xfbench.cli.run", "def run():\n    from tensorflow import keras"),
-        ("xfbench.runner", "from jax import numpy"),
-        ("xfbench.runner", "from xfbench.adapters.torch import train"),
-        ("xfbench.runner", "from xfbench.adapters.mxnet import exchange"),
-        ("xfbench.runner", "from xfbench.adapters.torch import checkpoint"),
-        ("xfbench.runner", "def f():\n    import xfbench.adapters.caffe.train"),
-        ("xfbench.runner", "import importlib\nimportlib.import_module('mxnet')"),
-        ("xfbench.runner", "from .adapters.torch import train"),
+        ("xfbench.running.runner", "from jax import numpy"),
+        ("xfbench.running.runner", "from xfbench.adapters.torch import train"),
+        ("xfbench.running.runner", "from xfbench.adapters.mxnet import exchange"),
+        ("xfbench.running.runner", "from xfbench.adapters.torch import checkpoint"),
+        ("xfbench.running.runner", "def f():\n    import xfbench.adapters.caffe.train"),
+        ("xfbench.running.runner", "import importlib\nimportlib.import_module('mxnet')"),
+        ("xfbench.running.runner", "from ..adapters.torch import train"),
         ("xfbench.cli.run", "from ..adapters.torch import train"),
-        ("xfbench.runner", "importlib.import_module(f'xfbench.adapters.{name}')"),
-        ("xfbench.runner", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.running.runner", "importlib.import_module(f'xfbench.adapters.{name}')"),
+        ("xfbench.running.runner", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.records.record", "from xfbench.analysis import statistics"),
+        ("xfbench.analysis.scaling", "from xfbench.running.runner import run"),
+        ("xfbench.analysis.scaling", "def f():\n    from xfbench import launchers"),
+        ("xfbench.layout.tables", "from xfbench.report import page"),
         ("xfbench.worker.loop", "import psutil"),
         ("xfbench.worker.loop", "from mpi4py import MPI"),
         ("xfbench.worker.loop", "import os\nos.fork()"),
@@ -217,34 +235,34 @@ def test_a_module_imports_only_what_its_place_allows(module):
         ("xfbench.adapters.caffe.prototxt", "import caffe"),
         ("xfbench.adapters.caffe.prototxt", "from xfbench.adapters.caffe import train"),
         ("xfbench.adapters", "import torch"),
-        ("xfbench.launchers.mpi", "from xfbench import runner"),
+        ("xfbench.launchers.mpi", "from xfbench.running import runner"),
         ("xfbench.launchers.mpi", "from xfbench.adapter import Adapter"),
         ("xfbench.launchers.mpi", "def f():\n    import torch"),
-        ("xfbench.runner", "import subprocess"),
+        ("xfbench.running.runner", "import subprocess"),
         ("xfbench.launchers.mpi", "def f():\n    from subprocess import run"),
-        ("xfbench.runner", "import os\nos.system('true')"),
-        ("xfbench.runner", "from os import execv as go\ngo('true', [])"),
+        ("xfbench.running.runner", "import os\nos.system('true')"),
+        ("xfbench.running.runner", "from os import execv as go\ngo('true', [])"),
         ("xfbench.worker.loop", "import os as o\no.spawnv(0, 'true', [])"),
         ("xfbench.worker.watch", "import os\nos.forkpty()"),
         ("xfbench.worker.watch", "import subprocess"),
         ("xfbench.worker.handover", "import os\nos.fork()"),
-        ("xfbench.environment", "import multiprocessing.pool"),
-        ("xfbench.environment", "import psutil\npsutil.Popen('true')"),
-        ("xfbench.runner", "from time import perf_counter"),
-        ("xfbench.runner", "import time\ntime.perf_counter_ns()"),
-        ("xfbench.runner", "from timeit import default_timer"),
+        ("xfbench.environments.environment", "import multiprocessing.pool"),
+        ("xfbench.environments.environment", "import psutil\npsutil.Popen('true')"),
+        ("xfbench.running.runner", "from time import perf_counter"),
+        ("xfbench.running.runner", "import time\ntime.perf_counter_ns()"),
+        ("xfbench.running.runner", "from timeit import default_timer"),
         ("xfbench.worker.trace", "import time\ntime.time()"),
         ("xfbench.worker.pages", "from time import perf_counter"),
         ("xfbench.worker.page_cache", "import time\ntime.monotonic()"),
-        ("xfbench.media", "from time import perf_counter"),
+        ("xfbench.host.media", "from time import perf_counter"),
         ("xfbench.adapters.torch.train", "def f():\n    from time import monotonic"),
         ("xfbench.adapters.torch.train", "import time as t\nt.monotonic()"),
         ("xfbench.adapters.torch.train", "from time import *"),
         ("xfbench.workloads.lenet", "from datetime import datetime"),
-        ("xfbench.comparison", "import sys\nprint(1, file=sys.stderr)"),
-        ("xfbench.comparison", "from sys import stderr"),
-        ("xfbench.progress", "console.print('[/x]')"),
-        ("xfbench.queued", "told(console.print)"),
+        ("xfbench.analysis.comparison", "import sys\nprint(1, file=sys.stderr)"),
+        ("xfbench.analysis.comparison", "from sys import stderr"),
+        ("xfbench.running.progress", "console.print('[/x]')"),
+        ("xfbench.running.queued", "told(console.print)"),
     ],
 )
 def test_what_the_architecture_does_not_allow_is_refused(module, source):
@@ -261,7 +279,9 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
         ("xfbench.worker.mpi", "from mpi4py import MPI"),
         ("xfbench.worker.watch", "import os\nos.fork()"),
         ("xfbench.worker.handover", "import subprocess\nsubprocess.Popen([])"),
-        ("xfbench.environment", "import time\ntime.monotonic()"),
+        ("xfbench.environments.environment", "import time\ntime.monotonic()"),
+        ("xfbench.records.record", "from xfbench import request\nfrom xfbench.records import gpus"),
+        ("xfbench.layout.tables", "from xfbench.analysis.leaderboard import Table"),
         ("xfbench.worker", "from . import loop"),
         ("xfbench.worker.loop", "from .protocol import Options\nimport numpy.linalg"),
         ("xfbench.workloads.lenet", "from xfbench.workloads.layers import ReLU"),
@@ -271,7 +291,7 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
         ("xfbench.adapters.torch.checkpoint", "import torch"),
         ("xfbench.cli.workload", "from xfbench.adapters.caffe import prototxt"),
         ("xfbench.launchers.mpi", "from xfbench import command\nfrom xfbench.request import Cell"),
-        ("xfbench.runner", "from xfbench import adapter\nfrom xfbench.launchers import local"),
+        ("xfbench.running.job", "from xfbench import adapter\nfrom xfbench.launchers import mpi"),
         ("xfbench.worker.trace", "started = options.time.time"),
         ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
     ],
@@ -291,7 +311,7 @@ def test_the_walk_sees_the_clock_and_the_processes_where_they_are():
 
 
 def test_every_folder_and_adapter_is_walked():
-    for module in ("xfbench.runner", "xfbench.cli.run", "xfbench.worker.loop", "xfbench.plugin"):
+    for module in ("xfbench.plugin", "xfbench.running.runner", "xfbench.worker.loop"):
         assert module in MODULES
     for adapter in FRAMEWORK_OF:
         assert f"xfbench.adapters.{adapter}.train" in MODULES
@@ -336,11 +356,11 @@ def test_a_module_keeps_to_the_house_style(module):
 @pytest.mark.parametrize(
     ("module", "source", "word"),
     [
-        ("xfbench.runner", "x = 1", "docstring"),
+        ("xfbench.running.runner", "x = 1", "docstring"),
         ("xfbench.utils", '"""It."""', "utils"),
         ("xfbench.cli.run_helpers", '"""It."""', "helpers"),
         ("xfbench.common.run", '"""It."""', "common"),
-        ("xfbench.runner", '"""It."""\n' + "x = 1\n" * MOST_LINES, "401 lines"),
+        ("xfbench.running.runner", '"""It."""\n' + "x = 1\n" * MOST_LINES, "401 lines"),
         ("xfbench.worker.loop", '"""It."""\nmatch 1:\n    case 1: pass', "3.8"),
         ("xfbench.adapters.torch.train", '"""It."""\nwith (open(a) as b, c): pass', "3.8"),
         ("xfbench.workloads.lenet", '"""It."""\ntry: pass\nexcept* OSError: pass', "3.8"),

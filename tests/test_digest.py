@@ -7,7 +7,8 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xfbench import digest, sealed
+from xfbench import digest
+from xfbench.records import sealed
 
 NUMBERS = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(

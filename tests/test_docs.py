@@ -18,7 +18,8 @@ import typer
 from PIL import Image
 
 from tests.data.conftest import idx
-from xfbench import adapter, cli, environment, paths
+from xfbench import adapter, cli, paths
+from xfbench.environments import environment
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parent.parent

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from xfbench import leaderboard
+from xfbench.analysis import leaderboard
 from xfbench.equality import certificate
-from xfbench.record import Conditions, Epoch, Limit
+from xfbench.records.record import Conditions, Epoch, Limit
 from xfbench.results.store import Store
 
 FRAMEWORKS = {"torch": 0.010, "mxnet": 0.0101, "caffe": 0.025}

@@ -196,7 +196,8 @@ def test_the_command_answers(installed):
 
 def test_every_adapters_worker_can_be_packed_with_all_it_needs(installed):
     script = (
-        "import json, zipfile\nfrom xfbench import adapter, worker_archive\n"
+        "import json, zipfile\nfrom xfbench import adapter\n"
+        "from xfbench.running import worker_archive\n"
         "pack = worker_archive.worker_archive\n"
         "print(json.dumps({n: zipfile.ZipFile(pack(n)).namelist() for n in adapter.names()}))"
     )

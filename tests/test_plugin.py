@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from xfbench import adapter, canary, environment, machine, paths
+from xfbench import adapter, paths
+from xfbench.analysis.leaderboard import tables
 from xfbench.benchmarks import architectures
 from xfbench.benchmarks.replay import Replay
+from xfbench.environments import environment
 from xfbench.equality import certificate, certify
 from xfbench.equality.verify import Verdict
-from xfbench.leaderboard import tables
+from xfbench.host import machine
 from xfbench.results.store import Store
+from xfbench.running import canary
 from xfbench.workloads import workloads
 
 pytest_plugins = ["pytester"]

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.likenesses import SOFTWARE, certified, varied
-from xfbench import best, comparison, published, series, statistics
-from xfbench.comparison import Side
+from xfbench import published
+from xfbench.analysis import best, comparison, series, statistics
+from xfbench.analysis.comparison import Side
+from xfbench.analysis.leaderboard import tables
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
-from xfbench.leaderboard import tables
-from xfbench.machine import describe
-from xfbench.provenance import not_measured
-from xfbench.record import Record
+from xfbench.host.machine import describe
+from xfbench.records.provenance import not_measured
+from xfbench.records.record import Record
 from xfbench.results import audit
 from xfbench.results.store import Store
 from xfbench.workloads import workloads

@@ -4,14 +4,16 @@ import json
 
 import pytest
 
-from xfbench import adapter, experiment, job, leaderboard, ranks, runner, statistics
-from xfbench.communication import asked_bytes
+from xfbench import adapter, experiment
+from xfbench.analysis import leaderboard, statistics
+from xfbench.analysis.communication import asked_bytes
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Subject
 from xfbench.equality.verify import Verifier
 from xfbench.errors import UsageError
-from xfbench.record import Measurement, Record
+from xfbench.records.record import Measurement, Record
 from xfbench.request import PreparedSet
+from xfbench.running import job, ranks, runner
 from xfbench.strategy import ASYNCHRONOUS
 
 
@@ -190,7 +192,7 @@ def test_rates_of_ranks_that_do_not_wait_are_added_up(record):
 
 
 def test_a_step_of_ranks_that_do_not_wait_takes_what_their_rates_together_say():
-    from tests.test_ranks import reply
+    from tests.running.test_ranks import reply
 
     slow = reply(1, step_seconds=[4.0, 4.0])
     merged = ranks.merged([reply(0), slow], asynchronous=True)["measurement"]
@@ -203,7 +205,7 @@ def test_a_step_of_ranks_that_do_not_wait_takes_what_their_rates_together_say():
 
 
 def test_the_weights_of_ranks_that_do_not_wait_are_each_their_own():
-    from tests.test_ranks import reply
+    from tests.running.test_ranks import reply
 
     def learned(loss, accuracy):
         epoch = {"epoch": 1, "seconds": 2.0, "train_loss": 1.0}
@@ -233,7 +235,7 @@ def test_what_waits_for_nobody_is_shown_and_never_ranked(record):
     assert row.images_per_second.value == pytest.approx(50)
     named = found.model_copy(update={"certificate": "sha256:" + "1" * 64})
     assert leaderboard.unproven(named, {named.certificate: None}) == ASYNCHRONOUS
-    from xfbench import tables
+    from xfbench.layout import tables
 
     shown = tables.text([table])
     assert "2 dist_async servers=2 (asynchronous)" in shown and ASYNCHRONOUS in shown

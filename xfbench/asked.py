@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, errors, experiment, runner
+from xfbench import adapter, errors, experiment
 from xfbench.matrix import Matrix
 from xfbench.plan import Plan
-from xfbench.report.text import say
 from xfbench.request import Cell, Protocol
+from xfbench.running import runner
+from xfbench.text import say
 
 _DEFAULT = "quick"
 # These say how often, not what.

@@ -3,7 +3,7 @@
 Latency and bandwidth make the cost of a message (Hockney, "The communication challenge for MPP",
 1994); the algorithms' costs are those of Thakur, Rabenseifner and Gropp, "Optimization of
 collective communication operations in MPICH", 2005. What a run shows of it is in
-`communication.py`; what follows for more ranks in `prediction.py`.
+`analysis/communication.py`; what follows for more ranks in `analysis/prediction.py`.
 """
 
 from __future__ import annotations

@@ -18,21 +18,13 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import (
-    adapter,
-    allocators,
-    environment,
-    errors,
-    machine,
-    paths,
-    sites,
-    starting,
-    toml,
-    training,
-)
+from xfbench import adapter, errors, paths, toml
 from xfbench.data import sets
+from xfbench.environments import allocators, environment
+from xfbench.host import machine, sites
 from xfbench.matrix import Matrix
 from xfbench.request import Cell, Protocol
+from xfbench.running import starting, training
 from xfbench.strategy import Value
 from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Rising, Size
 from xfbench.workloads import workloads

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from xfbench.errors import UnavailableError
-from xfbench.report.text import say
+from xfbench.text import say
 
 LIMIT = 7200.0  # seconds: nothing that is done under a lock takes as long
 

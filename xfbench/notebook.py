@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import asked, comparison, leaderboard, paths, plan, queued, runner
-from xfbench.comparison import Compared, Side
+from xfbench import asked, paths, plan
+from xfbench.analysis import comparison, leaderboard
+from xfbench.analysis.comparison import Compared, Side
+from xfbench.analysis.leaderboard import Table
 from xfbench.equality import certificate
 from xfbench.errors import UnavailableError
-from xfbench.leaderboard import Table
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.results import exporting, index, ranked, selection
 from xfbench.results.selection import Condition
 from xfbench.results.store import Store, existing
+from xfbench.running import queued, runner
 from xfbench.strategy import Value
 
 if TYPE_CHECKING:

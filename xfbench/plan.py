@@ -9,10 +9,12 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import digest, doctor, errors, progress, reply, runner, written
-from xfbench.record import Record
+from xfbench import digest, errors, written
+from xfbench.host import doctor
+from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
+from xfbench.running import progress, reply, runner
 
 
 class Plan(BaseModel):

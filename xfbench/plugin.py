@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xfbench.benchmarks.architectures import Architecture
     from xfbench.benchmarks.replay import Replay
     from xfbench.request import Cell
-    from xfbench.runner import Session
+    from xfbench.running.runner import Session
 
 _PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
 _WORKLOADS = "lenet,convnet"
@@ -86,8 +86,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         nothing = pytest.param(*_PARAMETERS, id="cells", marks=skip)
         metafunc.parametrize(_PARAMETERS, [nothing])
         return
-    from xfbench import machine
     from xfbench.benchmarks.replay import Replay
+    from xfbench.host import machine
 
     architecture, cells = _chosen(config)
     mismatch = architecture.mismatch(machine.describe())
@@ -116,8 +116,9 @@ def xfbench_cell(
 @pytest.fixture
 def xfbench_session(framework: str, pytestconfig: Config) -> Session:
     """What all launches share; the framework's environment is ready, or it is known why not."""
-    from xfbench import paths, runner
+    from xfbench import paths
     from xfbench.results.store import Store
+    from xfbench.running import runner
 
     results = paths.results(pytestconfig.getoption("xfbench_results"))
     session = pytestconfig.stash.setdefault(_SESSION, runner.Session(Store(results)))

@@ -18,7 +18,7 @@ from pydantic import (
 from xfbench.strategy import Value, words
 
 Positive = Field(ge=1)
-# What a cell may choose about its network's solver (see `training.py`); None: as published.
+# What a cell may choose about its network's solver (see `running/training.py`); None: as published.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
@@ -88,11 +88,12 @@ class Cell(BaseModel):
     windows, or over the epochs. With `profile`, a few steps more are done under the framework's
     own profiler when all else is measured. About the solver `lars` (a trust coefficient, 0 for
     none), the base `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many
-    epochs at first (`rate_warmup`) may be chosen: see `training.py`. Each rank gets `memory_limit`
-    bytes of private memory at most, from the `allocator` named (see `allocators.py`) or, None, from
-    the C library. A `probe` is no measurement: it tries what the framework takes from an HPC
-    system, in one process, with reserved huge pages, out of a module, on several ranks, or on ranks
-    that are told nothing but what their start command tells (native).
+    epochs at first (`rate_warmup`) may be chosen: see `running/training.py`. Each rank gets
+    `memory_limit` bytes of private memory at most, from the `allocator` named (see
+    `environments/allocators.py`) or, None, from the C library. A `probe` is no measurement: it
+    tries what the framework takes from an HPC system, in one process, with reserved huge pages, out
+    of a module, on several ranks, or on ranks that are told nothing but what their start command
+    tells (native).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -5,9 +5,11 @@ import functools
 import numpy as np
 import pytest
 
-from xfbench import adapter, environment, experiment, runner, tracing
+from xfbench import adapter, experiment
 from xfbench.adapters.reference import graph
+from xfbench.environments import environment
 from xfbench.results.store import Store
+from xfbench.running import runner, tracing
 from xfbench.worker.check import nudged
 from xfbench.worker.input import synthetic_batch
 from xfbench.workloads import workloads

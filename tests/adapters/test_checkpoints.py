@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests import interpreters
-from xfbench import adapter, worker_archive
+from xfbench import adapter
 from xfbench.equality.blocks import NOISE
+from xfbench.running import worker_archive
 from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver

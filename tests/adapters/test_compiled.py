@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import interpreters
-from xfbench import worker_archive
+from xfbench.running import worker_archive
 
 SCRIPT = """
 import json, os, sys

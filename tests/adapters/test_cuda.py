@@ -2,8 +2,10 @@
 
 import pytest
 
-from xfbench import adapter, experiment, machine, runner
+from xfbench import adapter, experiment
+from xfbench.host import machine
 from xfbench.results.store import Store
+from xfbench.running import runner
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
 CPU_ONLY = {  # what each build says of itself

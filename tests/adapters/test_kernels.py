@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from xfbench import adapter, machine
+from xfbench import adapter
+from xfbench.host import machine
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 KERNELS = [

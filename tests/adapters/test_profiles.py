@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from xfbench import cli
-from xfbench.profiles import profile
+from xfbench.analysis.profiles import profile
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 WITH_WEIGHTS = ("conv1", "conv2", "ip1", "ip2")

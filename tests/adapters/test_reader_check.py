@@ -5,9 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
-from xfbench import adapter, leaderboard, machine, tables, validity
+from xfbench import adapter
+from xfbench.analysis import leaderboard
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
+from xfbench.host import machine
+from xfbench.layout import tables
+from xfbench.running import validity
 
 # A reader of raw pixels that changes what it gives by CHANGE, and beside training does DECODE.
 READER = """

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests import interpreters
-from xfbench import adapter, worker_archive
+from xfbench import adapter
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
+from xfbench.running import worker_archive
 from xfbench.workloads import Pixels, Workload
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xfbench import adapter, worker_archive
+from xfbench import adapter
 from xfbench.adapters.reference import graph, train
+from xfbench.running import worker_archive
 from xfbench.worker import loop
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import workloads

@@ -4,8 +4,9 @@ import subprocess
 
 import pytest
 
-from xfbench import adapter, environment
+from xfbench import adapter
 from xfbench.adapters.caffe import prototxt
+from xfbench.environments import environment
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]

@@ -16,9 +16,9 @@ from tabulate import tabulate
 
 from tests import photographs
 from tests.benchmarks import inside
-from xfbench import machine
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
+from xfbench.host import machine
 
 PIXELS = {"caffe": "lmdb", "mxnet": "recordio", "tensorflow": "tfrecord", "torch": "lmdb"}
 """The format of each framework's own reader; RecordIO and TFRecord keep pixels as PNG."""

@@ -5,8 +5,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from xfbench import adapter, command, environment, job, worker_archive
+from xfbench import adapter, command
+from xfbench.environments import environment
 from xfbench.request import Request
+from xfbench.running import job, worker_archive
 
 
 def answer(

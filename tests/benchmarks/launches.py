@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from xfbench import statistics
+from xfbench.analysis import statistics
 from xfbench.request import Protocol
 from xfbench.results.store import Store
 

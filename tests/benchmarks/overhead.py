@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from tests.benchmarks import inside
-from xfbench import machine
+from xfbench.host import machine
 
 
 def main() -> None:

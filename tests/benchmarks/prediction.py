@@ -15,8 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.cluster import namespaces, shaping, slurm
-from xfbench import adapter, canary, environment, prediction, series
+from xfbench import adapter
+from xfbench.analysis import prediction, series
+from xfbench.environments import environment
 from xfbench.results.store import Store
+from xfbench.running import canary
 
 FITTED, HELD_OUT = (1, 2, 4), (3, 6, 8)
 XFBENCH = (sys.executable, "-P", "-m", "xfbench")

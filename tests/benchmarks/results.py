@@ -22,9 +22,9 @@ from pathlib import Path
 import rfc8785
 
 from xfbench import digest
-from xfbench.facts import facts
-from xfbench.machine import describe
-from xfbench.record import Limit, Measurement, Observed, Record, Software
+from xfbench.host.machine import describe
+from xfbench.records.facts import facts
+from xfbench.records.record import Limit, Measurement, Observed, Record, Software
 from xfbench.request import Cell
 from xfbench.results import pack
 from xfbench.workloads import workloads

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import launches
-from xfbench.record import Conditions
+from xfbench.records.record import Conditions
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.benchmarks import tune
-from xfbench.record import Conditions
+from xfbench.records.record import Conditions
 
 STARTUP, STEPS, BLOCKS = 2.0, 20, 8
 

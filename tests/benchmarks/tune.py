@@ -22,12 +22,15 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive, tuned
-from xfbench import handover, machine, plan, runner, statistics
+from xfbench import plan
+from xfbench.analysis import statistics
+from xfbench.analysis.grouping import machine_class
 from xfbench.cli.options import FRAMEWORKS, positive, words
-from xfbench.grouping import machine_class
+from xfbench.host import handover, machine
 from xfbench.plan import Plan
 from xfbench.request import Protocol
 from xfbench.results.store import Store
+from xfbench.running import runner
 from xfbench.tuning import repeating
 from xfbench.tuning.space import OVER, Asked, Space, factors, space, told
 

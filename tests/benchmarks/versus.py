@@ -21,7 +21,9 @@ import numpy as np
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from xfbench import adapter, handover, machine, statistics
+from xfbench import adapter
+from xfbench.analysis import statistics
+from xfbench.host import handover, machine
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 30, "lenet": 60}

@@ -20,12 +20,16 @@ from tabulate import tabulate
 
 from tests.benchmarks import inside
 from tests.benchmarks.versus import BATCHES, ROUNDS, near
-from xfbench import adapter, environment, handover, machine, runner, statistics
+from xfbench import adapter
+from xfbench.analysis import statistics
+from xfbench.analysis.grouping import machine_class
+from xfbench.analysis.statistics import Launches
+from xfbench.environments import environment
 from xfbench.equality import certify
-from xfbench.grouping import machine_class
-from xfbench.record import Record
+from xfbench.host import handover, machine
+from xfbench.records.record import Record
 from xfbench.results.store import Store
-from xfbench.statistics import Launches
+from xfbench.running import runner
 from xfbench.tuning import repeating
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import Asked, space, told

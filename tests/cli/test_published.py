@@ -5,8 +5,8 @@ import json
 import pytest
 
 from xfbench import published
-from xfbench.elsewhere import About, Citation, Figure
-from xfbench.record import Record
+from xfbench.records.elsewhere import About, Citation, Figure
+from xfbench.records.record import Record
 from xfbench.results.store import Store
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench import handover, machine
+from xfbench.host import handover, machine
 
 # A framework that sleeps, with the kernel `quick` for the shortest time.
 TRAINER = """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cluster.conftest import XFBENCH
-from xfbench.features import FEATURES
+from xfbench.records.features import FEATURES
 
 STUDY = """
 name = "mine"

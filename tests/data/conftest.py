@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from tests import interpreters
-from xfbench import adapter, environment
+from xfbench import adapter
+from xfbench.environments import environment
 
 
 @pytest.fixture

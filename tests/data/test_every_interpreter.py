@@ -2,10 +2,11 @@
 
 import pytest
 
-from xfbench import adapter, runner
+from xfbench import adapter
 from xfbench.data import sets, sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.results.store import Store
+from xfbench.running import runner
 
 FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 

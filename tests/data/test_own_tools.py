@@ -12,11 +12,12 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from xfbench import adapter, command, worker_archive
+from xfbench import adapter, command
 from xfbench.data.encoding import png
 from xfbench.data.lmdb import Writer as LmdbWriter
 from xfbench.data.recordio import Writer as RecordIOWriter
 from xfbench.data.tfrecord import Writer as TFRecordWriter
+from xfbench.running import worker_archive
 from xfbench.worker.formats import lmdb, recordio, tfrecord
 from xfbench.worker.samples import Sample
 

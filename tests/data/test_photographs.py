@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import photographs
-from xfbench import worker_archive
 from xfbench.cli import data as cli
 from xfbench.data import checking
 from xfbench.data.manifest import Manifest
+from xfbench.running import worker_archive
 from xfbench.worker import pictures, prepared
 from xfbench.worker.samples import sample_digest, stream_digest
 

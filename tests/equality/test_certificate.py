@@ -5,13 +5,14 @@ import json
 import pytest
 
 from tests.likenesses import SOFTWARE, equal
-from xfbench import digest, runner
+from xfbench import digest
+from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
 from xfbench.equality import certificate, certify
 from xfbench.equality.certificate import CertificateError, Subject
-from xfbench.leaderboard import NO_CERTIFICATE, tables
-from xfbench.machine import describe
+from xfbench.host.machine import describe
+from xfbench.layout.tables import text
 from xfbench.results.store import Store
-from xfbench.tables import text
+from xfbench.running import runner
 
 
 def certified(record, **changes):

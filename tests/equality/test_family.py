@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.equality.families import generated
-from xfbench import adapter, environment, experiment, runner
+from xfbench import adapter, experiment
+from xfbench.environments import environment
 from xfbench.equality import cases, jobs, verify
 from xfbench.equality.oracle import Oracle
+from xfbench.running import runner
 from xfbench.workloads import layers as xl
 
 KERNELS = [

@@ -2,7 +2,8 @@
 
 import pytest
 
-from xfbench import adapter, environment, experiment
+from xfbench import adapter, experiment
+from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.equality.jobs import _as_one
 from xfbench.equality.verify import Verdict, Verifier

@@ -6,7 +6,8 @@ decay and multipliers included.
 
 import pytest
 
-from xfbench import adapter, environment, experiment
+from xfbench import adapter, experiment
+from xfbench.environments import environment
 from xfbench.equality import cases, jobs
 from xfbench.equality.oracle import Oracle
 from xfbench.equality.verify import judged

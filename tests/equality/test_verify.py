@@ -12,9 +12,11 @@ from itertools import product
 
 import pytest
 
-from xfbench import adapter, environment, experiment, runner
+from xfbench import adapter, experiment
+from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
+from xfbench.running import runner
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]

@@ -5,8 +5,9 @@ import pytest
 from tests import side_by_side, within
 from tests.faults.driver import peaks
 from tests.leftovers import left_running
-from xfbench import roofline, runner
+from xfbench.host import roofline
 from xfbench.results.store import Store
+from xfbench.running import runner
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 
 import sys
 
-from xfbench import machine, roofline
 from xfbench.cli import main
+from xfbench.host import machine, roofline
 
 PEAK = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
 

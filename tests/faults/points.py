@@ -12,8 +12,8 @@ from pathlib import Path
 
 import xfbench
 from tests.faults.driver import peaks
-from xfbench import roofline
 from xfbench.cli import main
+from xfbench.host import roofline
 
 OURS = str(Path(xfbench.__file__).parent)
 CHANGES = {

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from tests import side_by_side
-from tests.test_carry import planned, there
-from xfbench import carry
+from tests.running.test_carry import planned, there
 from xfbench.errors import UsageError
 from xfbench.results.store import Store
+from xfbench.running import carry
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """What strangers send runs nothing: not because it is looked for, but because nothing could.
 
 Archives are in tests/results/test_archive.py, words that end up in tables and pages in
-tests/test_formats.py and tests/report, shells in tests/launchers/test_quoting.py.
+tests/layout/test_formats.py and tests/report, shells in tests/launchers/test_quoting.py.
 """
 
 import ast
@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from tests.test_architecture import MODULES, names, starts
-from xfbench import adapter, environment
+from xfbench import adapter
+from xfbench.environments import environment
 from xfbench.equality import jobs
 from xfbench.errors import UsageError
 from xfbench.studies import media
@@ -77,7 +78,7 @@ def test_no_module_can_run_what_a_file_says(module):
     ],
 )
 def test_each_of_these_is_seen(source):
-    assert dangers("xfbench.runner", source)
+    assert dangers("xfbench.running.runner", source)
 
 
 class Evil:

@@ -1,6 +1,6 @@
 """Files and names that a person gives: whatever is in them costs a line, and nothing is begun.
 
-Slips in settings are in tests/test_experiment.py and tests/test_sites.py, damaged data sets in
+Slips in settings are in tests/test_experiment.py and tests/host/test_sites.py, damaged data sets in
 tests/data and tests/worker/test_formats.py.
 """
 
@@ -10,8 +10,9 @@ import subprocess
 
 import pytest
 
-from xfbench import adapter, experiment, sites
+from xfbench import adapter, experiment
 from xfbench.errors import UsageError
+from xfbench.host import sites
 from xfbench.worker import prepared
 from xfbench.worker.formats import Damaged
 

@@ -1,6 +1,6 @@
 """Ranks that end at any moment, and whoever else speaks to the driver that watches over them.
 
-Deaths in a step, hangs, lost watchers and missing programs are in tests/test_ranks.py and
+Deaths in a step, hangs, lost watchers and missing programs are in tests/running/test_ranks.py and
 tests/launchers, what becomes of nodes and jobs in tests/cluster.
 """
 
@@ -14,9 +14,9 @@ import pytest
 from tests import side_by_side
 from tests.leftovers import left_running, until
 from tests.side_by_side import TRAINER
-from xfbench import runner
 from xfbench.results.store import Store
-from xfbench.watch import Watch
+from xfbench.running import runner
+from xfbench.running.watch import Watch
 
 SECOND = "\nimport atexit, os\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
 MOMENTS = {

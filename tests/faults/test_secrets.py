@@ -6,10 +6,10 @@ import platform
 
 import pytest
 
-from xfbench import runner, starting
 from xfbench.results import private
 from xfbench.results.store import Store
 from xfbench.results.submission import named_in
+from xfbench.running import runner, starting
 
 TOKENS = {
     name: f"hunter2-{number}"

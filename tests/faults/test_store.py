@@ -11,11 +11,11 @@ import pytest
 
 from tests import mounted
 from tests.faults.driver import command
-from xfbench import runner
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
 from xfbench.results import audit, index, pack
 from xfbench.results.store import Store
+from xfbench.running import runner
 
 ROOT = Path(__file__).parents[2]
 # In its second launch the worker takes all the room there is, and says so as well as it can.

@@ -1,6 +1,7 @@
 """A worker may do anything: its record says what, and the driver goes on.
 
-How one raises, dies, hangs or forges is in tests/test_runner.py, memory in tests/test_memory.py.
+How one raises, dies, hangs or forges is in tests/running/test_runner.py, memory in
+tests/host/test_memory.py.
 """
 
 import copy
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 from tests import limited, side_by_side
 from tests.faults.driver import command as command_line
 from tests.leftovers import left_running, until
-from xfbench import adapter, command, environment, facts, job, launched, reply, runner, written
+from xfbench import adapter, command, written
 from xfbench.command import Outcome
-from xfbench.record import Record
+from xfbench.environments import environment
+from xfbench.records import facts
+from xfbench.records.record import Record
 from xfbench.results.store import Store
+from xfbench.running import job, launched, reply, runner
 from xfbench.workloads import workloads
 
 DIES = "import os\nos._exit(0)"

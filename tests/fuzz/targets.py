@@ -20,23 +20,17 @@ from unittest import mock
 
 import numpy as np
 
-from xfbench import (
-    adapter,
-    digest,
-    errors,
-    experiment,
-    leaderboard,
-    provenance,
-    reply,
-    series,
-    sites,
-    tables,
-)
+from xfbench import adapter, digest, errors, experiment
+from xfbench.analysis import leaderboard, series
 from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.equality.certificate import Certificate
-from xfbench.record import Record
+from xfbench.host import sites
+from xfbench.layout import tables
+from xfbench.records import provenance
+from xfbench.records.record import Record
 from xfbench.report import page
 from xfbench.results import archive, listing, taking
+from xfbench.running import reply
 from xfbench.tuning.saved import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c

@@ -17,10 +17,12 @@ from tests.cluster.conftest import left_running, watched
 from tests.faults.driver import command
 from tests.leftovers import until
 from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
-from xfbench import adapter, dry, environment
+from xfbench import adapter
+from xfbench.environments import environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import mpi
 from xfbench.plan import Plan
+from xfbench.running import dry
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from xfbench import modules
 from xfbench.command import Command
 from xfbench.errors import UnavailableError, UsageError
+from xfbench.host import modules
 from xfbench.launchers import slurm
 
 MARKS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from xfbench import sites
 from xfbench.command import Command
+from xfbench.host import sites
 from xfbench.launchers import local, mpi, slurm
 from xfbench.launchers.resources import Resources
 

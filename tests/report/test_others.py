@@ -6,10 +6,10 @@ import pytest
 
 from tests.likenesses import certified, varied
 from xfbench import published
-from xfbench.elsewhere import About, Citation, Figure
-from xfbench.facts import facts
-from xfbench.leaderboard import tables
-from xfbench.record import Record
+from xfbench.analysis.leaderboard import tables
+from xfbench.records.elsewhere import About, Citation, Figure
+from xfbench.records.facts import facts
+from xfbench.records.record import Record
 from xfbench.report import content, efficiency, others, svg
 from xfbench.workloads import workloads
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.likenesses import varied
-from xfbench.machine import describe
+from xfbench.host.machine import describe
 from xfbench.report import content, page
 
 HOSTILE = [

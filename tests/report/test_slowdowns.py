@@ -4,7 +4,7 @@ import pytest
 
 from tests.likenesses import certified, varied
 from tests.report.test_page import HOSTILE
-from xfbench.leaderboard import tables
+from xfbench.analysis.leaderboard import tables
 from xfbench.report import slowdowns
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.likenesses import varied
 from tests.report.test_page import HOSTILE, poisoned
 from xfbench import experiment
-from xfbench.machine import describe
+from xfbench.host.machine import describe
 from xfbench.report import page as report
 from xfbench.report.studies import MOST_ROWS
 from xfbench.studies import answer, page

@@ -10,11 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.likenesses import certified, varied
-from xfbench.leaderboard import tables
-from xfbench.record import Epoch
+from xfbench.analysis.leaderboard import tables
+from xfbench.records.record import Epoch
 from xfbench.report import content, figures, repeat, svg
 from xfbench.report.sentences import summary
-from xfbench.report.text import legible
 from xfbench.request import Cell
 
 
@@ -226,23 +225,6 @@ def test_no_command_has_a_name_that_a_shell_might_take_for_more(measured, name):
 
 def test_what_was_published_has_no_command(measured):
     assert repeat.command([varied(measured[0], source="published")]) == ()
-
-
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("onednn · 2 ×", "onednn · 2 ×"),
-        ("名前", "名前"),
-        ("a\x00b\x1b[1m\x7f\x9b", "a\\x00b\\x1b[1m\\x7f\\x9b"),
-        ("\u202eexe\u2066\u200d\ufeff", "\\u202eexe\\u2066\\u200d\\ufeff"),
-        ("a\nb\u2028c", "a\\nb\\u2028c"),
-        ("\ud800", "\\ud800"),
-        ("e" + "\u0301" * 9, "e" + "\u0301" * 3),
-        ("x" * 1000, "x" * 240 + "… (1,000 characters)"),
-    ],
-)
-def test_text_is_made_fit_to_be_looked_at(said, shown):
-    assert legible(said) == shown
 
 
 def test_of_many_rows_launches_are_summed_up(measured):

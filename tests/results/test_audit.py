@@ -8,8 +8,8 @@ from tests.likenesses import SOFTWARE, equal
 from xfbench import digest
 from xfbench.equality.certificate import Subject
 from xfbench.errors import UsageError
-from xfbench.machine import describe
-from xfbench.record import Limit, Record
+from xfbench.host.machine import describe
+from xfbench.records.record import Limit, Record
 from xfbench.results import archive, audit
 from xfbench.results.store import Store
 

@@ -17,8 +17,10 @@ import tarfile
 import pytest
 
 from tests.results.test_audit import certified
-from xfbench import digest, leaderboard, tables
+from xfbench import digest
+from xfbench.analysis import leaderboard
 from xfbench.equality import certificate
+from xfbench.layout import tables
 from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
 from xfbench.results.store import Store

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests import mounted
 from xfbench.errors import UsageError
-from xfbench.machine import describe
+from xfbench.host.machine import describe
 from xfbench.results import index, indexing, selection
 from xfbench.results.store import Store
 

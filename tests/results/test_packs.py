@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from xfbench.records.sealed import EditedError
 from xfbench.results import pack
 from xfbench.results.store import Store
-from xfbench.sealed import EditedError
 
 
 @pytest.fixture

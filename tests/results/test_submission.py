@@ -8,10 +8,10 @@ import pytest
 from tests.likenesses import SOFTWARE, certified, varied
 from xfbench import digest
 from xfbench.cli.options import of_run
-from xfbench.elsewhere import About, Figure
 from xfbench.errors import UsageError
-from xfbench.machine import describe
-from xfbench.record import Citation, Record
+from xfbench.host.machine import describe
+from xfbench.records.elsewhere import About, Figure
+from xfbench.records.record import Citation, Record
 from xfbench.results import audit, private, submission
 from xfbench.results.store import Store, existing
 

@@ -5,8 +5,8 @@ import pytest
 from tests.equality.test_certificate import SOFTWARE
 from xfbench import digest, experiment
 from xfbench.equality.certificate import Certificate
-from xfbench.machine import describe
-from xfbench.record import Epoch
+from xfbench.host.machine import describe
+from xfbench.records.record import Epoch
 from xfbench.studies import answer
 
 

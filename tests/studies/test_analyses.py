@@ -51,7 +51,7 @@ def test_a_claim_of_the_best(study, launched, found, best, one, two, verdict):
 
 
 def test_the_cores_of_the_machine_may_be_claimed_to_be_best(study, launched, found):
-    from xfbench.machine import describe
+    from xfbench.host.machine import describe
 
     seen = describe().model_copy(update={"cores": 2})
     made = study({"name": "best_of", "over": "threads", "claim": claimed(best="cores")})
@@ -292,7 +292,7 @@ def test_the_size_that_is_told_is_the_one_that_most_was_measured_of(study, launc
 
 def test_a_cell_that_nothing_came_of_is_said_with_its_reason(study, launched, record):
     made = study({"name": "values"}, matrix={"threads": [1, 2]})
-    from xfbench.record import Record
+    from xfbench.records.record import Record
 
     asked = record(threads=2).request
     refused = Record.make(

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.equality.test_certificate import certified
-from xfbench import learning
+from xfbench.analysis import learning
 
 SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from xfbench import experiment, sites
+from xfbench import experiment
 from xfbench.errors import UsageError
-from xfbench.record import Conditions
+from xfbench.host import sites
+from xfbench.records.record import Conditions
 from xfbench.studies import media, running
 
 

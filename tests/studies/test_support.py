@@ -3,9 +3,10 @@
 import pytest
 
 from tests.likenesses import varied
-from xfbench import experiment, probing
-from xfbench.features import FEATURES, Support
-from xfbench.machine import describe
+from xfbench import experiment
+from xfbench.host.machine import describe
+from xfbench.records.features import FEATURES, Support
+from xfbench.running import probing
 from xfbench.studies import answer, cells, page, running, telling
 
 RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tests.studies.test_analyses import FAST, SLOW, by_threads
-from xfbench.machine import describe
+from xfbench.host.machine import describe
 from xfbench.studies import answer, drawing, page, telling
 
 PRINTED = {

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.likenesses import varied
-from xfbench import handover
-from xfbench.record import Conditions
+from xfbench.host import handover
+from xfbench.records.record import Conditions
 from xfbench.tuning import repeating
 
 

@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 from tests.likenesses import varied
-from xfbench import runner
-from xfbench.record import Conditions
+from xfbench.records.record import Conditions
+from xfbench.running import runner
 from xfbench.tuning.halving import halve
 from xfbench.tuning.searching import Choices, _Launching
 from xfbench.tuning.space import Space, factors

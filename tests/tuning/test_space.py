@@ -2,9 +2,10 @@
 
 import pytest
 
-from xfbench import adapter, machine
-from xfbench.allocators import NAMES
+from xfbench import adapter
+from xfbench.environments.allocators import NAMES
 from xfbench.errors import UsageError
+from xfbench.host import machine
 from xfbench.tuning.space import FIELDS, Asked, setting, space, told
 
 CORES = machine.usable_cores()

@@ -5,8 +5,10 @@ from functools import partial
 import pytest
 
 from tests import likenesses
-from xfbench import adapter, asked, environment, machine
+from xfbench import adapter, asked
+from xfbench.environments import environment
 from xfbench.errors import UsageError
+from xfbench.host import machine
 from xfbench.request import Protocol
 from xfbench.tuning.saved import of_folder
 from xfbench.tuning.using import tuned

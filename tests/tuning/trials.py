@@ -7,7 +7,7 @@ steps: images per second, or None where it does not count; and `block(settings, 
 of each after the other: images per second of those that count.
 """
 
-from xfbench import statistics
+from xfbench.analysis import statistics
 from xfbench.tuning.halving import Round, halve, taken, unsettled
 
 LEAST, MOST = 5, 20

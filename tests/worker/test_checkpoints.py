@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests import side_by_side
-from xfbench import canary, runner
 from xfbench.results.store import Store
+from xfbench.running import canary, runner
 from xfbench.worker import checkpoint
 from xfbench.workloads import workloads
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from xfbench import job, worker_archive
+from xfbench.running import job, worker_archive
 from xfbench.workloads import workloads
 
 VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]

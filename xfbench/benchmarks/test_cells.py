@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this fi
 
     from xfbench.benchmarks.replay import Replay
     from xfbench.request import Cell
-    from xfbench.runner import Session
+    from xfbench.running.runner import Session
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # where the launch failed
@@ -29,11 +29,11 @@ def test_training(
     tmp_path: Path,
 ) -> None:
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
-    from xfbench import runner
+    from xfbench.analysis.statistics import is_steady, launch_throughput
     from xfbench.equality import certify
+    from xfbench.host.roofline import share_of_peak
     from xfbench.results.store import Store
-    from xfbench.roofline import share_of_peak
-    from xfbench.statistics import is_steady, launch_throughput
+    from xfbench.running import runner
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:

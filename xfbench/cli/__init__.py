@@ -32,7 +32,7 @@ from xfbench.cli import (
     workload,
 )
 from xfbench.errors import XfbenchError, of_the_system
-from xfbench.report.text import say
+from xfbench.text import say
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3

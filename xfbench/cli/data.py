@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xfbench.cli.options import Json
-from xfbench.report.text import say
+from xfbench.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

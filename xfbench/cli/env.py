@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xfbench.cli.options import DryRun, Json
-from xfbench.report.text import say
+from xfbench.text import say
 
 app = typer.Typer(
     name="env",
@@ -27,7 +27,8 @@ def create(frameworks: _Names, dry_run: DryRun = False) -> None:
     \b
     xfbench env create torch mxnet
     """
-    from xfbench import adapter, environment
+    from xfbench import adapter
+    from xfbench.environments import environment
     from xfbench.errors import UnavailableError
 
     described = [adapter.load(name) for name in frameworks]
@@ -51,7 +52,7 @@ def list_(as_json: Json = False) -> None:
     """The environments that exist, their place and size."""
     from tabulate import tabulate
 
-    from xfbench import environment
+    from xfbench.environments import environment
 
     found = environment.existing()
     if as_json:
@@ -80,7 +81,8 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def remove(frameworks: _Names, dry_run: DryRun = False) -> None:
     """Delete the environments of these frameworks; they are made again when needed."""
-    from xfbench import adapter, environment
+    from xfbench import adapter
+    from xfbench.environments import environment
 
     for one in [adapter.load(name) for name in frameworks]:
         if dry_run:

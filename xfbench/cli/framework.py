@@ -20,7 +20,7 @@ def list_(as_json: Json = False) -> None:
 
     from tabulate import tabulate
 
-    from xfbench import inventory
+    from xfbench.environments import inventory
 
     found = inventory.frameworks()
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xfbench.cli.options import Json, Results, Where, share, words
-from xfbench.report.text import say
+from xfbench.text import say
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
@@ -63,19 +63,12 @@ def leaderboard(
     xfbench leaderboard --columns storage
     xfbench leaderboard --columns layers --workload alexnet
     """
-    from xfbench import (
-        beside,
-        best,
-        errors,
-        paths,
-        profile_tables,
-        slowdown,
-        slowdown_tables,
-        tables,
-    )
-    from xfbench import leaderboard as boards
+    from xfbench import errors, paths
     from xfbench import published as literature
+    from xfbench.analysis import best, slowdown
+    from xfbench.analysis import leaderboard as boards
     from xfbench.equality import certificate
+    from xfbench.layout import beside, profile_tables, slowdown_tables, tables
     from xfbench.results import index, ranked, selection
     from xfbench.results.store import existing
     from xfbench.workloads import workloads

@@ -35,7 +35,7 @@ def machine(
     if read is not None:
         _storage(read, size * _MIB, as_json)
         return
-    from xfbench import machine as host
+    from xfbench.host import machine as host
 
     found = {**host.describe().model_dump(mode="json"), "libraries": host.libraries()}
     if as_json:
@@ -47,7 +47,7 @@ def machine(
 
 
 def _storage(folder: Path, size: int, as_json: bool) -> None:
-    from xfbench import media
+    from xfbench.host import media
 
     medium, reads = media.describe(folder), media.measure(folder, size)
     if as_json:
@@ -67,7 +67,7 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from xfbench import doctor as physician
+    from xfbench.host import doctor as physician
 
     findings = physician.examine()
     if as_json:

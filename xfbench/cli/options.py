@@ -51,7 +51,7 @@ Pythons = Annotated[
 ]
 
 
-# What may be otherwise than published about the solver: see `training.py`.
+# What may be otherwise than published about the solver: see `running/training.py`.
 Lars = Annotated[
     str | None,
     typer.Option(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from xfbench.cli.options import Json, positive, words
-from xfbench.report.text import say
+from xfbench.text import say
 
 
 def predict(
@@ -44,8 +44,10 @@ def predict(
     xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
     xfbench predict --from ./results --where framework=torch,strategy=ddp --json
     """
-    from xfbench import comparison, errors, paths, prediction, series, tables
+    from xfbench import errors, paths
+    from xfbench.analysis import comparison, prediction, series
     from xfbench.exchange import Link
+    from xfbench.layout import tables
 
     side = comparison.Side.parse(where, paths.results(results))
     described = Link.parse(link) if link else None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from xfbench.cli.options import Results, Where
-from xfbench.report.text import say
+from xfbench.text import say
 
 
 def report(

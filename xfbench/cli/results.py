@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.cli.options import Json, Results, Where
-from xfbench.report.text import say
+from xfbench.text import legible, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,8 @@ def list_(
 
 def _published(conditions: Sequence[Condition], as_json: bool) -> None:
     """What others published, from the package: it is in no results folder."""
-    from xfbench import beside, published
+    from xfbench import published
+    from xfbench.layout import beside
 
     documents = [(record, record.document()) for record in published.records()]
     chosen = [(r, d) for r, d in documents if all(one.holds(d) for one in conditions)]
@@ -174,7 +175,6 @@ def validate(
     """
     from xfbench.cli.options import of_run
     from xfbench.results import audit
-    from xfbench.results.listing import printable
 
     checked, defects = audit.validate(path, of_run)
     if as_json:
@@ -182,7 +182,7 @@ def validate(
         print(json.dumps({"checked": checked, "defects": found}))
     else:
         for one in defects:
-            print(f"{printable(one.file, 4096)}: {one.defect}: {printable(one.detail, 400)}")
+            print(f"{legible(one.file, 4096)}: {one.defect}: {legible(one.detail, 400)}")
         print(f"{checked} records, certificates and searches checked, {len(defects)} defects")
     if defects:
         raise typer.Exit(1)
@@ -261,8 +261,9 @@ def import_(
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
-    from xfbench import carry, paths, progress
+    from xfbench import paths
     from xfbench.results.store import Store
+    from xfbench.running import carry, progress
 
     store = Store(paths.results(results))
     if not carry.is_one(source):

@@ -32,13 +32,13 @@ from xfbench.cli.options import (
     solver,
     words,
 )
-from xfbench.report.text import say
+from xfbench.text import say
 
 if TYPE_CHECKING:
     from xfbench.plan import Plan
-    from xfbench.queued import Jobs
-    from xfbench.record import Record
+    from xfbench.records.record import Record
     from xfbench.results.store import Store
+    from xfbench.running.queued import Jobs
 
 
 def run(
@@ -256,9 +256,10 @@ def run(
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --data photos-tfrecord --input ours,native
     """
-    from xfbench import asked, errors, paths, queued, runner
+    from xfbench import asked, errors, paths
     from xfbench.plan import Plan, measure
     from xfbench.results.store import Store
+    from xfbench.running import queued, runner
 
     if job:
         store = Store(paths.results(results))
@@ -329,7 +330,7 @@ def _submit(
     jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool, dry_run: bool, as_json: bool
 ) -> None:
     """From a login node; a dry run prints the scripts."""
-    from xfbench import queued
+    from xfbench.running import queued
 
     if dry_run:
         scripts = queued.scripts(jobs)
@@ -340,7 +341,7 @@ def _submit(
 
 def _carry(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
     """Write it down for another machine; a dry run says what, since commands are known there."""
-    from xfbench import carry
+    from xfbench.running import carry
 
     if dry_run:
         _list(plan, as_json)
@@ -352,7 +353,7 @@ def _carry(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
 
 def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:
     """Print what came of it; the exit status says whether all held."""
-    from xfbench import progress
+    from xfbench.running import progress
 
     summary = dict(Counter(record.status for record in records))
     if as_json:
@@ -365,7 +366,7 @@ def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:
 
 def _show(plan: Plan, as_json: bool) -> None:
     """The launches that may be needed and exactly what would run; none is done."""
-    from xfbench import dry
+    from xfbench.running import dry
 
     commands = dry.commands(plan)
     _list(plan, as_json, commands=commands)

@@ -20,14 +20,14 @@ from xfbench.cli.options import (
     words,
 )
 from xfbench.cli.options import size as memory_size
-from xfbench.report.text import say
+from xfbench.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xfbench.experiment import Experiment
     from xfbench.plan import Plan
-    from xfbench.record import Record
+    from xfbench.records.record import Record
     from xfbench.request import Cell, Request
     from xfbench.results.store import Store
     from xfbench.studies.answer import Answer
@@ -85,7 +85,8 @@ def show(name: Name, as_json: Json = False) -> None:
     \b
     xfbench study show thread-sweep
     """
-    from xfbench import beside, experiment
+    from xfbench import experiment
+    from xfbench.layout import beside
     from xfbench.studies import answer, drawing
 
     one = experiment.load(name)
@@ -169,8 +170,10 @@ def run(
     xfbench study run kernels --size laptop --resume
     xfbench study run mine.toml --framework torch
     """
-    from xfbench import errors, experiment, memory, paths, plan, queued, runner
+    from xfbench import errors, experiment, paths, plan
+    from xfbench.host import memory
     from xfbench.results.store import Store
+    from xfbench.running import queued, runner
     from xfbench.studies import answer, media, rising, running
 
     one = experiment.load(name)
@@ -281,7 +284,7 @@ def _foresee(
 
     Of batches that are found out, from where on: their cells are not known.
     """
-    from xfbench import runner
+    from xfbench.running import runner
     from xfbench.studies import media, running
 
     expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())

@@ -37,7 +37,8 @@ def trace(
     \b
     xfbench trace --framework caffe --workload lenet --output caffe.npz
     """
-    from xfbench import experiment, tracing
+    from xfbench import experiment
+    from xfbench.running import tracing
 
     matrix = experiment.matrix(
         framework=[framework],

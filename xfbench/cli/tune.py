@@ -20,7 +20,7 @@ from xfbench.cli.options import (
     pythons,
     words,
 )
-from xfbench.report.text import say
+from xfbench.text import say
 
 if TYPE_CHECKING:
     from xfbench.tuning.saved import Figure, Tuning
@@ -107,7 +107,8 @@ def tune(
     xfbench tune --framework mxnet --workload convnet --budget 600
     xfbench run --framework torch --workload lenet --tuned
     """
-    from xfbench import doctor, errors, paths
+    from xfbench import errors, paths
+    from xfbench.host import doctor
     from xfbench.request import Protocol
     from xfbench.results.store import Store
     from xfbench.tuning import searching, space

@@ -24,7 +24,7 @@ from xfbench.cli.options import (
     solver,
     words,
 )
-from xfbench.report.text import say
+from xfbench.text import say
 
 
 def verify(
@@ -93,7 +93,8 @@ def verify(
     xfbench verify --workload lenet --lars 0.5
     xfbench verify --self-test
     """
-    from xfbench import errors, verdicts
+    from xfbench import errors
+    from xfbench.equality import verdicts
 
     if format not in verdicts.FORMATS:
         raise errors.unknown("format", format, verdicts.FORMATS)

@@ -113,6 +113,6 @@ def _load(name: str) -> Any:
 
 
 def _document(name: str) -> dict[str, Any]:
-    from xfbench import facts
+    from xfbench.records import facts
 
     return facts.describe(_load(name))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import errors, media, paths
+from xfbench import errors, paths
 from xfbench.data.manifest import Manifest
+from xfbench.host import media
 from xfbench.request import PreparedSet
 from xfbench.worker.formats import Damaged
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xfbench import digest, training
+from xfbench import digest
 from xfbench.equality.blocks import NOISE, blocks, single
 from xfbench.equality.scaled import scaled
 from xfbench.request import Request
+from xfbench.running import training
 from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver

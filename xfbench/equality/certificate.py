@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench import __version__, atomic, digest, written
 from xfbench.errors import XfbenchError
-from xfbench.provenance import not_measured
-from xfbench.record import Machine, Record
+from xfbench.records.provenance import not_measured
+from xfbench.records.record import Machine, Record
+from xfbench.records.sealed import EditedError, Sealed
 from xfbench.request import Request, StrategyOptions
 from xfbench.results.pack import LONGEST
-from xfbench.sealed import EditedError, Sealed
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, atomic, facts, machine, paths, runner, training
-from xfbench.environment import Environment
+from xfbench import adapter, atomic, paths
+from xfbench.environments.environment import Environment
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import Certificate, CertificateError, Subject
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unprovable
-from xfbench.record import Machine
+from xfbench.host import machine
+from xfbench.records import facts
+from xfbench.records.record import Machine
 from xfbench.request import Request
-from xfbench.runner import Session, certified_fields
+from xfbench.running import runner, training
+from xfbench.running.runner import Session, certified_fields
 
 _SEED = 0
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from xfbench import adapter, job, paths
+from xfbench import adapter, paths
 from xfbench.adapter import Adapter
-from xfbench.environment import Environment
+from xfbench.environments.environment import Environment
 from xfbench.errors import XfbenchError
-from xfbench.reply import WRONG
 from xfbench.request import Request
+from xfbench.running import job
+from xfbench.running.reply import WRONG
 from xfbench.worker.distributed import of_rank
 from xfbench.workloads import Workload
 

@@ -19,9 +19,11 @@ from typing import IO
 
 import numpy as np
 
-from xfbench import adapter, atomic, command, digest, environment, locks, machine, paths
+from xfbench import adapter, atomic, command, digest, locks, paths
+from xfbench.environments import environment
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
+from xfbench.host import machine
 
 Arrays = dict[str, np.ndarray]
 

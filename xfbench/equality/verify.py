@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import adapter, runner
-from xfbench.environment import Environment
+from xfbench import adapter
+from xfbench.environments.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
 from xfbench.equality.certificate import Check
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
+from xfbench.running import runner
 from xfbench.strategy import ASYNCHRONOUS
 
 # An error so large, before any update, that no draw of rounding could explain it.

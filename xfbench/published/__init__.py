@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from xfbench import paths
-from xfbench.elsewhere import About, Citation, Figure
-from xfbench.record import Record
-from xfbench.sealed import Part
+from xfbench.records.elsewhere import About, Citation, Figure
+from xfbench.records.record import Record
+from xfbench.records.sealed import Part
 
 
 class _Printed(Figure):

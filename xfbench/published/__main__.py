@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 from tabulate import tabulate
 
-from xfbench import beside, published, roofline
+from xfbench import published
+from xfbench.host import roofline
+from xfbench.layout import beside
 
 _BEGINS = """# What others published
 
@@ -34,7 +36,7 @@ _PEAKS = """
 ## Peaks of machines
 
 What a machine can do at most, which results are held against, in single precision
-(`xfbench/peaks.toml`):
+(`xfbench/host/peaks.toml`):
 """
 
 

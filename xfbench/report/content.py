@@ -9,18 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
 
-from xfbench import __version__, conditions, tables
+from xfbench import __version__
+from xfbench.analysis.grouping import machine_class
+from xfbench.analysis.leaderboard import Certificates, Row, Table
+from xfbench.analysis.leaderboard import tables as leaderboards
+from xfbench.analysis.statistics import is_steady, launch_throughput
 from xfbench.equality.certificate import Certificate
-from xfbench.grouping import machine_class
-from xfbench.leaderboard import Certificates, Row, Table
-from xfbench.leaderboard import tables as leaderboards
-from xfbench.provenance import as_told, not_measured
-from xfbench.record import Machine, Record
+from xfbench.host import conditions
+from xfbench.layout import tables
+from xfbench.records.provenance import as_told, not_measured
+from xfbench.records.record import Machine, Record
 from xfbench.report import efficiency, figures, learned, others, profiles, repeat
 from xfbench.report.figures import Figure
 from xfbench.report.others import Others
 from xfbench.report.sentences import Summary, summary, unbroken
-from xfbench.statistics import is_steady, launch_throughput
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
 MANY_ROWS, FASTEST = 200, 3
@@ -57,8 +59,7 @@ class Launch:
 class Entry:
     """A row of a board, and what it leads to. `proof` is a place in the page.
 
-    `launches` are all of its records, or, where there are many rows, `summed` says what they
-    come to.
+    `launches`: all of its records; where there are many rows, `summed` says what they come to.
     """
 
     anchor: str
@@ -389,12 +390,11 @@ def _machines(records: Iterable[Record]) -> list[Machine]:
 
 
 def _machine(machine: Machine) -> tuple[tuple[str, str], ...]:
-    limit = f"{machine.cgroup_cpus:g} CPUs" if machine.cgroup_cpus else "none"
     return (
         ("machine", machine_class(machine)),
         ("logical CPUs", str(machine.logical_cpus)),
         ("memory", f"{machine.memory_bytes / 2**30:.3g} GiB"),
         ("kernel", machine.kernel_release),
         ("governor", machine.governor or "not known"),
-        ("CPU limit (cgroup)", limit),
+        ("CPU limit (cgroup)", f"{machine.cgroup_cpus:g} CPUs" if machine.cgroup_cpus else "none"),
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from xfbench import beside
-from xfbench.leaderboard import Row, Table
-from xfbench.record import Record
+from xfbench.analysis.leaderboard import Row, Table
+from xfbench.layout import beside
+from xfbench.records.record import Record
 from xfbench.report.figures import (
     MOST_LINES,
     MOST_NAMED,

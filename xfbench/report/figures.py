@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import tables
-from xfbench.leaderboard import Row, Table
-from xfbench.record import Record
+from xfbench.analysis.leaderboard import Row, Table
+from xfbench.layout import tables
+from xfbench.records.record import Record
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
 MOST_NAMED = 6  # lines or bars whose values a description says

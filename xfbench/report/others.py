@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from xfbench import beside
-from xfbench.beside import Beside
-from xfbench.record import Record
-from xfbench.report import text
+from xfbench import text
+from xfbench.layout import beside
+from xfbench.layout.beside import Beside
+from xfbench.records.record import Record
 
 MOST_ROWS = 200  # of a group
 _LONGEST = 600  # characters of a reference

@@ -1,7 +1,7 @@
 """Turns the report's values into one HTML page that loads nothing and runs only its own script.
 
 Three lines keep what a record says from doing anything: the template escapes every value,
-`text.py` shows what cannot be seen, and the page's policy lets no script, style or address
+`xfbench/text.py` shows what cannot be seen, and the page's policy lets no script, style or address
 but its own take effect.
 """
 
@@ -15,12 +15,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from xfbench import beside, paths
-from xfbench.leaderboard import Certificates
-from xfbench.record import Record
+from xfbench import paths
+from xfbench.analysis.leaderboard import Certificates
+from xfbench.layout import beside
+from xfbench.records.record import Record
 from xfbench.report import content, slowdowns, svg
 from xfbench.report.studies import Study
-from xfbench.report.text import legible, pieces
+from xfbench.text import legible, pieces
 
 
 def html(

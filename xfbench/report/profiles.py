@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xfbench.leaderboard import Row, Table
-from xfbench.profile_tables import heaviest, milliseconds, of_layer, profiled
-from xfbench.profiles import LayerTime, Profile
+from xfbench.analysis.leaderboard import Row, Table
+from xfbench.analysis.profiles import LayerTime, Profile
+from xfbench.layout.profile_tables import heaviest, milliseconds, of_layer, profiled
 from xfbench.report.figures import MOST_BARS, MOST_NAMED, Bar, Figure, name
 
 _HEADERS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.request import Request
 from xfbench.strategy import words
 

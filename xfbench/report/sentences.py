@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xfbench import tables
-from xfbench.leaderboard import Row, Table
+from xfbench.analysis.leaderboard import Row, Table
+from xfbench.analysis.statistics import CLAIM_LAUNCHES
+from xfbench.layout import tables
 from xfbench.report.figures import name, parts
-from xfbench.statistics import CLAIM_LAUNCHES
 
 _NAMED = 3
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xfbench import slowdown_tables as tables
-from xfbench.leaderboard import Table
-from xfbench.slowdown import slowdowns
+from xfbench.analysis.leaderboard import Table
+from xfbench.analysis.slowdown import slowdowns
+from xfbench.layout import slowdown_tables as tables
 
 MOST = 20  # tables that are shown
 _MOST_NOTES = 12

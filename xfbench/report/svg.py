@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from xfbench.report.figures import Figure, Line, Mark, Point
-from xfbench.report.text import legible
+from xfbench.text import legible
 
 WIDTH, HEIGHT = 440, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 22, 40

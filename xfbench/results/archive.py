@@ -23,10 +23,10 @@ from xfbench import atomic, digest
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
-from xfbench.record import Record
+from xfbench.records.record import Record
+from xfbench.records.sealed import EditedError, Sealed
 from xfbench.results import merging, pack, store
 from xfbench.results.store import Complain, Place, Store
-from xfbench.sealed import EditedError, Sealed
 from xfbench.tuning import saved
 from xfbench.tuning.saved import Tuning
 

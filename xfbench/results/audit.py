@@ -15,20 +15,21 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from xfbench import digest, provenance
-from xfbench.elsewhere import impossible
+from xfbench import digest
+from xfbench.analysis.leaderboard import Certificates
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
-from xfbench.leaderboard import Certificates
-from xfbench.record import Record
+from xfbench.host.roofline import share_of_peak
+from xfbench.records import provenance
+from xfbench.records.elsewhere import impossible
+from xfbench.records.record import Record
+from xfbench.records.sealed import EditedError
 from xfbench.results import archive, pack, store, submission, submission_audit
 from xfbench.results.submission_audit import Parse
-from xfbench.roofline import share_of_peak
-from xfbench.sealed import EditedError
+from xfbench.running.validity import beyond_peak, overlong
 from xfbench.tuning import saved
 from xfbench.tuning.saved import Tuning
-from xfbench.validity import beyond_peak, overlong
 
 _ID = re.compile("[0-9a-f]{64}")
 Kind = Literal[

@@ -18,8 +18,8 @@ import duckdb
 
 from xfbench import atomic
 from xfbench.errors import UsageError
-from xfbench.formats import disarmed
-from xfbench.record import Record
+from xfbench.layout.formats import disarmed
+from xfbench.records.record import Record
 from xfbench.results import archive, indexing
 from xfbench.results.listing import images_per_second
 from xfbench.results.store import Place, Store

@@ -22,7 +22,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from xfbench.errors import XfbenchError
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.results import indexing
 from xfbench.results.selection import Condition, fields
 from xfbench.results.store import Complain, Place, Store, told

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import duckdb
 
-from xfbench import digest, sealed
+from xfbench import digest
+from xfbench.records import sealed
 from xfbench.results import pack
 from xfbench.results.selection import fields
 from xfbench.results.store import Store, content_of, told

@@ -11,22 +11,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench.provenance import impossible, not_measured
-from xfbench.record import Record
+from xfbench.analysis.statistics import launch_throughput
+from xfbench.records.provenance import impossible, not_measured
+from xfbench.records.record import Record
 from xfbench.results.store import Place, Store
-from xfbench.statistics import launch_throughput
+from xfbench.text import legible
 
 _LONGEST = 160  # characters of a value
 _MOST = 12  # elements of a list
-
-
-def printable(text: str, longest: int = _LONGEST) -> str:
-    """The text with all that is no visible character spelled out, and cut where it is long."""
-    cut = text[:longest]
-    shown = "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut
-    )
-    return shown if len(text) <= longest else f"{shown}… ({len(text)} characters)"
 
 
 def table(records: Sequence[Record]) -> str:
@@ -55,7 +47,7 @@ def table(records: Sequence[Record]) -> str:
         ]
         if any(one.figure for one in records):
             line += [figure(record) or "–", record.citation.key if record.citation else "–"]
-        lines.append([printable(str(one), 40) for one in line])
+        lines.append([legible(str(one), 40) for one in line])
     if any(one.figure for one in records):
         headers += ["figure", "from"]
     return tabulate(lines, headers, "simple", disable_numparse=True)
@@ -85,14 +77,14 @@ def images_per_second(record: Record) -> float | None:
 def whole(record: Record, place: Place, store: Store) -> str:
     """Everything that is known of one record, a line for each field that has something."""
     speed = images_per_second(record)
-    lines = [f"{path}  {printable(value)}" for path, value in _lines("", record.document())]
+    lines = [f"{path}  {legible(value, _LONGEST)}" for path, value in _lines("", record.document())]
     if speed is not None:
         lines.append(f"images per second  {speed:.5g} (by the median step)")
     at = f" at byte {place.offset}" if place.length is not None else ""
-    lines.append(f"kept in  {printable(str(place.path), 4096)}{at}")
+    lines.append(f"kept in  {legible(str(place.path), 4096)}{at}")
     run = store.run_folder(record)
     if run.is_dir():
-        lines.append(f"run  {printable(str(run), 4096)} (command.sh there runs it again)")
+        lines.append(f"run  {legible(str(run), 4096)} (command.sh there runs it again)")
     return "\n".join(lines)
 
 
@@ -102,14 +94,14 @@ def _lines(above: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, one in value.items():
             path = f"{above}.{name}" if above else name
-            yield from _lines(printable(path), one)
+            yield from _lines(legible(path), one)
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         for number, one in enumerate(value[:_MOST], 1):
             yield from _lines(f"{above}[{number}]", one)
         if len(value) > _MOST:
             yield above, f"… {len(value)} in all"
     elif isinstance(value, list):
-        words = ", ".join(printable(_word(one)) for one in value[:_MOST])
+        words = ", ".join(legible(_word(one)) for one in value[:_MOST])
         yield above, words if len(value) <= _MOST else f"{words}, … ({len(value)} in all)"
     else:
         yield above, _word(value)

@@ -15,7 +15,7 @@ from xfbench import atomic
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.results import pack
 from xfbench.results.store import Complain, Place, Store
 from xfbench.tuning import saved

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import atomic, digest
-from xfbench.sealed import EditedError
+from xfbench.records.sealed import EditedError
 
 SUFFIX = ".ndjson"
 LONGEST = 64 * 2**20  # bytes of a line: who sends a longer one does not send a record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from xfbench import grouping, leaderboard
-from xfbench.leaderboard import Certificates, Table
+from xfbench.analysis import grouping, leaderboard
+from xfbench.analysis.leaderboard import Certificates, Table
 from xfbench.results.index import Index
 from xfbench.results.selection import Condition
 

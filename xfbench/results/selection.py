@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from xfbench import errors
 from xfbench.errors import UsageError
-from xfbench.record import Record
+from xfbench.records.record import Record
 
 _FORM = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)
 _NEXT = re.compile(r",\s*(?=[\w.+-]+\s*(?:>=|<=|!=|=|>|<|~))")

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 
 from xfbench import atomic, locks, written
 from xfbench.errors import UsageError
-from xfbench.record import Record
+from xfbench.records.record import Record
+from xfbench.records.sealed import EditedError
 from xfbench.results import pack
-from xfbench.sealed import EditedError
 
 _README = """Results of xfbench.
 

@@ -16,13 +16,15 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import __version__, atomic, beside, digest, formats, grouping, leaderboard, tables
+from xfbench import __version__, atomic, digest
+from xfbench.analysis import grouping, leaderboard
+from xfbench.analysis.leaderboard import Certificates
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
-from xfbench.leaderboard import Certificates
-from xfbench.machine import describe
-from xfbench.record import Record, Software
+from xfbench.host.machine import describe
+from xfbench.layout import beside, formats, tables
+from xfbench.records.record import Record, Software
 from xfbench.report import repeat
 from xfbench.results import pack, private
 from xfbench.results.store import Complain, Place, Store

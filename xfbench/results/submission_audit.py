@@ -15,7 +15,7 @@ from typing import Any, Literal
 from xfbench import __version__, digest
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.report import repeat
 from xfbench.request import SOLVER, Request
 from xfbench.results import private, submission

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xfbench.elsewhere import About, Citation, Figure, impossible
 from xfbench.errors import UsageError
-from xfbench.record import Record
+from xfbench.records.elsewhere import About, Citation, Figure, impossible
+from xfbench.records.record import Record
 from xfbench.results import private
 from xfbench.results.foreign import Entry, File, Format, Missed, formats
-from xfbench.results.listing import printable
 from xfbench.results.store import Complain, Store
+from xfbench.text import legible
 
 _MOST_BYTES = 2**28
 _LONGEST = 200  # characters of a text that is taken
@@ -104,7 +104,7 @@ def _of_entries(
     hidden = private.hiding(of.private(file))
 
     def clean(text: str) -> str:
-        return printable(hidden(text), _LONGEST)
+        return legible(hidden(text), _LONGEST)
 
     for entry in of.entries(file):
         if isinstance(entry, Missed):
@@ -151,4 +151,4 @@ def _record(name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> 
 
 
 def _shown(path: Path) -> str:
-    return printable(str(path), 4096)
+    return legible(str(path), 4096)

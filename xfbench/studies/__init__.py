@@ -1,5 +1,6 @@
 """Studies: questions that were asked in print, as experiments that answer them here.
 
-What a study is lies in a TOML file (`form.py`, `experiment.py`); how it is run is `run`'s way
-(`running.py`); what its records say is the business of `analyses.py`, and of `answer.py` to tell.
+What a study is lies in a TOML file (`form.py`, `xfbench/experiment.py`); how it is run is `run`'s
+way (`running.py`); what its records say is the business of `analyses.py`, and of `answer.py` to
+tell.
 """

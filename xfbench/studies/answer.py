@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import adapter, conditions, errors, memory, published
-from xfbench.elsewhere import Citation, Figure
+from xfbench import adapter, errors, published
+from xfbench.analysis.grouping import machine_class
+from xfbench.analysis.leaderboard import Certificates
+from xfbench.analysis.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
 from xfbench.experiment import Experiment
-from xfbench.grouping import machine_class
-from xfbench.leaderboard import Certificates
-from xfbench.record import Record
-from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
+from xfbench.host import conditions, memory
+from xfbench.records.elsewhere import Citation, Figure
+from xfbench.records.record import Record
 from xfbench.studies import analyses, cells, divergence, ends, learning, links, media, support
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import Rising, Size

@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import adapter, allocators, comparison, leaderboard, probing, training
+from xfbench import adapter
+from xfbench.analysis import comparison, leaderboard
+from xfbench.analysis.grouping import machine_class, of_cells
+from xfbench.analysis.leaderboard import Certificates
 from xfbench.data import sets
+from xfbench.environments import allocators
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
-from xfbench.grouping import machine_class, of_cells
-from xfbench.leaderboard import Certificates
 from xfbench.matrix import Matrix
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.request import SOLVER, Request, solver_words
+from xfbench.running import probing, training
 from xfbench.strategy import words
 from xfbench.studies.form import SIZES, Rising, Scalar, Size
 from xfbench.workloads import workloads

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xfbench.beside import value, words
-from xfbench.elsewhere import About, Citation, Figure
+from xfbench.layout.beside import value, words
+from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.report import figures
 from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from xfbench.data.manifest import FormatName
-from xfbench.elsewhere import Citation, Figure
+from xfbench.records.elsewhere import Citation, Figure
 from xfbench.strategy import in_bytes
 
 Scalar = str | int | float

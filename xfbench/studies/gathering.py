@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.results import archive, index
 from xfbench.results.store import Complain, Store, existing
 

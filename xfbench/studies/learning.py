@@ -1,4 +1,4 @@
-"""The analysis of parallel speed-up against learning speed-up (see `xfbench/learning.py`)."""
+"""The analysis of parallel speed-up against learning speed-up (`analysis/learning.py`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench import statistics
-from xfbench.leaderboard import Certificates
-from xfbench.learning import best_loss, common_loss, times_to
-from xfbench.record import Record
-from xfbench.statistics import Interval
+from xfbench.analysis import statistics
+from xfbench.analysis.leaderboard import Certificates
+from xfbench.analysis.learning import best_loss, common_loss, times_to
+from xfbench.analysis.statistics import Interval
+from xfbench.records.record import Record
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import Measured

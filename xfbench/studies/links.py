@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench import statistics
-from xfbench.communication import epoch_steps
-from xfbench.leaderboard import Certificates
-from xfbench.record import Link, Record
-from xfbench.statistics import Interval
+from xfbench.analysis import statistics
+from xfbench.analysis.communication import epoch_steps
+from xfbench.analysis.leaderboard import Certificates
+from xfbench.analysis.statistics import Interval
+from xfbench.records.record import Link, Record
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import Measured

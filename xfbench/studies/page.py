@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from xfbench import errors, experiment
-from xfbench.leaderboard import Certificates
-from xfbench.record import Record
+from xfbench.analysis.leaderboard import Certificates
+from xfbench.records.record import Record
 from xfbench.report import page
 from xfbench.report.figures import Figure
 from xfbench.report.studies import MOST_ROWS, Claim, Part, Study, Table

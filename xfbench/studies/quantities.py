@@ -6,9 +6,9 @@ import statistics as stdlib_statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from xfbench import communication, statistics
-from xfbench.record import Record
-from xfbench.statistics import Launches
+from xfbench.analysis import communication, statistics
+from xfbench.analysis.statistics import Launches
+from xfbench.records.record import Record
 
 
 @dataclass(frozen=True)

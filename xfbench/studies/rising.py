@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from xfbench import memory, runner, statistics
+from xfbench.analysis import statistics
+from xfbench.host import memory
 from xfbench.plan import Plan
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol
+from xfbench.running import runner
 from xfbench.studies.form import Rising
 
 Measure = Callable[[Plan, Sequence[Record]], list[Record]]

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import errors, experiment, runner, sites
+from xfbench import errors, experiment
 from xfbench.experiment import Experiment
+from xfbench.host import sites
 from xfbench.plan import Plan
-from xfbench.record import Record
+from xfbench.records.record import Record
 from xfbench.request import Cell, Request
+from xfbench.running import runner
 from xfbench.studies import media
 from xfbench.studies.cells import has_diverged
 from xfbench.studies.form import Rising, Size

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xfbench import probing
-from xfbench.features import FEATURES, GROUP_OF, Support
-from xfbench.grouping import machine_class
-from xfbench.leaderboard import Certificates
+from xfbench.analysis.grouping import machine_class
+from xfbench.analysis.leaderboard import Certificates
+from xfbench.records.features import FEATURES, GROUP_OF, Support
+from xfbench.running import probing
 from xfbench.studies.cells import Measured
 from xfbench.studies.finding import Finding, Judged
 from xfbench.studies.form import Analysis, Claim

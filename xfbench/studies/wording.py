@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench import tables
-from xfbench.statistics import Interval
+from xfbench.analysis.statistics import Interval
+from xfbench.layout import tables
 
 
 def number(value: float, unit: str) -> str:

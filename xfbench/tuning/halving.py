@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from xfbench import statistics
-from xfbench.statistics import Launches
+from xfbench.analysis import statistics
+from xfbench.analysis.statistics import Launches
 from xfbench.tuning.effects import Factors, half, noise, standing
 
 T = TypeVar("T", bound=Hashable)

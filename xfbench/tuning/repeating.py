@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from xfbench import handover
-from xfbench.record import Record
+from xfbench.host import handover
+from xfbench.records.record import Record
 
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")

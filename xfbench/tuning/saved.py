@@ -13,11 +13,11 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from xfbench import __version__, atomic, written
-from xfbench.record import Machine
+from xfbench.analysis.statistics import Interval
+from xfbench.records.record import Machine
+from xfbench.records.sealed import Part, Sealed
 from xfbench.request import Cell
 from xfbench.results.pack import LONGEST
-from xfbench.sealed import Part, Sealed
-from xfbench.statistics import Interval
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
 FOLDER = "tuned"

@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import adapter, errors, facts, handover, machine, runner, statistics
+from xfbench import adapter, errors
+from xfbench.analysis import statistics
+from xfbench.analysis.grouping import machine_class
+from xfbench.analysis.statistics import Launches
 from xfbench.equality import certify
-from xfbench.grouping import machine_class
-from xfbench.record import Record
+from xfbench.host import handover, machine
+from xfbench.records import facts
+from xfbench.records.record import Record
 from xfbench.request import Cell, Request
 from xfbench.results.store import Store
-from xfbench.statistics import Launches
+from xfbench.running import runner
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
     FURTHER,

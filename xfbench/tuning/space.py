@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, allocators, errors, experiment, runner
+from xfbench import adapter, errors, experiment
+from xfbench.environments import allocators
 from xfbench.matrix import Matrix
 from xfbench.request import Cell
+from xfbench.running import runner
 from xfbench.strategy import words
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors

@@ -11,10 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, environment, errors, facts, machine, queued
+from xfbench import adapter, errors
+from xfbench.analysis.grouping import machine_class
+from xfbench.environments import environment
 from xfbench.errors import UnavailableError
-from xfbench.grouping import machine_class
+from xfbench.host import machine
+from xfbench.records import facts
 from xfbench.request import Cell, Protocol
+from xfbench.running import queued
 from xfbench.studies import running
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import told

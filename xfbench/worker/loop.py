@@ -3,7 +3,7 @@
 A window is the steps between two waits for the device: one where steps are done when they
 return, several where a device queues them. Its time runs from asking for its first batch
 until the device is done. Evaluation, set-up and checkpoints lie outside it. What windows'
-seconds mean in a table is `statistics.py`'s business.
+seconds mean in a table is `analysis/statistics.py`'s business.
 """
 
 from __future__ import annotations

@@ -1,0 +1,193 @@
+"""The best of each: what stands for a group, its rank, and what is said of the choice."""
+
+import csv
+import io
+import json
+import random
+
+import numpy as np
+import pytest
+
+from tests.likenesses import SOFTWARE, certified
+from xfbench.analysis import best, slowdown
+from xfbench.analysis.leaderboard import tables as all_tables
+from xfbench.analysis.statistics import group_ranks, ranks
+from xfbench.errors import UsageError
+from xfbench.host.machine import describe
+from xfbench.layout import slowdown_tables, tables
+
+HERE = describe()
+ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})
+
+
+@pytest.fixture
+def launches(record):
+    """A function that makes five launches of a cell with about that many images per second."""
+
+    def make(speed, machine=HERE, noise=0.01, fields=None, **request):
+        seed = json.dumps([speed, sorted(request.items())])
+        chance = random.Random(seed)
+        return [
+            record(
+                steps=(4 / speed * (1 + chance.uniform(-noise, noise)),) * 3,
+                launch=n,
+                fields={"software": SOFTWARE, "machine": machine, **(fields or {})},
+                **request,
+            )
+            for n in range(1, 6)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def boards(launches):
+    """Tables of two frameworks with two numbers of threads each, of which three are ranked."""
+    made, certificates = certified(
+        [
+            *launches(100, framework="torch", threads=1),
+            *launches(150, framework="torch", threads=2),
+            *launches(50, framework="caffe", threads=1),
+        ]
+    )
+    unproven = launches(900, framework="caffe", threads=2)
+    alone = launches(10, framework="mxnet")
+    return all_tables([*made, *unproven, *alone], certificates)
+
+
+def test_a_framework_is_shown_by_its_fastest_ranked_configuration(boards):
+    [table] = best.of_each(boards, best.parse("framework"))
+    shown = [(row.framework, row.threads, row.rank) for row in table.rows]
+    assert shown == [("torch", 2, (1, 1)), ("caffe", 1, (2, 2))]
+    assert [row.relative_to_best for row in table.rows] == pytest.approx([1, 1 / 3], rel=0.02)
+    assert [row.configurations for row in table.rows] == [2, 2]
+    assert [row.configurations_ranked for row in table.rows] == [2, 1]
+    [left] = table.unranked
+    assert (left.framework, left.configurations_ranked) == ("mxnet", 0)
+    assert left.reason
+
+
+def test_what_was_tried_once_stands_for_nobody_who_has_more(launches):
+    """As `tune` leaves behind of settings it gave up."""
+    often = launches(100, framework="torch", threads=2)
+    once = launches(140, framework="torch", threads=1)[:1]
+    lucky = launches(120, framework="caffe", threads=1)[:1]
+    made, certificates = certified([*often, *once, *lucky])
+    [table] = best.of_each(all_tables(made, certificates), ["framework"])
+    shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
+    assert shown == {"torch": (2, 2), "caffe": (1, 1)}
+
+
+def test_row_is_every_configuration_and_an_unknown_field_says_which_there_are(boards):
+    assert best.of_each(boards, best.parse("row")) == boards
+    with pytest.raises(UsageError, match="framework_version"):
+        best.parse("framework,xyzzy")
+    for never in ("workload", "seed"):
+        with pytest.raises(UsageError, match="--by"):
+            best.parse(never)
+
+
+@pytest.mark.parametrize("name", best.FIELDS)
+def test_every_field_makes_groups_in_every_format(boards, name):
+    found = best.of_each(boards, [name])
+    assert all(row.group.keys() == {name} for table in found for row in table.rows)
+    for write in tables.FORMATS.values():
+        assert write(found, "throughput")
+    for write in slowdown_tables.FORMATS.values():
+        assert write(slowdown.slowdowns(boards, [name]))
+
+
+def test_two_fields_make_a_group_of_every_combination(boards):
+    [table] = best.of_each(boards, best.parse("framework, threads"))
+    groups = [tuple(row.group.values()) for row in table.rows]
+    assert groups == [("torch", 2), ("torch", 1), ("caffe", 1)]
+    assert [tuple(row.group.values()) for row in table.unranked] == [("caffe", 2), ("mxnet", 1)]
+
+
+def test_machines_stand_in_one_table_where_rows_are_by_them(launches):
+    made, certificates = certified(
+        [
+            *launches(100, framework="torch"),
+            *launches(200, framework="caffe"),
+            *launches(300, machine=ELSEWHERE, framework="torch"),
+        ]
+    )
+    apart = all_tables(made, certificates)
+    assert len(apart) == 2
+    [table] = best.of_each(apart, ["machine"])
+    assert [row.framework for row in table.rows] == ["torch", "caffe"]
+    assert "Another" in table.rows[0].group["machine"] and "Another" not in table.title
+    assert table.document()["machine"] is None
+    assert [row.rank for row in table.rows] == [(1, 1), (2, 2)]
+    assert "Another" in tables.text([table])
+
+
+def test_precision_and_batch_leave_the_heading_where_rows_are_by_them(launches):
+    made, certificates = certified(
+        [
+            *launches(100, framework="torch"),
+            *launches(200, framework="torch", precision="bfloat16"),
+            *launches(300, framework="torch", global_batch_size=8, batch_size_per_rank=8),
+        ]
+    )
+    apart = all_tables(made, certificates)
+    assert len(apart) == 3
+    by_batch = best.of_each(apart, ["global_batch_size"])
+    assert sorted(len(table.rows) for table in by_batch) == [1, 2]
+    [table] = best.of_each(apart, ["precision", "global_batch_size"])
+    groups = [tuple(row.group.values()) for row in table.rows]
+    assert groups == [("float32", 8), ("bfloat16", 4), ("float32", 4)]
+
+
+def test_the_document_says_what_was_chosen_from_how_many(boards):
+    [table] = json.loads(tables.as_json(best.of_each(boards, ["framework"])))["tables"]
+    assert table["by"] == ["framework"]
+    first = table["rows"][0]
+    assert first["group"] == {"framework": "torch"}
+    assert (first["configurations"], first["configurations_ranked"]) == (2, 2)
+    assert "request" not in first and "speeds" not in first
+    [plain] = json.loads(tables.as_json(boards))["tables"]
+    assert not {"group", "configurations", "by"} & {*plain, *plain["rows"][0]}
+    lines = list(csv.DictReader(io.StringIO(tables.as_csv(best.of_each(boards, ["framework"])))))
+    assert [line["by_framework"] for line in lines] == ["torch", "caffe", "mxnet"]
+    assert [line["configurations"] for line in lines] == ["2", "2", "1"]
+    assert not any("{" in value for line in lines for value in line.values())
+
+
+def test_of_a_choice_it_is_said_that_it_flatters(boards):
+    found = best.of_each(boards, ["framework"])
+    for name in ("text", "markdown", "latex", "html"):
+        assert "chosen by the same launches" in tables.FORMATS[name](found, "throughput")
+        assert "chosen by the same launches" not in tables.FORMATS[name](boards, "throughput")
+
+
+def test_a_group_is_faster_only_if_its_best_is_than_all_of_the_other():
+    def cell(speed, noise):
+        return {(n, 0): speed * (1 + noise * (-1) ** n / (n + 1)) for n in range(8)}
+
+    fast, slow = cell(100, 0.001), cell(50, 0.001)
+    unclear = {(n + 100, 0): 99 * (1 + 0.3 * (-1) ** n) for n in range(8)}
+    assert group_ranks([[fast], [slow]]) == [(1, 1), (2, 2)]
+    assert group_ranks([[fast], [slow, unclear]]) == [(1, 2), (1, 2)]
+    assert group_ranks([[slow], [fast, unclear]]) == [(2, 2), (1, 1)]
+    assert ranks([fast, slow, unclear]) == group_ranks([[fast], [slow], [unclear]])
+
+
+def test_frameworks_that_are_alike_are_not_told_apart_by_choosing_among_many():
+    """Where the best of many is compared as if it were the only one, one in five is."""
+    chance = np.random.default_rng(0)
+
+    def group(count):
+        cells = [
+            dict(zip([(n, 0) for n in range(5)], np.exp(chance.normal(0, 0.03, 5)), strict=True))
+            for _ in range(count)
+        ]
+        return sorted(cells, key=lambda cell: -np.mean([*cell.values()]))
+
+    wrong = naive = 0
+    for _ in range(200):
+        many, one = group(40), group(1)
+        wrong += group_ranks([many, one]) != [(1, 2), (1, 2)]
+        naive += group_ranks([many[:1], one]) != [(1, 2), (1, 2)]
+    assert wrong <= 10
+    assert naive > 25

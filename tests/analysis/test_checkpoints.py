@@ -1,0 +1,171 @@
+"""Checkpoints in requests, records and tables: old cells keep their names."""
+
+import csv
+import io
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from xfbench import adapter, digest, errors, experiment
+from xfbench.analysis.checkpoints import checkpointing
+from xfbench.analysis.comparison import Side, compare
+from xfbench.analysis.leaderboard import tables as all_tables
+from xfbench.layout import tables
+from xfbench.records.record import Checkpoints, Record
+from xfbench.request import Request
+from xfbench.results.store import Store
+from xfbench.running import job, runner
+
+TAKEN = Checkpoints(
+    format="plain",
+    file_system="ext4",
+    bytes=4_000_000,
+    save_seconds=(0.1, 0.2, 0.4),
+    load_seconds=(0.01, 0.02, 0.04),
+    wall_seconds=1.0,
+    equal=True,
+)
+
+
+@pytest.fixture
+def saved(record):
+    """A launch of two steps of a second, 5 s in all, 1 s of which for three checkpoints."""
+
+    def make(launch=1, taken=TAKEN, **fields):
+        one = record(steps=(1.0,) * 3, launch=launch, checkpoints=3)
+        measured = one.measurement.model_copy(update={"wall_seconds": 5.0})
+        changed = {"measurement": measured, "checkpoints": taken, **fields}
+        return one.model_copy(update=changed)
+
+    return make
+
+
+def test_a_cell_without_them_is_the_cell_it_always_was(cell):
+    asked = cell().request(1)
+    assert "checkpoints" not in asked.cell_fields()
+    document = asked.model_dump(mode="json")
+    assert document.pop("checkpoints") == 0
+    old = Request.model_validate(document)
+    assert digest.of_json(old.cell_fields()) == digest.of_json(asked.cell_fields())
+    assert cell(checkpoints=2).request(1).cell_fields()["checkpoints"] == 2
+
+
+def test_the_certificate_is_that_of_the_same_launch_without_them(cell):
+    plain, saving = cell().request(1), cell(checkpoints=2).request(1)
+    assert runner.certified_fields(plain) == runner.certified_fields(saving)
+
+
+def test_a_record_from_before_there_were_any_is_read(record):
+    document = record().document()
+    del document["checkpoints"], document["request"]["checkpoints"], document["id"]
+    document["id"] = digest.of_json(document)
+    found = Record.read(json.dumps(document).encode())
+    assert (found.checkpoints, found.request.checkpoints) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": 3, "checkpoints": 4}, "only 3 waits in the timed steps"),
+        ({"steps": 20, "window": 10, "checkpoints": 3}, "only 2 waits in the timed steps"),
+        ({"epochs": 2, "checkpoints": 3}, "only 2 epochs"),
+        ({"steps": 3, "checkpoints": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_more_than_there_are_places_for_is_refused_in_words(settings, words):
+    matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
+    with pytest.raises(errors.UsageError, match=words):
+        experiment.cells([matrix])
+
+
+def test_a_matrix_has_as_many_in_each_cell():
+    matrix = experiment.matrix(framework=["reference"], workload=["lenet"], checkpoints=2)
+    [(cell, _)] = experiment.cells([matrix])
+    assert cell.checkpoints == 2
+
+
+def test_a_job_names_a_folder_of_its_own_where_there_are_any(cell, tmp_path):
+    assert job.checkpoint_folder(cell().request(1), tmp_path) == {}
+    asked = cell(checkpoints=1).request(1)
+    assert job.checkpoint_folder(asked, None) == {"checkpoint_folder": "checkpoint"}
+    first, second = (job.checkpoint_folder(asked, tmp_path) for _ in range(2))
+    assert first != second
+    assert first["checkpoint_folder"].startswith(f"{tmp_path}/xfbench-")
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
+)
+def test_where_servers_update_there_are_none(cell, framework, strategy):
+    together = {"ranks": 2, "strategy": strategy, "scaling": "weak"}
+    size = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
+    kernel = adapter.load(framework).default_kernel
+    asked = cell(framework=framework, kernel=kernel, **together, **size).request(1)
+    assert runner.refusal(asked) == (
+        f"under {strategy} velocities are the servers', which save no checkpoints"
+    )
+
+
+def test_figures_are_medians_and_the_share_that_of_a_run_that_only_saves(saved):
+    slow = TAKEN.model_copy(update={"save_seconds": (0.8,) * 3, "file_system": "xfs"})
+    found = checkpointing([saved(), saved(2), saved(3, slow)])
+    assert (found.save_seconds, found.load_seconds) == (0.2, 0.02)
+    assert found.save_bandwidth == pytest.approx(20e6)
+    assert found.load_bandwidth == pytest.approx(200e6)
+    assert found.share == pytest.approx(0.7 / (5.0 - 1.0 + 0.7))
+    assert (found.bytes, found.format, found.file_system) == (4_000_000, "plain", "ext4, xfs")
+
+
+def test_launches_that_failed_or_took_none_have_no_figures(saved, record):
+    assert checkpointing([saved(status="invalid", reason="x"), record()]) is None
+
+
+def test_tables_have_columns_of_them_and_tell_their_cells_from_others(saved, record):
+    [table] = all_tables([saved(), record()], {})
+    shown = tables.text([table], "storage")
+    for word in ("plain", "ext4", "4 MB", "0.2 s", "20 MB/s", "0.02 s", "200 MB/s", "14.9%"):
+        assert word in shown
+    assert "checkpoints" in tables.text([table])
+    assert "checkpoints" not in tables.text(all_tables([record()], {}))
+
+
+def test_json_and_csv_carry_them(saved, record):
+    made = all_tables([saved(), record()], {})
+    rows = json.loads(tables.as_json(made))["tables"][0]["unranked"]
+    assert sorted(row["checkpoints"] for row in rows) == [0, 3]
+    [one] = [row["checkpointing"] for row in rows if row["checkpoints"]]
+    assert one["save_bandwidth"] == pytest.approx(20e6)
+    lines = list(csv.DictReader(io.StringIO(tables.as_csv(made))))
+    assert {line["checkpoint_bytes"] for line in lines} == {"", "4000000"}
+
+
+def test_what_cannot_save_is_shown_beside_what_was_measured_without(saved, record):
+    refused = record(
+        checkpoints=3,
+        fields={"status": "unsupported", "reason": "no", "measurement": None, "cell": None},
+    )
+    [table] = all_tables([record(), refused], {})
+    assert [row.checkpoints for row in table.unranked] == [0, 3]
+
+
+def test_the_same_with_and_without_are_compared_where_that_is_named(record, tmp_path):
+    store = Store(tmp_path)
+    store.prepare()
+    for launch in (1, 2, 3):
+        for count in (0, 3):
+            store.add(record(launch=launch, checkpoints=count, steps=(0.1 + launch / 100,) * 3))
+    [found] = compare(Side(tmp_path, {"checkpoints": "0"}), Side(tmp_path, {"checkpoints": "3"}))
+    assert ("0 checkpoints" in found.a, "3 checkpoints" in found.b) == (True, True)
+
+
+def test_energy_that_saving_took_too_is_not_an_images(saved):
+    measured = saved().measurement.model_copy(update={"energy_joules": 80.0})
+    [table] = all_tables([saved(measurement=measured)], {})
+    assert table.unranked[0].costs.joules_per_image is None
+
+
+def test_a_record_holds_what_it_says(saved):
+    with pytest.raises(ValidationError):
+        Checkpoints.model_validate({**TAKEN.model_dump(), "kept": True})
+    assert saved().document()["checkpoints"]["save_seconds"] == [0.1, 0.2, 0.4]

@@ -1,0 +1,127 @@
+"""What an exchange costs, from ranks whose figures are known."""
+
+import pytest
+
+from xfbench.analysis import communication, leaderboard
+from xfbench.layout import tables
+from xfbench.records.record import Communication
+
+
+def told(compute, sent=1000.0):
+    links = [link("network", "eth0", sent), link("loopback", "lo", 1.0)]
+    more = {"links": links, "uncounted": {"pcie": "no rank used an NVIDIA device"}}
+    return {"compute_seconds": compute, "payload_bytes": 400, **more}
+
+
+def link(kind, name, sent):
+    return {"kind": kind, "name": name, "sent_bytes": sent, "received_bytes": 2 * sent}
+
+
+def test_a_step_is_computing_waiting_for_the_slowest_and_what_of_the_exchange_shows():
+    ranks = [told([1.0, 1.0, 1.0]), told([1.0, 3.0, 2.0])]
+    found = communication.shared(ranks, [4.0, 5.0], nodes=1)
+    assert found["compute_seconds"] == [1.0, 2.0, 1.5]
+    assert found["waiting_seconds"] == [0.0, 1.0, 0.5]
+    # The slowest takes 1, 3 and 2: its median is 2.
+    assert found["exposed_seconds"] == [2.0, 3.0]
+
+
+def test_interfaces_are_counted_once_on_each_node():
+    ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
+    assert communication.shared(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"] == 30.0
+    assert communication.shared(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"] == 10.0
+
+
+def test_each_link_is_told_of_its_node(record):
+    ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
+    found = communication.shared(ranks, [1.0], nodes=2)
+    places = [(one["node"], one["name"], one["sent_bytes"]) for one in found["links"]]
+    assert places == [(0, "eth0", 10.0), (0, "lo", 1.0), (1, "eth0", 20.0), (1, "lo", 1.0)]
+    assert found["uncounted"] == {"pcie": "no rank used an NVIDIA device"}
+    kept = Communication(strategy="ddp", bytes_per_step=800, **found)
+    assert kept.links[2].received_bytes == 40.0
+
+
+def test_where_one_rank_tells_nothing_nothing_is_known():
+    assert communication.shared([told([1.0]), None], [1.0], nodes=1) is None
+
+
+@pytest.mark.parametrize(("ranks", "server", "asked"), [(2, False, 800), (4, False, 2400)])
+def test_an_all_reduce_sends_twice_the_gradients_from_all_ranks_but_one(ranks, server, asked):
+    assert communication.asked_bytes(400, ranks, server=server) == asked
+
+
+def test_a_server_is_sent_everything_and_sends_it_back():
+    assert communication.asked_bytes(400, 3, server=True) == 2400
+
+
+def test_shares_of_a_cell_are_medians_over_its_launches(record):
+    def launch(exposed, interfaces, **chosen):
+        return record(
+            steps=(0.1, 0.1),
+            **chosen,
+            fields={
+                "communication": Communication(
+                    strategy="ddp",
+                    bytes_per_step=800,
+                    exposed_seconds=(exposed,) * 2,
+                    waiting_seconds=(0.01,),
+                    compute_seconds=(0.05,),
+                    payload_bytes=400,
+                    interface_bytes=interfaces,
+                )
+            },
+        )
+
+    alone = [launch(0.02, {"lo": 810.0}), launch(0.04, {"lo": 820.0}), launch(0.04, {"lo": 830.0})]
+    found = communication.shares(alone)
+    assert (found.compute, found.waiting) == pytest.approx((0.5, 0.1))
+    assert found.exposed == pytest.approx(0.4)
+    assert (found.bytes_per_step, found.counted_bytes) == (800, 820.0)
+    # Of MNIST's 60,000 images in batches of 4.
+    assert (found.epoch_steps, found.bytes_per_epoch) == (15000, 12_000_000)
+    assert found.counted_bytes_per_epoch == 15000 * 820.0
+    unknown = communication.shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
+    assert (unknown.bytes_per_epoch, unknown.counted_bytes_per_epoch) == (None, None)
+    both = {"lo": 5.0, "eth0": 7.0}
+    assert communication.shares([launch(0, both)]).counted_bytes == 5.0
+    apart = {"nodes": 2, "ranks": 2, "global_batch_size": 8, "launcher": "slurm"}
+    assert communication.shares([launch(0, both, **apart)]).counted_bytes == 7.0
+    assert communication.shares([launch(0, {"lo": 0.0})]).counted_bytes is None
+    assert communication.shares([record()]) is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "data", "batch", "steps"),
+    [
+        ("caffenet", "synthetic", 256, 5004),  # of ImageNet's 1,281,167 images
+        ("resnet50", "synthetic", 32, 40036),
+        ("convnet", "synthetic", 100, 500),
+        ("lenet", "digits", 64, 22),
+        ("lenet", "synthetic", 64, 937),
+        ("lenet", "somebody's own", 64, None),
+        ("somebody's own", "synthetic", 64, None),
+    ],
+)
+def test_an_epoch_is_as_many_updates_as_its_data_set_has_batches(
+    cell, workload, data, batch, steps
+):
+    chosen = {"workload": workload, "data": data}
+    request = cell(global_batch_size=batch, batch_size_per_rank=batch, **chosen).request(1)
+    assert communication.epoch_steps(request) == steps
+
+
+def test_bytes_of_a_step_and_of_an_epoch_have_columns(record):
+    told = Communication(
+        strategy="ddp",
+        bytes_per_step=2_000_000,
+        exposed_seconds=(0.02,),
+        waiting_seconds=(0.01,),
+        compute_seconds=(0.05,),
+        interface_bytes={"lo": 2_100_000.0},
+    )
+    shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
+    made = record(fields={"communication": told}, **shared)
+    table = tables.text(leaderboard.tables([made], {}), "communication")
+    # Of MNIST's 60,000 images in batches of 8.
+    assert all(figure in table for figure in ("2 MB", "2.1 MB", "15 GB", "15.8 GB"))

@@ -1,0 +1,182 @@
+"""`compare`: what stands against what, and verdicts that say no more than the launches know."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.equality.test_certificate import SOFTWARE, certified
+from xfbench import errors
+from xfbench.analysis import comparison
+from xfbench.analysis.comparison import Side
+from xfbench.host.machine import describe
+from xfbench.results import listing
+from xfbench.results.store import Store
+
+
+@pytest.fixture
+def folder(record, tmp_path):
+    """A function that fills a results folder: launches of 0.1 s steps, `slower` times as long."""
+
+    def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
+        store = Store(tmp_path / name)
+        store.prepare()
+        fields = {"software": software, "machine": describe()}
+        if proven:
+            made = certified(record(fields=fields, **request))
+            made.write(store.certificate_path(made.id))
+            fields["certificate"] = made.id
+        noise = random.Random(f"{name} {request}")
+        for n in range(launches):  # a drift that all share, and chance
+            steps = (0.1 * slower * (1 + 0.001 * n) * (1 + noise.uniform(-0.01, 0.01)),)
+            store.add(record(steps=steps, launch=n + 1, fields=fields, **request))
+        return tmp_path / name
+
+    return fill
+
+
+def test_what_neither_side_names_is_the_same_on_both(folder):
+    for workload in ("lenet", "convnet"):
+        for threads, slower in ((1, 2.0), (2, 1.0)):
+            results = folder(workload=workload, threads=threads, slower=slower)
+    found = comparison.compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert {one.a for one in found} == {
+        f"{name} · reference · numpy · 2 threads" for name in ("lenet", "convnet")
+    }
+    assert [one.a.split(" · ")[0] for one in found] == [one.b.split(" · ")[0] for one in found]
+    for one in found:
+        assert one.verdict == "faster" and one.figures.paired
+        assert one.figures.ratio.value == pytest.approx(2.0, rel=0.01)
+        assert one.figures.ratio.low < 2.0 < one.figures.ratio.high
+    ratios = [one.figures.ratio.value for one in found]
+    assert comparison.overall(found) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
+    assert comparison.overall(found[:1]) is None
+
+
+def test_frameworks_are_compared_only_where_both_are_proven(folder):
+    results = folder(framework="torch", kernel="onednn", proven=True)
+    results = folder(framework="mxnet", kernel="native", slower=1.5)
+    sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
+    [one] = comparison.compare(*sides)
+    assert one.verdict is None and "no equality certificate" in one.reason
+    results = folder("proven", framework="torch", kernel="onednn", proven=True)
+    results = folder("proven", framework="mxnet", kernel="native", slower=1.5, proven=True)
+    sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
+    [one] = comparison.compare(*sides)
+    assert (one.verdict, one.reason) == ("faster", None)
+    assert one.a == "lenet · torch · onednn" and one.b == "lenet · mxnet · native"
+
+
+def test_verdicts_of_one_call_hold_together(record, tmp_path):
+    """Each alone would be faster (p 0.03); that one of three is so says little."""
+    store = Store(tmp_path)
+    store.prepare()
+    fields = {"software": SOFTWARE, "machine": describe()}
+    noise = (-1.46, -0.88, -0.29, 0.29, 0.88, 1.46)
+    for workload in ("lenet", "convnet", "convnet-quick"):
+        for n, z in enumerate(noise):
+            asked = {"workload": workload, "launch": n + 1, "fields": fields}
+            store.add(record(steps=(0.1,), threads=2, **asked))
+            store.add(record(steps=(0.1 * math.exp(0.0133 + 0.01 * z),), threads=1, **asked))
+    two, one = Side.parse("threads=2", tmp_path), Side.parse("threads=1", tmp_path)
+    found = comparison.compare(two, one)
+    assert [c.figures.verdict for c in found] == ["faster"] * 3
+    assert [c.verdict for c in found] == ["not_distinguishable"] * 3
+    alone = comparison.compare(Side.parse("threads=2,workload=lenet", tmp_path), one)
+    assert [c.verdict for c in alone] == ["faster"]
+
+
+def test_two_folders_and_two_revisions(folder):
+    before = folder("before")
+    after = folder("after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"}))
+    [one] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    assert one.verdict == "slower"
+    assert one.a.endswith("after") and one.b.endswith("before")
+    folder("after", software=SOFTWARE.model_copy(update={"git_commit": "cafe"}))
+    [one] = comparison.compare(
+        Side.parse("revision=fad", after), Side.parse("revision=cafe", after)
+    )
+    assert one.verdict == "slower" and one.a.endswith("fad")
+    failed = comparison.fails("slower:5%")
+    assert failed(one) and not comparison.fails("slower:15%")(one)
+    assert not comparison.fails("faster")(one)
+
+
+def test_a_cell_against_itself_is_not_distinguishable(folder):
+    results = folder(launches=22)
+    found, trials, alarms = comparison.against_itself(Side.parse("workload=lenet", results))
+    assert [one.verdict for one in found] == ["not_distinguishable"]
+    assert (trials, alarms) == (2, 0)
+    assert found[0].figures.ratio.launches == 11
+
+
+def test_allocators_are_sides_and_the_c_librarys_is_the_systems(folder):
+    folder(allocator="jemalloc")
+    results = folder(slower=1.2)
+    [one] = comparison.compare(
+        Side.parse("allocator=jemalloc", results), Side.parse("allocator=system", results)
+    )
+    assert one.verdict == "faster" and (one.a[-8:], one.b[-6:]) == ("jemalloc", "system")
+
+
+def test_a_launch_that_took_no_time_is_told_and_not_counted(folder, record, capsys):
+    results = folder()
+    store, fields = Store(results), {"software": SOFTWARE, "machine": describe()}
+    good = record(fields=fields, launch=7)
+    of_nothing = good.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
+    forged = record(fields={**fields, "measurement": of_nothing}, launch=7)
+    store.add(forged)
+    found, _, _ = comparison.against_itself(Side.parse("workload=lenet", results))
+    assert found[0].figures.ratio.launches == 3
+    assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
+    assert listing.images_per_second(good) and listing.images_per_second(forged) is None
+    assert listing.table([forged])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing=3", "unknown field 'nothing'"),
+        ("framework=torch", "no good launch of framework=torch"),
+        ("elsewhere", "elsewhere holds no results"),
+    ],
+)
+def test_a_wrong_side_says_what_is_wrong(folder, text, message):
+    results = folder()
+    with pytest.raises(errors.UsageError, match=message):
+        comparison.compare(Side.parse(text, results), Side.parse("threads=1", results))
+
+
+@pytest.mark.parametrize("limit", ["slow", "slower:x", "slower:-1%"])
+def test_a_wrong_limit_says_what_it_should_be(limit):
+    with pytest.raises(errors.UsageError, match="slower:5%"):
+        comparison.fails(limit)
+
+
+def test_the_command_prints_verdicts_and_fails_on_a_regression(folder):
+    before, after = folder("before"), folder("after", slower=1.1)
+
+    def command(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "xfbench", "compare", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    shown = command(after, before)
+    assert shown.returncode == 0 and "slower" in shown.stdout and "6 pairs" in shown.stdout
+    failed = command(after, before, "--fail-on", "slower:5%", "--json")
+    assert failed.returncode == 1
+    document = json.loads(failed.stdout)
+    assert document["geometric_mean"] is None
+    [one] = document["comparisons"]
+    assert set(one) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
+    assert command(after, before, "--fail-on", "slower:20%").returncode == 0
+    assert command(after).returncode == 2
+    itself = command("--self", "workload=lenet", "--results", before, "--json")
+    assert json.loads(itself.stdout)["a_a"]["trials"] == 0

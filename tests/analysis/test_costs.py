@@ -1,0 +1,59 @@
+"""What a result costs besides time per step, from records whose figures are known."""
+
+import pytest
+
+from xfbench.analysis.costs import costs
+from xfbench.records.record import Epoch
+
+
+def epochs(*accuracies):
+    return tuple(
+        Epoch(epoch=n + 1, seconds=10.0, train_loss=1.0, test_loss=1.0, test_accuracy=accuracy)
+        for n, accuracy in enumerate(accuracies)
+    )
+
+
+@pytest.fixture
+def trained(record):
+    """A launch of three epochs: 2 s to start, 1 s to build, 10 s each."""
+
+    def make(*accuracies, **measured):
+        one = record()
+        changed = {"startup_seconds": 2.0, **measured}
+        measurement = one.measurement.model_copy(update=changed)
+        return one.model_copy(update={"measurement": measurement, "learning": epochs(*accuracies)})
+
+    return make
+
+
+def test_time_to_solution_has_start_up_building_and_all_epochs(trained):
+    found = costs([trained(0.5, 0.9, 0.97)], 0.95)
+    assert (found.startup_seconds, found.build_seconds, found.first_step_seconds) == (2, 1, 0.5)
+    assert found.solution_seconds == 33
+
+
+def test_time_to_accuracy_ends_with_the_first_epoch_that_has_it(trained):
+    made = [trained(0.5, 0.96, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
+    assert costs(made, 0.95).accuracy_seconds == 23
+    assert costs(made[1:2], 0.97).accuracy_seconds == 33
+    assert costs(made[1:2], 0.98).accuracy_seconds is None
+
+
+def test_one_launch_that_never_got_there_leaves_no_time_to_accuracy(trained):
+    assert costs([trained(0.96), trained(0.94)], 0.95).accuracy_seconds is None
+
+
+def test_memory_is_the_most_and_energy_that_of_an_image(trained):
+    made = [trained(0.9, peak_rss_bytes=5), trained(0.9, peak_rss_bytes=9)]
+    assert costs(made, 0.95).peak_rss_bytes == 9
+    assert costs(made, 0.95).joules_per_image is None
+    # 80 J in 0.8 s are 100 W; a step of 4 images takes 0.1 s.
+    [one] = [trained(0.9, energy_joules=80.0)]
+    assert costs([one], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
+
+
+def test_runs_of_steps_have_no_time_to_solution_and_failed_ones_nothing(record):
+    found = costs([record()], 0.95)
+    assert (found.solution_seconds, found.startup_seconds) == (None, None)
+    nothing = costs([record(fields={"status": "failed", "reason": "x", "measurement": None})], 0.95)
+    assert (nothing.build_seconds, nothing.peak_rss_bytes) == (None, None)

@@ -1,0 +1,198 @@
+"""Prediction on launches whose truth is known, since they were drawn from it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from xfbench import exchange
+from xfbench.analysis import prediction, series
+from xfbench.errors import UsageError
+from xfbench.exchange import Link
+from xfbench.records.record import Communication
+
+LINK = Link(125e6, 25e-6)
+COMPUTING, STEPS = 0.05, 60
+PAYLOAD = 431080 * 4
+
+
+def truth(ranks):
+    """Seconds of a step of 8 images on each of so many ranks: LeNet, a ring, nothing hidden."""
+    return COMPUTING + exchange.seconds("ring", ranks, PAYLOAD, LINK)
+
+
+@pytest.fixture
+def launches(record):
+    """A function: records of launches on these numbers of ranks, with noise between them."""
+
+    def make(counts, each=3, noise=0.01, seed=0, on_nodes=True, images=8, scaling="weak"):
+        random = np.random.default_rng(seed)
+        made = []
+        for ranks in counts:
+            for launch in range(1, each + 1):
+                here = float(np.exp(random.normal(0, noise)))
+                size = images if scaling == "weak" else images // ranks
+                computing = COMPUTING * size / 8
+                shown = exchange.seconds("ring", ranks, PAYLOAD, LINK)
+                step = here * (computing + shown)
+                told = Communication(
+                    strategy="mirrored",
+                    bytes_per_step=1,
+                    exposed_seconds=(here * shown,) * STEPS,
+                    waiting_seconds=(0.0,),
+                    compute_seconds=(here * computing,) * 20,
+                )
+                made.append(
+                    record(
+                        steps=(step,) * STEPS,
+                        launch=launch,
+                        fields={"communication": told} if ranks > 1 else None,
+                        framework="tensorflow",
+                        environment="managed",
+                        strategy="mirrored" if ranks > 1 else "none",
+                        ranks=ranks,
+                        nodes=ranks if on_nodes else 1,
+                        launcher="slurm",
+                        scaling=scaling,
+                        batch_size_per_rank=size,
+                        global_batch_size=size * ranks,
+                    )
+                )
+        return made
+
+    return make
+
+
+def fitted(records, link=None):
+    [only] = series.of(records)
+    return prediction.fit(only, link)
+
+
+def test_without_noise_the_link_is_found_and_the_truth_foretold(launches):
+    found = fitted(launches([1, 2, 4], noise=0.0))
+    assert found.best.link.bandwidth == pytest.approx(LINK.bandwidth, rel=0.03)
+    for ranks in (3, 8, 64):
+        point = found.point(ranks)
+        assert point.images_per_second.value == pytest.approx(8 * ranks / truth(ranks), rel=0.05)
+        assert point.efficiency == pytest.approx(COMPUTING / truth(ranks), rel=0.05)
+        assert point.beyond_data == ranks / 4 and point.measured is None
+    assert found.point(2).measured == pytest.approx(16 / truth(2))
+
+
+def test_a_latency_that_few_ranks_cannot_show_makes_many_uncertain(launches):
+    far = fitted(launches([1, 2, 4])).point(1024).images_per_second
+    assert far.low < 8 * 1024 / truth(1024) < far.high
+    assert far.high > 5 * far.low
+
+
+def test_intervals_hold_the_truth_at_their_rate_and_grow_with_the_distance(launches):
+    inside, widths = [], []
+    for seed in range(20):
+        found = fitted(launches([1, 2, 4], noise=0.02, seed=seed))
+        points = [found.point(ranks).images_per_second for ranks in (8, 64)]
+        inside += [
+            one.low <= 8 * ranks / truth(ranks) <= one.high
+            for one, ranks in zip(points, (8, 64), strict=True)
+        ]
+        widths.append([one.high / one.low for one in points])
+    assert 0.9 <= np.mean(inside) <= 1.0
+    assert np.median(widths, axis=0)[1] > np.median(widths, axis=0)[0]
+
+
+def test_under_strong_scaling_computing_follows_the_images(launches):
+    found = fitted(launches([1, 2, 4], noise=0.0, images=64, scaling="strong"))
+    step = COMPUTING * 2 / 8 + exchange.seconds("ring", 32, PAYLOAD, LINK)
+    assert found.point(32).images_per_second.value == pytest.approx(64 / step, rel=0.1)
+    with pytest.raises(UsageError, match="64 images cannot be shared evenly by 48 ranks"):
+        found.point(48)
+
+
+def test_a_link_that_is_told_needs_one_rank_alone(launches):
+    link = Link(12.5e9, 1e-6)
+    found = fitted(launches([1], noise=0.01), link)
+    point = found.point(64)
+    assert found.document()["link"] == "described"
+    assert point.beyond_data == 64
+    assert point.images_per_second.low < 8 * 64 / COMPUTING < point.images_per_second.high * 1.05
+
+
+@pytest.mark.parametrize(
+    ("counts", "on_nodes", "words"),
+    [
+        ([1], True, "nothing was measured over a link"),
+        ([1, 2, 4], False, "nothing was measured over a link"),
+        ([1, 2], True, "from 2 ranks alone bandwidth and latency cannot be told apart"),
+    ],
+)
+def test_what_cannot_be_known_is_refused_with_what_to_do(launches, counts, on_nodes, words):
+    with pytest.raises(UsageError, match=words) as told:
+        prediction.fit(series.of(launches(counts, on_nodes=on_nodes))[0])
+    assert "--link" in str(told.value)
+
+
+def test_one_launch_of_each_gives_no_interval(launches):
+    point = fitted(launches([1, 2, 4], each=1)).point(8)
+    assert point.images_per_second.low is None and point.images_per_second.high is None
+
+
+def test_the_slowest_of_many_ranks_is_slower(record):
+    steps = tuple(np.exp(np.random.default_rng(0).normal(0, 0.2, 400)))
+    alone = [record(steps=steps, launch=n, scaling="weak", framework="torch") for n in (1, 2)]
+    found = fitted(alone, Link(1e15, 0.0))
+    few, many = (found.point(ranks).efficiency for ranks in (1, 16))
+    # The median of the largest of 16 draws from this: exp(0.2 times 1.73).
+    assert few == pytest.approx(1, rel=0.01)
+    assert many == pytest.approx(np.exp(-0.2 * 1.73), rel=0.05)
+
+
+def test_launches_of_one_rank_belong_to_every_strategy_and_laws_stay_apart(launches):
+    both = launches([1, 2, 4]) + launches([1, 2, 4], images=64, scaling="strong")
+    found = series.of(both)
+    assert sorted(one.law for one in found) == ["strong", "weak"]
+    assert all({ranks for ranks, _ in one.groups} == {1, 2, 4} for one in found)
+
+
+TOLD = Communication(
+    strategy="ddp",
+    bytes_per_step=1,
+    exposed_seconds=(0.01,),
+    waiting_seconds=(0.0,),
+    compute_seconds=(0.05,),
+)
+
+
+def test_ranks_that_do_not_say_what_they_compute_have_no_exchange_to_fit(record):
+    """To take it for nothing would be to foretell a link without limits."""
+    chosen = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
+    assert series.of([record(framework="torch", scaling="weak", **chosen)]) == []
+
+
+def test_options_of_a_strategy_say_what_hides(record):
+    def buckets(**options):
+        chosen = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
+        chosen |= {"fields": {"communication": TOLD}, "strategy_options": options}
+        made = record(framework="torch", scaling="weak", **chosen)
+        [found] = series.of([made])
+        return found.buckets
+
+    assert [round(bucket.share, 2) for bucket in buckets()] == [0.94, 0.06]
+    assert buckets(overlap="off") == exchange.AT_THE_END
+    assert len(buckets(bucket_size=20_000)) > 2
+
+
+def test_ranks_that_do_not_wait_have_no_step_to_foretell(record):
+    own = {"rank_step_seconds": ((0.1, 0.1), (0.4, 0.4))}
+    measured = record().measurement.model_copy(update=own)
+    chosen = {"ranks": 2, "strategy": "dist_async", "global_batch_size": 8}
+    chosen |= {"fields": {"communication": TOLD, "measurement": measured}}
+    made = record(framework="mxnet", scaling="weak", batch_size_per_rank=4, **chosen)
+    assert series.of([made]) == []
+
+
+def test_the_document_can_be_printed_as_json(launches):
+    found = fitted(launches([1, 2, 4]))
+    document = json.loads(json.dumps(found.document()))
+    assert document["algorithm"] == "ring" and document["payload_bytes"] == PAYLOAD
+    assert document["measured_ranks"] == [1, 2, 4] and document["launches"] == 9
+    bandwidth = document["bandwidth"]
+    assert bandwidth["low"] <= bandwidth["value"] <= bandwidth["high"]

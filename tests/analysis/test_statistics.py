@@ -1,0 +1,188 @@
+"""Intervals hold as often as they say: simulated launches, whose truth is known."""
+
+import numpy as np
+import pytest
+
+from xfbench.analysis.statistics import (
+    Comparison,
+    Interval,
+    compare,
+    distinguishable,
+    geometric_interval,
+    is_precise,
+    launch_throughput,
+    mean_interval,
+    median_interval,
+    ranks,
+    spread_interval,
+)
+
+SIMULATIONS = 1000
+BETWEEN, WITHIN = 0.03, 0.02  # deviations of log speed: from launch to launch, from step to step
+
+
+def simulated(random, launches, truth=100.0, steps=20):
+    """Steps' speeds, (launches, steps): each launch has its own level, and steps drift along."""
+    level = random.normal(0, BETWEEN, (launches, 1))
+    noise = random.normal(0, WITHIN, (launches, steps))
+    for step in range(1, steps):  # neighbours resemble one another
+        noise[:, step] = 0.6 * noise[:, step - 1] + 0.8 * noise[:, step]
+    return truth * np.exp(level + noise)
+
+
+def by_launch(steps):
+    return {(n + 1, 0): float(np.median(row)) for n, row in enumerate(steps)}
+
+
+def coverage(interval, launches):
+    random, hits = np.random.default_rng(1), 0
+    for _ in range(SIMULATIONS):
+        found = interval(simulated(random, launches))
+        hits += found.low <= 100.0 <= found.high
+    return hits / SIMULATIONS
+
+
+@pytest.mark.parametrize("launches", [3, 5, 10])
+def test_the_interval_over_launches_covers_the_truth_95_times_of_100(launches):
+    found = coverage(lambda steps: geometric_interval([*by_launch(steps).values()]), launches)
+    assert 0.93 <= found <= 0.97
+
+
+@pytest.mark.parametrize("rounds", [6, 15, 30])
+def test_the_interval_of_a_median_covers_it_95_times_of_100_or_more(rounds):
+    """Of a skewed distribution, as times are: its median is exp(0)."""
+    random, hits = np.random.default_rng(2), 0
+    for _ in range(SIMULATIONS):
+        found = median_interval([*np.exp(random.normal(0, 1, rounds))])
+        hits += found.low <= 1.0 <= found.high
+    assert 0.94 <= hits / SIMULATIONS <= 0.98
+
+
+@pytest.mark.parametrize("launches", [2, 3, 5, 20])
+def test_the_interval_of_a_spread_covers_it_95_times_of_100(launches):
+    random = np.random.RandomState(launches)
+    found = [
+        spread_interval(np.exp(random.normal(5, BETWEEN, launches))) for _ in range(SIMULATIONS)
+    ]
+    covered = np.mean([one.low <= BETWEEN <= one.high for one in found])
+    assert 0.93 <= covered <= 0.97
+    assert spread_interval([100.0]) is None
+
+
+def test_the_interval_of_a_mean_is_students_t():
+    found = mean_interval([1.0, 2.0, 4.0])
+    half = 4.302653 * np.std([1.0, 2.0, 4.0], ddof=1) / np.sqrt(3)
+    assert found.value == pytest.approx(7 / 3) and found.launches == 3
+    assert (found.low, found.high) == pytest.approx((7 / 3 - half, 7 / 3 + half))
+    assert mean_interval([0.5]).low is None
+    with pytest.raises(ValueError, match="values are needed"):
+        mean_interval([])
+
+
+def test_five_measurements_or_fewer_are_too_few_for_an_interval_of_the_median():
+    assert median_interval([1, 2, 3, 4, 100]) == Interval(3, None, None, 5)
+    assert median_interval([3, 1, 2, 6, 5, 4]) == Interval(3.5, 1, 6, 6)
+    with pytest.raises(ValueError, match="value"):
+        median_interval([])
+
+
+def test_an_interval_over_pooled_steps_does_not():
+    assert coverage(lambda steps: geometric_interval([*steps.ravel()]), 5) < 0.6
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.03, 0.06])
+def test_stopping_once_the_interval_is_narrow_keeps_its_coverage(spread):
+    """The stop rule looks at the data again and again; what that costs is a percent or two."""
+    random, hits = np.random.default_rng(7), 0
+    for _ in range(SIMULATIONS):
+        values = list(np.exp(random.normal(0, spread, 20)))
+        count = next((n for n in range(5, 20) if is_precise(values[:n], 0.02)), 20)
+        found = geometric_interval(values[:count])
+        hits += found.low <= 1 <= found.high
+    assert hits / SIMULATIONS >= 0.92
+
+
+def pair(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=True):
+    """Launches of A and of B, `ratio` times slower; the machine's drift is that of the block."""
+    of_block = random.normal(0, drift, launches)
+    a = by_launch(simulated(random, launches) * np.exp(of_block)[:, None])
+    b = by_launch(simulated(random, launches, 100.0 / ratio) * np.exp(of_block)[:, None])
+    if not blocks_shared:
+        b = {(n + 100, k): value for (n, k), value in b.items()}
+    return compare(a, b)
+
+
+@pytest.mark.parametrize("blocks_shared", [True, False])
+def test_the_same_against_itself_is_not_distinguishable_95_times_of_100(blocks_shared):
+    random = np.random.default_rng(2)
+    found = [pair(random, blocks_shared=blocks_shared) for _ in range(SIMULATIONS)]
+    assert all(one.paired == blocks_shared for one in found)
+    verdicts = [one.verdict for one in found]
+    assert 0.93 <= verdicts.count("not_distinguishable") / SIMULATIONS <= 0.97
+    assert 0.015 < verdicts.count("faster") / SIMULATIONS < 0.035
+    covered = sum(one.ratio.low <= 1 <= one.ratio.high for one in found)
+    assert covered == verdicts.count("not_distinguishable")
+
+
+def test_pairs_of_a_block_see_through_the_drift_that_hides_a_difference_from_the_others():
+    random = np.random.default_rng(3)
+
+    def seen(blocks_shared):
+        found = [pair(random, 1.1, 5, 0.2, blocks_shared) for _ in range(300)]
+        return sum(one.verdict == "faster" for one in found) / 300
+
+    assert seen(True) > 0.9
+    assert seen(False) < 0.3
+
+
+def test_the_smallest_visible_difference_is_seen_four_times_of_five():
+    random = np.random.default_rng(4)
+    visible = np.median([pair(random).smallest_visible_difference for _ in range(500)])
+    found = [pair(random, 1 + visible) for _ in range(SIMULATIONS)]
+    assert 0.72 <= sum(one.verdict == "faster" for one in found) / SIMULATIONS <= 0.88
+
+
+def test_one_launch_says_nothing_and_none_is_an_error():
+    one = compare({(1, 0): 2.0}, {(1, 0): 1.0})
+    assert one == Comparison(Interval(2.0, None, None, 1), None, None, False)
+    assert one.verdict == "not_distinguishable"
+    with pytest.raises(ValueError, match="launch"):
+        compare({}, {(1, 0): 1.0})
+
+
+def test_holm_lets_the_family_err_as_seldom_as_one():
+    assert distinguishable([0.001, 0.02, 0.04, None]) == [True, True, True, False]
+    assert distinguishable([0.001, 0.03, 0.04]) == [True, False, False]
+    assert distinguishable([None, None]) == [False, False]
+    random = np.random.default_rng(5)
+    wrong = sum(
+        any(distinguishable([pair(random).p for _ in range(6)])) for _ in range(SIMULATIONS // 2)
+    )
+    assert wrong / (SIMULATIONS // 2) < 0.07
+
+
+def test_cells_that_cannot_be_told_apart_share_their_ranks():
+    random = np.random.default_rng(6)
+    speeds = [200.0, 100.0, 100.5, 30.0]
+    cells = [by_launch(simulated(random, 8, truth)) for truth in speeds]
+    assert ranks(cells) == [(1, 1), (2, 3), (2, 3), (4, 4)]
+    assert ranks([{(1, 0): 3.0}, {(1, 0): 1.0}]) == [(1, 2), (1, 2)]
+    assert ranks([{(1, 0): 3.0}]) == [(1, 1)]
+    assert ranks([]) == []
+
+
+def test_a_launch_counts_once_by_its_median_step(record):
+    assert launch_throughput(record(steps=(0.1, 0.2, 9.0))) == pytest.approx(4 / 0.2)
+
+
+def test_the_interval_is_students_t_on_the_logarithm():
+    found = geometric_interval([90.0, 100.0, 110.0])
+    # By hand: logs' mean 4.60182, standard error 0.05799, t(0.975, 2) 4.30265.
+    assert found.value == pytest.approx(99.666, rel=1e-4)
+    assert (found.low, found.high) == pytest.approx((77.65, 127.9), rel=1e-3)
+    assert found.label == "indicative"
+
+
+def test_one_launch_has_no_interval_and_is_called_smoke():
+    found = geometric_interval([100.0])
+    assert (found.low, found.high, found.label) == (None, None, "smoke")

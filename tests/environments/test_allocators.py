@@ -1,0 +1,111 @@
+"""Allocators instead of the C library's: that they are the ones that give memory."""
+
+import pytest
+
+from xfbench import adapter, asked
+from xfbench.analysis.leaderboard import tables
+from xfbench.environments import allocators, environment
+from xfbench.errors import UnavailableError, UsageError
+from xfbench.experiment import cells, matrix
+from xfbench.layout.tables import text
+from xfbench.report import repeat
+from xfbench.results.store import Store
+from xfbench.running import dry, runner
+
+OTHERS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
+
+
+@pytest.fixture
+def launched(own_cell, tmp_path):
+    """A function: the record of a short training of LeNet with that allocator."""
+
+    def do(framework, name, **fields):
+        one = own_cell(framework, allocator=name, **fields)
+        session = runner.Session(Store(tmp_path / "results"), time_limit=120.0)
+        session.prepare([framework], {}, print, allocated=[name])
+        [record] = runner.run([one.request(1)], session)
+        return record
+
+    return do
+
+
+@pytest.fixture
+def own_cell(cell):
+    """A function that makes a framework's cell."""
+
+    def make(framework, kernel=None, **fields):
+        described = adapter.load(framework)
+        kind = environment.kind(described)
+        own = {"framework": framework, "environment": kind}
+        return cell(**own, kernel=kernel or described.default_kernel, **fields)
+
+    return make
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("framework", ["caffe", "jax", "mxnet", "tensorflow", "torch"])
+def test_memory_comes_from_the_allocator_that_was_asked_for(launched, framework, name):
+    record = launched(framework, name)
+    assert record.status == "ok", record.reason
+    assert f"/lib{name}" in record.observed.allocator
+    assert record.observed.kernel == record.request.kernel
+
+
+def test_without_one_memory_comes_from_the_c_library(launched):
+    record = launched("torch", None)
+    assert record.observed.allocator.rpartition("/")[2].startswith("libc.so")
+    assert "allocator" not in record.request.cell_fields()
+
+
+def test_a_kernel_that_is_preloaded_still_is(launched):
+    record = launched("caffe", "jemalloc", kernel="mkl")
+    assert record.status == "ok" and record.observed.kernel == "mkl", record.reason
+    assert "jemalloc" in record.observed.allocator
+
+
+def test_what_the_linker_could_not_load_is_found_out(launched, monkeypatch, tmp_path):
+    broken = tmp_path / "libjemalloc.so.2"
+    broken.write_bytes(b"no library")
+    monkeypatch.setattr(allocators, "_library", lambda _: broken)
+    record = launched("torch", "jemalloc")
+    assert record.status == "invalid"
+    assert record.reason.startswith("jemalloc was asked for, and memory came from")
+
+
+def test_where_there_is_none_to_be_had_launches_are_unavailable(launched, monkeypatch, tmp_path):
+    monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "allocators" / "none")
+    monkeypatch.setenv("XFBENCH_DEBIAN_MIRROR", f"file://{tmp_path}")
+    with pytest.raises(UnavailableError, match="no mirror of Debian"):
+        allocators.ensure("tcmalloc", print)
+    record = launched("torch", "tcmalloc")
+    assert record.status == "unavailable" and "no mirror of Debian" in record.reason
+    assert [*(tmp_path / "allocators").glob("*.part")] == []
+
+
+def test_a_dry_run_fetches_none(own_cell, monkeypatch, tmp_path):
+    monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
+    settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
+    lines = dry.commands(asked.plan(settings, pythons={}))
+    assert [*lines.values()] == [["# jemalloc would be fetched"]]
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_list_of_them_is_a_list_of_cells_and_the_systems_changes_none():
+    settings = {"framework": ["torch"], "workload": ["lenet"]}
+    found = cells([matrix(**settings, allocator=["system", "jemalloc"])])
+    [plain] = cells([matrix(**settings)])
+    assert [one.allocator for one, _ in found] == [None, "jemalloc"]
+    assert found[0] == plain
+    with pytest.raises(UsageError, match="jemaloc"):
+        cells([matrix(**settings, allocator=["jemaloc"])])
+
+
+def test_rows_names_and_the_command_again_tell_them_apart(record):
+    made = [record(), record(steps=(0.2,) * 3, allocator="tcmalloc")]
+    [table] = tables(made, {})
+    assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]
+    assert {row.differs for row in table.unranked} == {""}
+    assert "tcmalloc" in text([table]) and "allocator" not in text(tables(made[:1], {}))
+    assert "--allocator tcmalloc" in " ".join(repeat.command(made[1:]))
+    assert "--allocator" not in " ".join(repeat.command(made[:1]))
+    assert made[1].request.label().endswith("tcmalloc")

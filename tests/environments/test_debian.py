@@ -1,0 +1,79 @@
+"""Debian packages in a private prefix: exactly the locked bytes, or a reason why not."""
+
+import subprocess
+import sys
+
+import pytest
+
+from xfbench import adapter
+from xfbench.environments import debian
+from xfbench.errors import UnavailableError
+
+CAFFE = adapter.load("caffe").folder / "requirements.lock"
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A lock with one small package of the release that Caffe comes from."""
+    [line] = [one for one in CAFFE.read_text().splitlines() if one.startswith("libblas3=")]
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"# of a test\n{line}\n")
+    return lock
+
+
+def test_a_locked_package_is_unpacked_and_the_system_knows_nothing_of_it(tiny, tmp_path):
+    said = []
+    before = subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout
+    debian.create(tiny, "bullseye", tmp_path / "prefix", said.append)
+    assert list((tmp_path / "prefix").rglob("libblas.so.3*"))
+    assert not (tmp_path / "prefix" / ".archives").exists()
+    assert any("downloading 1/1" in line for line in said)
+    assert subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout == before
+
+
+def test_a_package_with_another_digest_is_refused(tiny, tmp_path):
+    digest = tiny.read_text().split("sha256:")[1][:64]
+    tiny.write_text(tiny.read_text().replace(digest, "0" * 64))
+    with pytest.raises(UnavailableError, match="sha256 differs"):
+        debian.create(tiny, "bullseye", tmp_path / "prefix", print)
+
+
+def test_a_version_that_is_gone_names_the_command_that_renews_the_lock(tiny, tmp_path):
+    version = tiny.read_text().split("=")[1].split(" ")[0]
+    tiny.write_text(tiny.read_text().replace(version, "0.0.1-1"))
+    with pytest.raises(UnavailableError, match=r"libblas3 0\.0\.1-1: renew"):
+        debian.create(tiny, "bullseye", tmp_path / "prefix", print)
+
+
+def test_a_line_that_is_no_package_is_refused_with_its_place(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("# comment\n\nlibblas3 3.9\n")
+    with pytest.raises(UnavailableError, match=r"requirements\.lock:3"):
+        debian.read_lock(lock)
+
+
+def test_the_mirror_is_the_one_of_the_machines_own_debian_entry(tmp_path, monkeypatch):
+    monkeypatch.delenv("XFBENCH_DEBIAN_MIRROR", raising=False)
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list").write_text(
+        "# deb http://commented.example/debian bookworm main\n"
+        "deb [signed-by=/usr/share/keyrings/other.gpg] http://third.example/ bookworm main\n"
+        "deb http://first.example/debian bookworm main contrib\n"
+        "deb http://security.example/debian-security bookworm-security main\n"
+    )
+    (tmp_path / "sources.list.d" / "debian.sources").write_text(
+        "Types: deb\nURIs: http://second.example/debian\nSuites: bookworm bookworm-updates\n"
+        "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+    )
+    assert debian.mirrors(tmp_path) == [
+        "http://first.example/debian",
+        "http://second.example/debian",
+    ]
+
+
+def test_the_lock_can_be_made_again_by_the_command_in_its_first_line():
+    command = CAFFE.read_text().splitlines()[0].removeprefix("# python ").split()
+    made = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=True, timeout=300
+    ).stdout
+    assert made == CAFFE.read_text()

@@ -1,0 +1,274 @@
+"""Environments: made once, whole or not at all, whoever else is making them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests import mounted
+from tests.leftovers import left_running, until
+from xfbench import adapter, paths
+from xfbench.environments import environment
+from xfbench.errors import UnavailableError, UsageError
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A function that puts a managed adapter with this lock in a fresh cache; its description."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
+
+    def make(lock):
+        folder = tmp_path / "adapters" / "small"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "adapter.toml").write_text(
+            'name = "small"\ntitle = "Small"\nmodule = "numpy"\ndevices = ["cpu"]\n'
+            'precisions = ["float32"]\nstrategies = ["none"]\ndefault_kernel = "plain"\n'
+            '[environment]\nkind = "managed"\npython = "3.11"\n[kernels.plain]\ntitle = "plain"\n'
+        )
+        if lock is not None:
+            (folder / "requirements.lock").write_text(lock)
+        return adapter.load("small")
+
+    return make
+
+
+@pytest.fixture
+def numpy_lock():
+    """NumPy's lines of a lock of ours."""
+    lines = (adapter.load("mxnet").folder / "requirements.lock").read_text().split("\n")
+    first = next(n for n, line in enumerate(lines) if line.startswith("numpy=="))
+    last = next(n for n in range(first, len(lines)) if not lines[n].endswith("\\"))
+    return "\n".join(lines[first : last + 1]) + "\n"
+
+
+def test_a_lock_becomes_an_environment_with_exactly_its_packages(small, numpy_lock):
+    found = environment.ensure(small(numpy_lock))
+    assert found.version == found.packages["numpy"] == numpy_lock.split("==")[1].split()[0]
+    assert set(found.packages) == {"numpy"}
+    assert environment.find(small(numpy_lock)) == found
+    assert found.digest.startswith("sha256:")
+
+
+def test_two_processes_that_make_the_same_one_at_once_end_with_one_good_one(
+    small, numpy_lock, tmp_path
+):
+    small(numpy_lock)
+    command = [sys.executable, "-m", "xfbench", "env", "create", "small"]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sum("installing" in errors for _, errors in said) == 1
+    made = [p for p in (tmp_path / "home" / "environments").iterdir() if p.is_dir()]
+    assert len(made) == 1
+    assert environment.find(adapter.load("small")).version
+
+
+def test_a_half_made_environment_is_never_used(small, numpy_lock, tmp_path):
+    described = small(numpy_lock)
+    found = environment.ensure(described)
+    (found.prefix / "environment.json").unlink()
+    shutil.rmtree(found.prefix / "lib")
+    assert environment.find(described) is None
+    assert environment.ensure(described) == found
+    assert (found.prefix / "lib").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("lock", "words"),
+    [
+        ("numpy==1.23.5 --hash=sha256:" + "0" * 64 + "\n", "hash"),
+        (
+            "xfbench-no-such==1.0 --hash=sha256:" + "0" * 64 + "\n",
+            "xfbench-no-such",
+        ),
+        (None, "requirements.lock"),
+    ],
+)
+def test_what_cannot_be_installed_is_unavailable_with_the_reason_and_leaves_nothing(
+    small, lock, words, tmp_path
+):
+    with pytest.raises(UnavailableError) as caught:
+        environment.ensure(small(lock))
+    assert words in str(caught.value).lower() and "\n" not in str(caught.value)
+    assert not [p for p in tmp_path.glob("home/environments/*") if p.is_dir()]
+
+
+def test_without_a_network_the_reason_is_told(small, numpy_lock, monkeypatch, tmp_path):
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # it may name packages on this disk
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UnavailableError, match=r"(?i)network|offline"):
+        environment.ensure(small(numpy_lock))
+
+
+def test_a_removed_environment_is_made_again(small, numpy_lock):
+    described = small(numpy_lock)
+    environment.ensure(described)
+    assert environment.remove(described) and not environment.remove(described)
+    assert environment.find(described) is None
+    assert environment.ensure(described).version
+
+
+def test_a_lock_that_brings_cuda_along_says_its_size():
+    for name in adapter.names():
+        described = adapter.load(name)
+        if described.environment.kind == "managed":
+            lock = (described.folder / "requirements.lock").read_text().lower()
+            brings = [word for word in ("nvidia", "cuda", "triton") if word in lock]
+            assert not brings or described.environment.size, name
+    assert not adapter.load("torch").environment.size
+
+
+def test_a_worker_inherits_only_what_is_on_the_list(monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "77")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    described = adapter.load("reference")
+    variables = environment.ensure(described).variables(described, "numpy", 3)
+    assert variables["MKL_NUM_THREADS"] == variables["OPENBLAS_NUM_THREADS"] == "3"
+    assert "LD_PRELOAD" not in variables
+    assert variables["PATH"] == os.environ["PATH"]
+    assert json.dumps(variables)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(small, numpy_lock, tmp_path, monkeypatch):
+    described = small(numpy_lock)
+    with mounted.tmpfs(tmp_path, "disk", options="size=4m") as disk:
+        home = disk / "home"
+        monkeypatch.setenv("XFBENCH_HOME", str(home))
+        with pytest.raises(UnavailableError, match="No space left on device") as caught:
+            environment.ensure(described)
+        assert "\n" not in str(caught.value)
+        assert not [path for path in home.glob("environments/*") if path.is_dir()]
+        mounted.remount(disk, "size=300m")
+        assert environment.ensure(described).version
+
+
+@pytest.mark.parametrize("damage", ["interpreter", "cut off", "empty", "of another kind"])
+def test_an_environment_that_was_damaged_is_made_again(small, numpy_lock, damage):
+    described = small(numpy_lock)
+    found = environment.ensure(described)
+    complete = found.prefix / "environment.json"
+    if damage == "interpreter":
+        found.interpreter.unlink()
+    else:
+        text = complete.read_text()
+        complete.write_text({"cut off": text[:99], "empty": "", "of another kind": "[]"}[damage])
+    assert environment.find(described) is None
+    assert environment.existing() == []
+    assert environment.ensure(described) == found
+    assert found.interpreter.exists()
+
+
+def test_packages_that_were_changed_since_are_named(small, numpy_lock):
+    described = small(numpy_lock)
+    found = environment.ensure(described)
+    [metadata] = found.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
+    text = metadata.read_text()
+    metadata.unlink()  # the installer's cache has it too
+    metadata.write_text(text.replace(f"Version: {found.version}", "Version: 9.9"))
+    words = rf"small: .*numpy was {found.version} and is 9\.9; `xfbench env remove small`"
+    with pytest.raises(UnavailableError, match=words):
+        environment.ensure(described)
+    assert environment.remove(described)
+    assert environment.ensure(described) == found
+
+
+def test_a_framework_for_another_python_says_which(small, tmp_path):
+    described = small("# nothing\n")
+    file = described.folder / "adapter.toml"
+    file.write_text(file.read_text().replace('python = "3.11"', 'python = "3.4"'))
+    with pytest.raises(UnavailableError, match=r"needs Python 3\.4, and none was found.*--python"):
+        environment.ensure(adapter.load("small"))
+    assert not [path for path in tmp_path.glob("home/environments/*") if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 0", "no reply"),
+        ("kill -9 $$", "failed"),
+        ("echo '{}' > \"$3\"", "names no job"),
+        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "not whole"),
+        ('ln -s /dev/zero "$3"', "no reply"),
+    ],
+)
+def test_an_interpreter_that_is_none_is_told_in_a_line(small, tmp_path, script, words):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    with pytest.raises(UnavailableError, match=words) as caught:
+        environment.ensure(small(None), python)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_a_killed_creator_takes_its_installer_along(small, numpy_lock, tmp_path, monkeypatch):
+    """Who makes it next is alone in the folder."""
+    slow = tmp_path / "bin" / "uv"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\necho > "{tmp_path}/begun"\nexec sleep 1000\n')
+    slow.chmod(0o755)
+    small(numpy_lock)
+    script = (
+        "from xfbench import adapter; from xfbench.environments import environment, installer\n"
+        f"installer.find_uv_bin = lambda: {str(slow)!r}\n"
+        "environment.ensure(adapter.load('small'))\n"
+    )
+    creator = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "bin")
+    until((tmp_path / "begun").exists)
+    creator.kill()
+    creator.wait()
+    until(lambda: not left_running(tmp_path / "bin"))
+    assert environment.ensure(adapter.load("small")).version
+
+
+def test_a_cache_that_anybody_may_write_is_refused(tmp_path, monkeypatch):
+    """What is in it is run."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("XFBENCH_HOME", str(home))
+    assert paths.cache() == home
+    for mode in (0o777, 0o1777, 0o702):
+        home.chmod(mode)
+        with pytest.raises(UsageError, match=r"written by anybody.*XFBENCH_HOME"):
+            environment.ensure(adapter.load("reference"))
+
+
+def test_a_cache_that_is_somebody_elses_is_refused(open_folder):
+    """Though it be behind a link of theirs only."""
+    if os.geteuid() != 0:
+        pytest.skip("giving a folder away, and being another, needs root")
+    home, link = open_folder / "home", open_folder / "link"
+    home.mkdir()
+    link.symlink_to(home)
+    script = (
+        "import os, sys\n"
+        "from xfbench import errors, paths\n"
+        "os.seteuid(65534)\n"
+        "try: print(paths.cache())\n"
+        "except errors.UsageError as error: print('refused', error)\n"
+    )
+
+    def said(path):
+        return subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "XFBENCH_HOME": str(path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    os.chown(home, 65533, -1)
+    assert said(home).startswith("refused") and "somebody else's" in said(home)
+    os.chown(home, 65534, -1)
+    assert said(home).startswith(str(home))
+    os.lchown(link, 65533, -1)
+    assert said(link).startswith("refused")

@@ -1,0 +1,23 @@
+"""How a verdict reads."""
+
+import pytest
+
+from xfbench.equality import verdicts
+
+CHECK = {"kind": "blocks", "quantities": 10, "tolerance": 1e-5, "loosest": 0.1}
+ANSWER = {
+    **{"framework": "torch", "framework_version": "2", "workload": "lenet", "solver": None},
+    **{"kernel": "onednn", "device": "cpu", "precision": "float32", "ranks": 1},
+    **{"strategy": "none", "strategy_options": {}, "verdict": "equal", "reason": None},
+    **{"worst": None, "first_layer": None, "likely_cause": None, "certificate": None},
+    "failed": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("excess", "nearest"), [([0.2, 0.5], "50%"), ([None, 0.5], "50%"), ([None], "0%")]
+)
+def test_how_near_it_came_is_said_also_of_an_earlier_versions_certificate(excess, nearest):
+    checks = [{**CHECK, "excess": one} for one in excess]
+    shown = verdicts.text({**ANSWER, "checks": checks})
+    assert f"{10 * len(checks)} quantities, none beyond {nearest} of what it may differ" in shown

@@ -1,0 +1,119 @@
+"""The noise gate: what goes on beside a launch is seen, named, and under --strict not accepted."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from xfbench.host import conditions, doctor
+from xfbench.records.record import Competitor, Conditions
+from xfbench.worker import cgroup
+
+pytestmark = pytest.mark.alone
+
+QUIET = Conditions(
+    load_before=0.1,
+    load_after=0.2,
+    steal_seconds=0.0,
+    swap_bytes=0,
+    throttled_seconds=0.0,
+    other_cpus=0.02,
+    competing=(),
+    seconds=10.0,
+)
+
+
+def watched(seconds):
+    before = conditions.read()
+    time.sleep(seconds)
+    return conditions.between(before, conditions.read())
+
+
+def test_a_process_that_burns_a_core_is_seen_and_named(burner):
+    seen = watched(2.0)
+    [one] = [one for one in seen.competing if one.name == "burner"]
+    assert 0.2 < one.cpus < 1.2
+    assert seen.other_cpus > 0.2
+    assert any(line.startswith("burner used") for line in conditions.disturbances(seen, 2))
+
+
+def test_our_own_work_is_no_disturbance():
+    before = conditions.read()
+    busy = "import time; end = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True, timeout=60)
+    after = conditions.read()
+    seen = conditions.between(before, after)
+    foreign = conditions.between(before, replace(after, own=before.own))
+    told = conditions.between(before, replace(after, own=before.own), after.own - before.own)
+    assert (foreign.other_cpus - seen.other_cpus) * seen.seconds > 0.9
+    # Of ranks that are no children of ours, their own word counts.
+    assert told.other_cpus == pytest.approx(seen.other_cpus)
+    assert os.getpid() not in {pid for pid, _ in after.processes}
+
+
+def test_what_was_burned_by_processes_that_have_ended_is_seen_too():
+    seen = QUIET.model_copy(update={"other_cpus": 1.4})
+    [line] = conditions.disturbances(seen, 2)
+    assert line == "processes that have ended used 1.4 of a core"
+
+
+@pytest.mark.parametrize(
+    ("update", "line"),
+    [
+        ({"competing": (Competitor(name="stress", cpus=0.9),)}, "stress used 0.9 of a core"),
+        ({"steal_seconds": 2.0}, "the hypervisor took 10% of the time"),
+        ({"throttled_seconds": 0.05}, "the CPU limit held processes up for 0.1 s"),
+        ({"swap_bytes": 3_000_000}, "3 MB went to swap"),
+    ],
+)
+def test_each_disturbance_is_told(update, line):
+    assert conditions.disturbances(QUIET, 2) == []
+    assert conditions.disturbances(QUIET.model_copy(update=update), 2) == [line]
+
+
+def test_throttling_and_swapping_make_a_launch_invalid_and_a_neighbour_does_not():
+    assert conditions.defect(QUIET, "cpu") is None
+    throttled = QUIET.model_copy(update={"throttled_seconds": 3.0})
+    assert "3.0 s of 10.0 s" in conditions.defect(throttled, "cpu")
+    assert "swap" in conditions.defect(QUIET.model_copy(update={"swap_bytes": 2**30}), "cpu")
+    neighbour = (Competitor(name="stress", cpus=1.0),)
+    assert conditions.defect(QUIET.model_copy(update={"competing": neighbour}), "cpu") is None
+
+
+def test_a_reading_of_a_limited_group_has_its_throttling(tmp_path, monkeypatch):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "own").write_text("0::/job\n")
+    file = tmp_path / "job" / "cpu.stat"
+    file.write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
+    monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "own")
+    before = conditions.read()
+    file.write_text("usage_usec 5\nnr_throttled 4\nthrottled_usec 4000000\n")
+    seen = conditions.between(before, conditions.read())
+    assert seen.throttled_seconds == pytest.approx(1.5)
+
+
+def test_strict_refuses_a_machine_where_something_burns_a_core(burner):
+    with pytest.raises(doctor.NoisyError, match=r"processes: .*burner"):
+        doctor.insist()
+
+
+def test_a_processor_that_slows_down_to_cool_is_seen_by_its_own_count(tmp_path):
+    assert conditions._thermal_throttles(tmp_path) is None
+    for cpu, count in ((0, 3), (1, 4)):
+        place = tmp_path / f"cpu{cpu}" / "thermal_throttle"
+        place.mkdir(parents=True)
+        (place / "core_throttle_count").write_text(f"{count}\n")
+    assert conditions._thermal_throttles(tmp_path) == 7
+    hot = QUIET.model_copy(update={"thermal_throttles": 2})
+    assert "2 times to cool" in conditions.defect(hot, "cpu")
+
+
+def test_a_shared_gpu_counts_against_what_trained_on_it():
+    shared = QUIET.model_copy(update={"accelerator_processes": ("python3",)})
+    assert "python3" in conditions.defect(shared, "cuda")
+    assert conditions.defect(shared, "cpu") is None
+    assert conditions.defect(QUIET, "cuda") is None

@@ -1,0 +1,93 @@
+"""How near two cores are: measured between the CPUs that a process may use."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.host import conditions, handover
+from xfbench.records.record import Conditions
+from xfbench.worker import observe, pingpong
+from xfbench.worker.handover import Cores
+
+ASK = "from xfbench.host import handover; print(handover.seconds())"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_words_way_to_another_core_and_back_is_measured():
+    took = [handover.seconds() for _ in range(5)]
+    # Light does not do it in less than some nanoseconds, nor does a system call take part.
+    assert all(one and 2e-8 < one < 1e-4 for one in took)
+
+
+def test_one_cpu_has_no_other():
+    one = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{one}}}); {ASK}"
+    assert subprocess.check_output([sys.executable, "-c", code], timeout=60).strip() == b"None"
+
+
+def test_a_core_that_never_answers_keeps_nobody_waiting(monkeypatch, tmp_path):
+    silent = tmp_path / "silent.py"
+    silent.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(pingpong, "__file__", str(silent))
+    monkeypatch.setattr(handover, "_LIMIT", 0.2)
+    assert handover.seconds() is None
+
+
+def test_cores_are_apart_where_a_word_takes_half_as_long_again():
+    assert not handover.apart(())
+    assert not handover.apart((2.0e-7,))
+    assert not handover.apart((2.0e-7, 2.9e-7))
+    assert handover.apart((2.0e-7, 3.1e-7)) and handover.apart((3.1e-7, 2.0e-7))
+    assert handover.apart((3.1e-7, 3.2e-7), 2.0e-7) and not handover.apart((3.1e-7,), 2.9e-7)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_who_trains_asks_a_process_that_is_not_counted_as_its_own():
+    before, used = observe.descendants(), observe.cpu_seconds_of_others()
+    cores = Cores()
+    try:
+        assert all(2e-8 < cores.seconds() < 1e-4 for _ in range(20))
+        assert observe.descendants() == before
+        assert observe.cpu_seconds_of_others() == used
+    finally:
+        cores.end()
+    assert cores.seconds() is None
+
+
+def test_where_no_process_may_be_started_it_says_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    cores = Cores()
+    assert cores.seconds() is None
+    cores.end()
+
+
+def test_one_that_has_ended_says_nothing():
+    cores = Cores()
+    cores.end()
+    assert cores.seconds() is None
+
+
+def test_a_launch_during_which_the_cores_were_moved_is_told(record):
+    calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
+
+    def told(around, meanwhile=()):
+        seen = Conditions(**calm, seconds=1.0, handover_seconds=around)
+        made = record((0.1,), 1, {"conditions": seen})
+        observed = made.observed.model_copy(update={"handover_seconds": meanwhile})
+        return conditions.disturbed(made.model_copy(update={"observed": observed}))
+
+    line = "the system moved the cores: from one to the other and back in 0.20 to 0.33 µs"
+    assert told((3.2e-7, 3.3e-7)) == []
+    assert told((2.0e-7, 3.3e-7)) == [line]
+    # What was seen around the timed steps themselves says more.
+    assert told((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
+    assert told((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [line]  # of many seconds
+    assert told((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
+
+
+def test_every_reading_has_it():
+    before, after = conditions.read(), conditions.read()
+    expected = 2 if len(os.sched_getaffinity(0)) > 1 else 0
+    assert len(conditions.between(before, after).handover_seconds) == expected

@@ -1,0 +1,242 @@
+"""What a folder lies on, seen on file systems made for it, and how it is told."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import mounted
+from xfbench.host import media
+from xfbench.records.record import Medium, ReadRound, Reads, Record, Storage
+from xfbench.worker import mounts, page_cache
+
+MIB = 2**20
+
+
+@pytest.fixture
+def ext4(tmp_path):
+    with mounted.ext4(tmp_path, name="a disk with spaces") as point:
+        yield point
+
+
+def test_a_file_system_in_memory(tmp_path):
+    with mounted.tmpfs(tmp_path, options="size=8m") as folder:
+        found = media.describe(folder)
+    assert (found.file_system, found.device, found.disks) == ("tmpfs", "memory", ())
+    assert found.total_bytes == 8 * MIB and "size=8192k" in found.options
+    assert found.rotational is None and found.below == ()
+
+
+def test_an_image_on_a_loop_device_and_what_it_is_kept_in(ext4, tmp_path):
+    found = media.describe(ext4)
+    assert (found.file_system, found.device, found.disks) == ("ext4", "loop", ("loop",))
+    assert found.block_bytes == 4096 and 0 < found.free_bytes < found.total_bytes < 64 * MIB
+    assert "rw" in found.options
+    [below] = found.below
+    assert below.file_system == media.describe(tmp_path).file_system
+
+
+def test_a_folder_deep_in_it_is_on_the_same_medium(ext4):
+    deep = ext4 / "a b" / "c,d"
+    deep.mkdir(parents=True)
+    assert media.describe(deep).device == "loop"
+    (deep / "file").write_bytes(b"x")
+    assert mounts.devices(deep / "file") == mounts.devices(ext4) != []
+
+
+def test_what_is_mounted_over_a_folder_is_what_counts(ext4, tmp_path):
+    place = ext4 / "place"
+    with mounted.tmpfs(ext4, name="place"):
+        assert media.describe(place).file_system == "tmpfs"
+        with mounted.mounted(place, "--bind", tmp_path):
+            here = media.describe(place)
+            assert here.file_system == media.describe(tmp_path).file_system != "tmpfs"
+    assert media.describe(place).device == "loop"
+
+
+def test_an_overlay_and_its_layers_the_writable_one_first(ext4, tmp_path):
+    with mounted.tmpfs(tmp_path, name="in memory") as memory:
+        places = ext4 / "lower layer", memory / "upper layer", memory / "work"
+        (ext4 / "lower layer" / "data").mkdir(parents=True)
+        with mounted.overlay(tmp_path, *places, name="all of it") as folder:
+            (folder / "new").write_bytes(b"x")
+            found, data = media.describe(folder), media.describe(folder / "data")
+    assert (found.file_system, found.device) == ("overlay", "overlay")
+    assert [below.file_system for below in found.below] == ["tmpfs", "ext4"]
+    assert [below.device for below in data.below] == ["loop"]
+    assert not any("=/" in option for option in found.options)
+
+
+def test_layers_that_are_other_folders_here_are_not_taken_for_them(ext4, tmp_path):
+    """A container sees the names of its host's folders, which may be folders of its own."""
+    (ext4 / "upper").mkdir()
+    os.utime(ext4 / "upper", (0, 0))
+    with mounted.overlay(tmp_path, ext4 / "lower", ext4 / "upper", ext4 / "work") as folder:
+        with mounted.tmpfs(ext4, name="upper"):
+            assert media.describe(folder).below == ()
+        assert len(media.describe(folder).below) == 1
+
+
+def test_layers_of_one_file_system_are_one_though_its_space_changes(ext4, tmp_path, monkeypatch):
+    """Others write to it between two looks."""
+    looked = os.statvfs
+
+    def after_a_write(path):
+        with (tmp_path / "written").open("ab") as file:
+            file.write(b"x" * MIB)
+            os.fsync(file.fileno())
+        return looked(path)
+
+    monkeypatch.setattr(os, "statvfs", after_a_write)
+    places = ext4 / "lower", ext4 / "upper", ext4 / "work"
+    with mounted.overlay(tmp_path, *places) as folder:
+        assert [one.device for one in media.describe(folder).below] == ["loop"]
+
+
+# As the kernel writes them (proc(5)), servers and places included.
+MOUNTINFO = r"""
+36 35 0:50 /vol /mnt/my\040data rw,noatime shared:1 - nfs4 filer.example.org:/home/jane rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=10.1.2.3,local_lock=none,addr=10.9.8.7,fsc=jane
+37 35 0:51 / /scratch rw,relatime shared:2 master:3 - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/jane rw,flock,lazystatfs,nosquash_nids=10.0.0.3@o2ib
+38 35 0:52 / /home rw - cifs //filer/jane rw,vers=3.1.1,username=jane,domain=EXAMPLE,uid=1000,addr=10.9.8.7,soft
+39 35 0:53 / /merged rw - overlay overlay rw,lowerdir=/a\134:b:/c\054d,upperdir=/u\040p,workdir=/w
+40 35 0:54 / /b rw - btrfs /dev/nonesuch rw,compress=zstd:3,ssd,subvolid=5,subvol=/jane
+"""  # noqa: E501
+
+
+def test_nothing_of_a_mount_names_a_host_a_user_or_a_place():
+    nfs, lustre, cifs, overlay, btrfs = mounts.mounts(MOUNTINFO)
+    assert nfs.kept_options() == [
+        *("rw", "noatime", "vers=4.2", "rsize=1048576", "wsize=1048576", "namlen=255", "hard"),
+        *("proto=tcp", "timeo=600", "retrans=2", "sec=sys", "local_lock=none"),
+    ]
+    assert lustre.kept_options() == ["rw", "relatime", "flock", "lazystatfs"]
+    assert cifs.kept_options() == ["rw", "vers=3.1.1", "soft"]
+    assert overlay.kept_options() == ["rw"]
+    assert btrfs.kept_options() == ["rw", "compress=zstd:3", "ssd"]
+    assert [mounts._device_kind(one, []) for one in (nfs, lustre, cifs)] == ["network"] * 3
+
+
+def test_escaped_names_are_read_as_they_are():
+    nfs, *_, overlay, _ = mounts.mounts(MOUNTINFO)
+    assert (nfs.point, nfs.root, nfs.number) == ("/mnt/my data", "/vol", 36)
+    assert overlay.value("upperdir") == "/u p" and overlay.value("lowerdir") == r"/a\:b:/c,d"
+
+
+def test_where_the_kernel_does_not_say_the_longest_mount_point_counts():
+    here = mounts.mounts(MOUNTINFO + r"41 35 0:55 / /scratch rw - tmpfs none rw" + "\n")
+    assert mounts._longest(here, Path("/mnt/my data/x")).file_system == "nfs4"
+    assert mounts._longest(here, Path("/scratch/x")).file_system == "tmpfs"
+    assert mounts._longest(here, Path("/scratchy")) is None
+
+
+def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path):
+    with pytest.raises(media.UnreadableError, match="No such file"):
+        media.describe(tmp_path / "nowhere")
+
+
+def reads(*rounds):
+    made = [ReadRound(seconds=1, bytes=1000, operations=1, **one) for one in rounds]
+    return Reads(pattern="random", block_bytes=1000, random=True, rounds=tuple(made))
+
+
+def test_reads_are_cold_only_where_the_device_was_seen_to_give_all_of_it():
+    cold = media.speed(reads({"resident_bytes": 0, "device_bytes": 1000}))
+    assert cold.is_cold is True and cold.from_device == 1
+    partly = {"resident_bytes": 500, "device_bytes": 500}
+    half = media.speed(reads({"resident_bytes": 0, "device_bytes": 1000}, partly))
+    assert half.is_cold is False and half.from_device == 0.5 and half.resident_bytes == 500
+    uncounted = {"resident_bytes": 0, "device_bytes": 0}
+    assert media.speed(reads(uncounted)).is_cold is None
+    in_memory = {"resident_bytes": None, "device_bytes": 0}
+    assert media.speed(reads(in_memory)).is_cold is None
+    assert media.speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
+
+
+def test_what_was_seen_goes_on_a_record_and_comes_back_from_it(ext4, record):
+    file = ext4 / "set"
+    file.write_bytes(os.urandom(MIB))
+    epochs = []
+    for mode in page_cache.MODES:
+        before = page_cache.prepare([file], mode)
+        file.read_bytes()
+        epochs.append(page_cache.account(before))
+    medium, measured = media.describe(ext4), media.measure(file, MIB, rounds=1)
+    made = record(fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)})
+    again = Record.read(json.dumps(made.document()).encode())
+    assert again == made and [one.held for one in again.storage.epochs] == [True, True, None]
+    for named in (str(ext4), platform.node()):
+        assert named not in made.storage.model_dump_json()
+
+
+def xfbench(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "xfbench", "machine", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_command_tells_medium_and_figures_and_leaves_nothing(ext4):
+    found = json.loads(xfbench("--read", ext4, "--read-size", 8, "--json").stdout)
+    medium, here = Medium.model_validate(found["medium"]), media.describe(ext4)
+    assert medium.model_copy(update={"below": here.below}) == here
+    assert [one["block_bytes"] for one in found["reads"]] == [MIB, 128 * 1024, 4096]
+    for one in found["reads"]:
+        assert one["is_cold"] is True and one["resident_bytes"] == 0
+        assert one["bytes_per_second"]["low"] > 0 and one["operations_per_second"]["low"] > 0
+        assert len(one["rounds"]) == 6
+    assert [path.name for path in ext4.iterdir()] == ["lost+found"]
+
+
+def test_for_people_it_says_what_could_not_be_checked(tmp_path):
+    with mounted.tmpfs(tmp_path) as folder:
+        done = xfbench("--read", folder, "--read-size", 8)
+    assert "tmpfs on memory" in done.stdout and "could not be checked: tmpfs" in done.stdout
+
+
+def test_of_a_data_set_its_own_files_are_read_and_nothing_is_written(tmp_path, ext4):
+    (ext4 / "manifest.json").write_text("{}")
+    (ext4 / "train.pixels").write_bytes(os.urandom(4 * MIB))
+    mounted.make_read_only(ext4)
+    done = xfbench("--read", ext4, "--json")
+    found = json.loads(done.stdout)
+    assert found["reads"][0]["rounds"][0]["bytes"] == 4 * MIB + 2
+    assert all(one["is_cold"] for one in found["reads"])
+
+
+def test_a_folder_where_nothing_may_be_written_is_said_to_be_one(ext4):
+    mounted.make_read_only(ext4)
+    done = xfbench("--read", ext4)
+    assert done.returncode == 1 and "Read-only file system" in done.stderr
+
+
+def test_an_interrupt_leaves_nothing_behind(ext4):
+    free = os.statvfs(ext4).f_bfree
+    # Where tests run in the background, children are told to hear no interrupt.
+    heard = ("env", "--default-signal=INT", sys.executable, "-m", "xfbench")
+    started = subprocess.Popen([*heard, "machine", "--read", str(ext4)])
+    while started.poll() is None and not writes_in(ext4, started.pid):
+        pass
+    started.send_signal(signal.SIGINT)
+    assert started.wait(timeout=60) == 130
+    assert [path.name for path in ext4.iterdir()] == ["lost+found"]
+    os.sync()
+    assert os.statvfs(ext4).f_bfree >= free - 16
+
+
+def writes_in(folder, process):
+    """Whether the process has a file of some size there."""
+    with suppress(OSError, psutil.Error):
+        for descriptor in Path("/proc", str(process), "fd").iterdir():
+            if str(descriptor.readlink()).startswith(f"{folder}/"):
+                return descriptor.stat().st_size > MIB
+    return False

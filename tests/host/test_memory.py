@@ -1,0 +1,136 @@
+"""Launches that run out of memory: that they do under a limit, and that their records say how."""
+
+import pytest
+
+from xfbench import adapter
+from xfbench.command import Outcome
+from xfbench.environments import environment
+from xfbench.errors import UnavailableError, UsageError
+from xfbench.experiment import cells, matrix
+from xfbench.host import memory
+from xfbench.results.store import Store
+from xfbench.running import runner
+from xfbench.worker.memory import words
+
+LIMIT = 400_000_000
+# What dies of it differs: one that is told so, one that asks in vain and aborts, one that says
+# nothing, and one that the kernel would have ended.
+DEATHS = {
+    "raised": "import numpy\nnumpy.empty(10**9)",
+    "aborted": "import os\nos.write(2, b'std::bad_alloc')\nos.abort()",
+    "silent": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
+    "killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "other": "raise RuntimeError('a defect')",
+}
+TRAIN = """
+def build(network, solver, options, group):
+    import resource
+    print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)
+{}
+    raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def dead(own_adapter, cell, tmp_path):
+    """A function: the record of a launch that dies so, and what it wrote."""
+
+    def do(how, limit=LIMIT):
+        lines = "\n".join(f"    {line}" for line in DEATHS[how].splitlines())
+        own_adapter("odd", TRAIN.format(lines))
+        session = runner.Session(Store(tmp_path / "results"), time_limit=60.0)
+        session.prepare(["odd"], {}, print)
+        asked = cell(framework="odd", kernel="plain", memory_limit=limit)
+        [record] = runner.run([asked.request(1)], session)
+        return record, (session.store.run_folder(record) / "stdout").read_text()
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("raised", "out of memory: MemoryError was raised: Unable to allocate 7.45 GiB"),
+        ("aborted", "out of memory: it aborted: std::bad_alloc"),
+        ("silent", "out of memory, it seems: it was ended by SIGSEGV without a word"),
+    ],
+)
+def test_the_record_of_a_launch_that_ran_out_of_memory_says_how_it_ended(dead, how, reason):
+    record, said = dead(how)
+    assert record.status == "failed" and record.reason.startswith(reason), record.reason
+    assert memory.is_out(record)
+    assert record.request.memory_limit == LIMIT
+    assert said.split() == [str(LIMIT)]
+
+
+@pytest.mark.parametrize("how", ["killed", "other"])
+def test_what_ended_otherwise_is_not_out_of_memory(dead, how):
+    record, _ = dead(how)
+    assert not memory.is_out(record) and record.status in ("crashed", "failed")
+
+
+def test_without_a_limit_a_crash_without_a_word_is_a_crash(dead):
+    record, said = dead("silent", limit=None)
+    assert record.status == "crashed" and "SIGSEGV" in record.reason
+    assert said.split() == ["-1"]
+
+
+def test_the_kernel_has_ended_what_was_killed_while_it_counted_one_more():
+    killed = Outcome(-9)
+    assert memory.ended(killed, "", None, 1) == "out of memory: the kernel killed it"
+    assert memory.ended(killed, "", None, 0) is None
+    assert memory.ended(Outcome(-9, timed_out=True), "out of memory", None, 1) is None
+    assert memory.kills() >= 0
+
+
+def test_a_rank_that_ran_out_is_named(record):
+    told = record(fields={"status": "failed", "reason": "rank 1 of 2: out of memory: x"})
+    assert memory.is_out(told)
+    other = record(fields={"status": "failed", "reason": "TypeError: out of memory: x"})
+    assert not memory.is_out(other)
+
+
+def test_doubtful_words_count_under_a_limit_alone():
+    assert words("dnnl::error: could not create a primitive", LIMIT)
+    assert words("dnnl::error: could not create a primitive", None) is None
+    assert words("OOM when allocating tensor with shape[4096]", None)
+    assert words("a room without a vacuum", LIMIT) is None
+    assert words('  File "/oom/memory.py", line 3, in allocate', LIMIT) is None
+    assert words('File "out of memory.py", line 3\nstd::bad_alloc', None) == "std::bad_alloc"
+    assert words("/tmp/oom/x", None) is None
+
+
+def test_what_is_available_is_less_than_there_is_and_what_slurm_gives(monkeypatch):
+    found = memory.available()
+    assert 0 < found < memory.psutil.virtual_memory().total and found % 2**28 == 0
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "1024")
+    assert memory.available() == 3 * 2**28
+    monkeypatch.delenv("SLURM_MEM_PER_NODE")
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "512")
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
+    assert memory.available() == 3 * 2**28
+
+
+def test_a_limit_is_a_setting_that_changes_no_other_cell(cell):
+    settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4]}
+    [(limited, _)] = cells([matrix(**settings, memory_limit="2GB")])
+    assert limited.memory_limit == 2 * 10**9
+    assert limited.request(1).cell_fields()["memory_limit"] == 2 * 10**9
+    assert "memory_limit" not in cell().request(1).cell_fields()
+    with pytest.raises(UsageError, match=r"memory_limit: .*as in 1MB"):
+        matrix(**settings, memory_limit="much")
+
+
+@pytest.mark.parametrize("name", ["caffe", "jax", "mxnet", "tensorflow", "torch"])
+def test_every_framework_that_runs_out_of_memory_is_told_to_have(name, cell, tmp_path):
+    described = adapter.load(name)
+    try:
+        found = environment.ensure(described)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    session = runner.Session(Store(tmp_path), {name: found})
+    kernel = described.default_kernel
+    sizes = {"global_batch_size": 8192, "batch_size_per_rank": 8192, "memory_limit": LIMIT * 2}
+    asked = cell(framework=name, environment="managed", kernel=kernel, warmup=0, **sizes)
+    [record] = runner.run([asked.request(1)], session)
+    assert memory.is_out(record), (record.status, record.reason)

@@ -1,0 +1,78 @@
+"""Modules captured from a real Lmod: what they set is an environment, what is missing is named."""
+
+import sys
+
+import pytest
+
+from tests.cluster import slurm
+from xfbench import adapter
+from xfbench.environments import environment
+from xfbench.errors import UnavailableError
+from xfbench.host import modules, sites
+
+INIT = "/usr/share/lmod/lmod/init/bash"
+
+
+@pytest.fixture(scope="module")
+def lmod():
+    if reason := slurm.missing():
+        pytest.skip(f"no Lmod: {reason}")
+    return INIT
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Modules of the test's own: a Python with NumPy, and one that needs another first."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "python3"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
+    own = tmp_path / "modules"
+    for name in ("framework", "compiler"):
+        (own / name).mkdir(parents=True)
+    (own / "compiler" / "12.lua").write_text('setenv("OF_COMPILER", "twelve")\n')
+    (own / "framework" / "1.0.lua").write_text(
+        f'prepend_path("PATH", "{tmp_path / "bin"}")\nsetenv("OF_FRAMEWORK", "a b=c")\n'
+    )
+    return own
+
+
+def test_modules_are_captured_as_variables(lmod, folder):
+    found = modules.environment(lmod, (str(folder),), ("compiler/12", "framework"))
+    assert found["OF_COMPILER"] == "twelve"
+    assert found["OF_FRAMEWORK"] == "a b=c"
+    assert modules.interpreter(found, "python3") == folder.parent / "bin" / "python3"
+    assert not any(name.startswith(("LMOD", "BASH_FUNC", "_ModuleTable")) for name in found)
+
+
+def test_a_module_that_is_not_there_is_named_with_the_nearest(lmod, folder):
+    with pytest.raises(UnavailableError, match=r"framewrok/1.0.*did you mean framework/1.0"):
+        modules.environment(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
+
+
+def test_a_module_system_that_is_not_there_says_where_to_name_it():
+    with pytest.raises(UnavailableError, match=r"modules.init"):
+        modules.environment("/nowhere/init", (), ("a",))
+
+
+def test_modules_without_a_python_say_so(lmod, folder):
+    found = modules.environment(lmod, (str(folder),), ("compiler/12",))
+    with pytest.raises(UnavailableError, match=r"no python3\.99"):
+        modules.interpreter(found, "python3.99")
+
+
+def test_a_framework_of_a_sites_modules_is_found_and_trains_with_their_variables(
+    lmod, folder, tmp_path, own_adapter
+):
+    own_adapter("odd", "")
+    site = tmp_path / "site.toml"
+    site.write_text(
+        f'title = "s"\n[modules]\ninit = "{lmod}"\npath = ["{folder}"]\n'
+        '[modules.frameworks]\nodd = ["compiler/12", "framework/1.0"]\n'
+    )
+    described = adapter.load("odd")
+    assert environment.kind(described, None, str(site)) == "modules"
+    found = environment.ensure(described, site=str(site))
+    assert found.kind == "modules" and found.version
+    assert found.variables(described, "plain", 1)["OF_COMPILER"] == "twelve"
+    sites.load.cache_clear()

@@ -1,0 +1,145 @@
+"""Shares of the limit: measured peaks are possible ones, and a result beyond them is refused."""
+
+import os
+import time
+
+import pytest
+
+from xfbench.analysis.statistics import launch_throughput
+from xfbench.host import roofline
+from xfbench.records.record import Limit
+
+THREADS = 1
+
+
+@pytest.fixture
+def sessions(monkeypatch, tmp_path):
+    """A function that begins another session with a cache of the test's own: what it measures."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(roofline, "_NEED", {})
+    measured = []
+    tried = roofline.command.output
+
+    def output(*arguments, **settings):
+        measured.append(arguments)
+        return tried(*arguments, **settings)
+
+    monkeypatch.setattr(roofline.command, "output", output)
+
+    def begin():
+        monkeypatch.setattr(roofline, "_PEAKS", {})
+        measured.clear()
+        return measured
+
+    return begin
+
+
+@pytest.fixture(scope="module")
+def peaks():
+    return roofline.measure(THREADS)
+
+
+def test_measured_peaks_are_those_of_a_processor(peaks):
+    """Per core no processor has more than 64 float32 operations per cycle at 6 GHz, or 400 GB/s."""
+    assert 1e8 < peaks["float32"] < 64 * 6e9
+    assert 1e8 < peaks["float64"] < 32 * 6e9
+    assert 1e8 < peaks["bandwidth"] < 400e9
+
+
+def test_kernels_are_tried_where_the_processor_has_their_instructions():
+    """OpenBLAS takes kernels of half the speed for a processor that it does not know."""
+    assert roofline._kernels(["avx2", "fma"]) == []
+    assert roofline._kernels([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
+    assert roofline._kernels([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
+
+
+def test_the_best_of_all_tries_is_the_peak(cell, monkeypatch, tmp_path):
+    """Whatever was there beside an earlier one."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # where what is no peak does no harm
+    request = cell(threads=THREADS).request(1)
+    monkeypatch.setattr(roofline, "_NEED", {})
+    before = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
+    monkeypatch.setitem(roofline._PEAKS, THREADS, before)
+    assert roofline.limit(request, ()).matrix_product == 1.0
+    roofline.measure_again(THREADS)
+    found = roofline.limit(request, ())
+    assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
+
+
+def test_the_next_session_has_them_from_the_cache_for_an_hour(cell, sessions, tmp_path):
+    request = cell(threads=THREADS).request(1)
+    assert len(sessions()) == 0
+    first = roofline.limit(request, ())
+    [file] = (tmp_path / "home" / "peaks").iterdir()
+
+    measured = sessions()
+    assert roofline.limit(request, ()) == first
+    assert measured == []
+
+    hour = time.time() - 3601
+    os.utime(file, (hour, hour))
+    measured = sessions()
+    assert roofline.limit(request, ()).matrix_product > 1e8
+    assert len(measured) == 1
+    assert abs(time.time() - file.stat().st_mtime) < 3000
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"float32": 1}', b'{"float32": "much"}'])
+def test_a_damaged_file_of_peaks_is_none(content, cell, sessions, tmp_path):
+    request = cell(threads=THREADS).request(1)
+    sessions()
+    roofline.limit(request, ())
+    [file] = (tmp_path / "home" / "peaks").iterdir()
+    file.write_bytes(content)
+    measured = sessions()
+    assert roofline.limit(request, ()).matrix_product > 1e8
+    assert len(measured) == 1
+
+
+def test_what_a_launch_shows_to_be_too_low_is_kept_as_it_was_measured_again(cell, sessions):
+    request = cell(threads=THREADS).request(1)
+    sessions()
+    roofline._PEAKS[THREADS] = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
+    roofline.measure_again(THREADS)
+    sessions()
+    assert roofline.limit(request, ()).memory_bandwidth == 1e30
+
+
+def test_the_share_is_the_arithmetic_of_training_over_the_peak(record):
+    limit = Limit(
+        threads=1,
+        precision="float32",
+        matrix_product=1e12,
+        memory_bandwidth=1e11,
+        source="measured",
+    )
+    made = record(fields={"limit": limit})
+    assert launch_throughput(made) == pytest.approx(40)
+    by_hand = 2 * made.workload.train_macs_per_image * 40 / 1e12
+    assert roofline.share_of_peak(made) == pytest.approx(by_hand)
+    assert roofline.share_of_peak(record()) is None
+
+
+def test_a_launch_is_held_against_the_threads_it_has(cell):
+    one, two = (roofline.limit(cell(threads=n).request(1), []) for n in (1, 2))
+    assert (one.threads, two.threads) == (1, 2)
+    assert one.precision == "float32" and one.source == "measured"
+
+
+def test_what_no_product_can_be_timed_in_has_no_limit(cell):
+    assert roofline.limit(cell(precision="bfloat16").request(1), []) is None
+
+
+def test_an_accelerator_has_its_published_peak(cell):
+    request = cell(device="cuda", framework="torch").request(1)
+    found = roofline.limit(request, ["Tesla V100-SXM2-16GB"])
+    assert found.matrix_product == 15.7e12 and "NVIDIA" in found.source
+    assert roofline.limit(request, ["Some New Thing"]) is None
+    assert roofline.limit(request, []) is None
+
+
+def test_every_published_machine_has_its_peaks_and_where_they_are_from():
+    assert set(roofline.published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
+    for one in roofline.published().values():
+        assert one["matrix_product"]["float32"] > one["memory_bandwidth"] > 1e11
+        assert one["source"]

@@ -1,0 +1,112 @@
+"""Site files: the built-in ones, a person's own, and what is wrong with one, line by line."""
+
+import pytest
+
+from xfbench import experiment
+from xfbench.errors import UsageError
+from xfbench.host import sites
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    sites.load.cache_clear()
+    folder = tmp_path / "xfbench" / "sites"
+    folder.mkdir(parents=True)
+    yield folder
+    sites.load.cache_clear()
+
+
+def test_every_built_in_site_can_be_read_and_says_what_nobody_has_checked():
+    assert sites.names() == ["generic-slurm", "maverick", "stampede2", "summitdev", "workstation"]
+    known = {name: sites.load(name) for name in sites.names()}
+    for name in ("stampede2", "maverick", "summitdev"):
+        assert known[name].unverified
+    knl = known["stampede2"]
+    assert (knl.cores, knl.reserved_cores) == (68, 4)
+    assert knl.queues["skx-normal"].reserved_cores == 2
+    assert "--array" in knl.forbidden
+
+
+def test_ones_own_file_adds_to_a_site_it_extends(own):
+    (own / "mine.toml").write_text(
+        'title = "Mine"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
+        '[modules.frameworks]\ntorch = ["pytorch/2.1"]\n'
+    )
+    mine = sites.load("mine")
+    assert (mine.account, mine.cores) == ("A1", 68)
+    assert set(mine.modules.frameworks) == {"caffe", "torch"}
+    assert "mine" in sites.names()
+
+
+def test_ones_own_file_of_a_built_in_name_may_extend_that_one(own):
+    (own / "stampede2.toml").write_text('title = "S2"\nextends = "stampede2"\nqueue = "long"\n')
+    assert (sites.load("stampede2").queue, sites.load("stampede2").cores) == ("long", 68)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('title = "x"\n\nqueu = "a"\n', "line 3: unknown key 'queu': did you mean queue?"),
+        ('title = "x"\n[queues.a]\nmax_node = 3\n', "line 3: unknown key 'max_node': did you mean"),
+        ('title = "x"\ncores = 0\n', "line 2: Input should be greater"),
+        ('title = "x"\nlauncher = "lfs"\n', "line 2: Input should be 'local', 'mpi'"),
+        ('title = "x"\nextends = "nowhere"\n', "line 2: no such site: nowhere"),
+        ('title = "x"\nextends = "own"\n', "line 2: no such site: own"),
+        ('title = "x"\ncores = \n', "Invalid value"),
+        ("cores = 3\n", "Field required"),
+        (
+            'title = "x"\nextends = "stampede2"\nscript_options = [\n"-v",\n"--mem=4G"]\n',
+            "line 5: --mem=4G is not allowed there",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(own, text, words):
+    (own / "own.toml").write_text(text)
+    with pytest.raises(UsageError) as error:
+        sites.load("own")
+    assert words in str(error.value)
+    assert "own.toml" in str(error.value)
+
+
+def test_an_unknown_site_has_a_near_name():
+    with pytest.raises(UsageError, match="did you mean stampede2"):
+        sites.load("stampede")
+
+
+def cells(**settings):
+    chosen = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**chosen)])]
+
+
+def test_threads_are_what_a_sites_nodes_leave_to_ranks():
+    [knl] = cells(site="stampede2")
+    assert (knl.threads, knl.launcher, knl.environment) == (64, "slurm", "managed")
+    [skx] = cells(site="stampede2", queue="skx-normal")
+    assert skx.threads == 46
+    spread = cells(site="stampede2", ranks=[4], nodes=[1, 2], scaling="weak")
+    assert [(one.nodes, one.threads) for one in spread] == [(1, 16), (2, 32)]
+
+
+def test_modules_of_a_site_are_the_environment():
+    [cell] = cells(site="stampede2", framework=["caffe"])
+    assert cell.environment == "modules"
+
+
+def test_a_site_that_can_only_be_rendered_is_not_started():
+    with pytest.raises(UsageError, match="rendered, not started"):
+        cells(site="summitdev")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"nodes": [2]}, "spread evenly"),
+        ({"ranks": [3], "nodes": [2], "scaling": "weak"}, "spread evenly"),
+        ({"ranks": [2], "nodes": [2], "scaling": "weak"}, "launcher local has one node"),
+        ({"launcher": "slrum"}, "did you mean slurm"),
+    ],
+)
+def test_nodes_that_mean_nothing_are_refused(settings, words):
+    with pytest.raises(UsageError, match=words):
+        cells(**settings)

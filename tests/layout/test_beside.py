@@ -1,0 +1,143 @@
+"""Figures from elsewhere below leaderboards: in every format, beside the tables, with no rank."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from xfbench import published
+from xfbench.analysis.leaderboard import tables as leaderboards
+from xfbench.layout import beside, tables
+from xfbench.records.elsewhere import About, Citation, Figure
+from xfbench.records.record import Record
+
+HOSTILE = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"
+
+
+def from_file(quantity="throughput", workload="lenet", key="theirs", **about):
+    """A record as an import makes it: one figure, and the file that it is from."""
+    figure = Figure(
+        quantity=quantity,
+        unit="images/s",
+        value=1234.5,
+        values=(1234.0, 1235.0),
+        about=About(workload=workload, **about),
+    )
+    citation = Citation(key=key, title="results of another tool", where="line 3")
+    return Record.make(
+        source="imported",
+        citation=citation,
+        figure=figure,
+        status="ok",
+        request=None,
+        workload=None,
+    )
+
+
+@pytest.fixture
+def made(record):
+    """Tables of two networks."""
+    return leaderboards([record(), record(workload="convnet")], {})
+
+
+@pytest.mark.parametrize("form", tables.FORMATS)
+def test_every_format_has_the_network_s_figures_and_their_source_and_no_other(form, made):
+    records = [*published.records(), from_file(framework="torch")]
+    shown = beside.shown(form, made, "throughput", records)
+    for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
+        assert word in shown
+    # Of networks that have no table, and of none in particular.
+    for word in ("ResNet-50", "3.26", "MKL2017", "Stampede2"):
+        assert word not in shown
+    assert tables.FORMATS[form](made, "throughput")
+    assert "GPU utilisation" not in tables.FORMATS[form](made, "throughput")
+
+
+def test_figures_stand_below_the_tables_of_their_network(made):
+    shown = beside.shown("text", made, "throughput", published.records())
+    lenet = shown.index("lenet · synthetic")
+    assert shown.index("convnet · synthetic") < lenet < shown.index("GPU utilisation")
+    block = shown[shown.index("lenet elsewhere: not measured here, not ranked") :]
+    assert "rank " not in block.splitlines()[1] and "images/s" not in block.splitlines()[1]
+
+
+def test_json_has_them_in_a_list_of_their_own(made):
+    records = [*published.records(), from_file()]
+    document = json.loads(beside.shown("json", made, "throughput", records))
+    assert document["tables"] == json.loads(tables.as_json(made))["tables"]
+    found = document["elsewhere"]
+    assert [one["source"] for one in found] == ["published"] * (len(found) - 1) + ["imported"]
+    assert all(set(one) == {"record", "source", "workload", "citation", "figure"} for one in found)
+    assert found[-1]["figure"]["value"] == 1234.5
+    assert found[-1]["citation"]["where"] == "line 3"
+
+
+def test_csv_has_a_line_for_each_that_is_not_ranked(made):
+    lines = list(
+        csv.DictReader(io.StringIO(beside.shown("csv", made, "throughput", [from_file()])))
+    )
+    measured, theirs = lines[:-1], lines[-1]
+    assert len(measured) == 2 and not any(line["figure_value"] for line in measured)
+    assert theirs["ranked"] == "False" and theirs["rank_low"] == theirs["rank_high"] == ""
+    assert theirs["images_per_second_value"] == "" and theirs["figure_value"] == "1234.5"
+    assert theirs["reason"] == "imported: theirs, not measured by xfbench"
+    assert (theirs["workload"], theirs["citation_key"]) == ("lenet", "theirs")
+
+
+def test_a_network_that_only_others_measured_is_shown_where_it_is_asked_for():
+    record = from_file(workload="vgg16")
+    assert "1 234.5 images/s" in beside.shown("text", [], "throughput", [record], ["vgg16"])
+    assert beside.shown("csv", [], "throughput", [record]) == ""
+
+
+def test_what_is_in_the_folder_and_in_the_package_is_shown_once(made):
+    first = published.records()[0]
+    fields = {name: getattr(first, name) for name in Record.model_fields}
+    del fields["id"], fields["schema_"]
+    later = Record.make(**{**fields, "created": "2026-01-01T00:00:00.000Z"})
+    assert later.id != first.id
+    assert beside.figures([*published.records(), later]) == list(published.records())
+
+
+@pytest.mark.parametrize("form", tables.FORMATS)
+def test_nothing_that_an_imported_figure_says_takes_effect(form, made):
+    bad = [from_file(HOSTILE, key=HOSTILE, machine=HOSTILE), from_file(workload=HOSTILE)]
+    shown = beside.shown(form, made, "throughput", bad, [HOSTILE])
+    assert "calc" in shown and not {"\x1b", "\u202e"} & set(shown)
+    if form == "html":
+        assert "<script>" not in shown and "<b>" not in shown
+    if form == "csv":
+        fields = [one for line in csv.reader(io.StringIO(shown)) for one in line]
+        assert not any(field.startswith(("=", "+", "@")) for field in fields)
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ({"value": 64.0, "unit": "threads"}, "64 threads"),
+        ({"low": 5.0, "high": 22.3, "unit": "times"}, "5.0–22.3 times"),
+        ({"value": 4.2, "low": 2.0, "high": 5.2, "unit": "GB/s"}, "4.2 (2.0–5.2) GB/s"),
+        ({"high": 1.0, "unit": "%"}, "1 %"),
+        ({"low": 3.0, "unit": "s"}, "from 3 s"),
+        ({"value": 3.0, "high": 4.5, "unit": "s"}, "3.0 to 4.5 s"),
+        ({"value": 20355.0, "unit": "GB"}, "20 355 GB"),
+        ({"value": -0.25, "unit": "%"}, "-0.25 %"),
+        ({"value": 1e300, "unit": "images/s"}, "1e+300 images/s"),
+        ({"value": 2.5e-5, "low": 1e-6, "high": 1.0, "unit": "s"}, "2.5e-05 (1e-06–1) s"),
+        ({"unit": "s"}, "s"),
+    ],
+)
+def test_a_figure_is_shown_as_it_was_printed(printed, shown):
+    assert beside.value(Figure(quantity="q", **printed)) == shown
+
+
+def test_what_a_figure_is_of_is_said_in_words():
+    about = About(
+        framework="tensorflow", framework_version="1.8", ranks=16, nodes=1, scaling="weak"
+    )
+    assert beside.words(about) == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
+    assert beside.words(About(study="storage", workload="lenet")) == ""
+    imported = from_file(machine="a cluster")
+    assert beside.described(imported).about == "a cluster · line 3"
+    assert beside.bibliography([imported]) == [("theirs", "results of another tool")]

@@ -1,0 +1,93 @@
+"""Records: the schema file is the models', an id is its content's, nothing can be slipped in."""
+
+import json
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from xfbench import digest, paths
+from xfbench.records.record import Record, json_schema
+from xfbench.results.store import Store
+
+SCHEMA_FILE = paths.package_folder("xfbench.records") / "record.schema.json"
+
+
+def test_the_schema_file_is_generated_from_the_models():
+    """Renew with: python -m xfbench.records.record > xfbench/records/record.schema.json."""
+    assert json.loads(SCHEMA_FILE.read_text()) == json_schema()
+
+
+def test_a_record_is_valid_by_the_schema_file(record):
+    jsonschema.validate(record().document(), json.loads(SCHEMA_FILE.read_text()))
+
+
+def test_the_fixed_names_are_all_there(record):
+    assert set(record().document()) >= set(
+        "schema id cell created source citation figure status reason request workload observed "
+        "certificate canary measurement learning communication machine conditions software".split()
+    )
+    assert set(record().document()["request"]) >= set(
+        "framework environment workload device precision kernel threads ranks nodes strategy "
+        "scaling global_batch_size batch_size_per_rank data steps warmup seed launcher site "
+        "launch".split()
+    )
+
+
+def test_an_id_is_the_digest_of_everything_else(record):
+    first = record()
+    assert first.id == first.computed_id()
+    edited = first.model_copy(update={"status": "failed"})
+    assert edited.id != edited.computed_id()
+
+
+def test_an_unknown_field_is_refused(record):
+    with pytest.raises(ValidationError, match="extra"):
+        Record.model_validate({**record().document(), "throughput": 1e9})
+
+
+def test_a_store_gives_back_what_it_was_given_and_complains_of_the_rest(record, tmp_path):
+    store = Store(tmp_path)
+    store.prepare()
+    kept = record()
+    store.add(kept)
+    folder = tmp_path / "records" / "00"
+    folder.mkdir()
+    (folder / "half.json").write_text('{"schema": "xfbench.rec')
+    (folder / "edited.json").write_text(
+        json.dumps({**kept.document(), "created": "2000-01-01T00:00:00Z"})
+    )
+    complaints = []
+    assert list(store.records(complaints.append)) == [kept]
+    assert len(complaints) == 2
+    assert any("half.json" in line for line in complaints)
+    assert any("not what its id says" in line for line in complaints)
+
+
+def stored(tmp_path, document):
+    """What a store makes of this JSON, as whoever wrote it had named it."""
+    document = {key: value for key, value in document.items() if key != "id"}
+    document["id"] = digest.of_json(document)
+    name = document["id"].removeprefix("sha256:")
+    path = tmp_path / "records" / name[:2] / f"{name}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(document))
+    complaints = []
+    return list(Store(tmp_path).records(complaints.append)), complaints
+
+
+def test_a_record_from_before_a_field_was_added_is_as_good_as_ever(record, tmp_path):
+    document = record().document()
+    del document["limit"], document["measurement"]["window"], document["observed"]["pools"]
+    [found], complaints = stored(tmp_path, document)
+    assert complaints == []
+    assert (found.limit, found.measurement.window, found.observed.pools) == (None, 1, {})
+
+
+def test_a_record_of_a_later_version_is_read_as_far_as_it_is_known(record, tmp_path):
+    document = record().document()
+    document["weather"] = "fair"
+    document["measurement"]["tides_metres"] = [1.5, 2.5]
+    [found], complaints = stored(tmp_path, document)
+    assert complaints == []
+    assert found.measurement == record().measurement

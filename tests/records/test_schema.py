@@ -1,0 +1,45 @@
+"""The page of all fields: whole, and up to date."""
+
+from pathlib import Path
+
+from xfbench.records import schema
+from xfbench.results import selection
+
+ROOT = Path(__file__).parents[2]
+PARTS = list(schema.parts())
+
+
+def test_the_page_is_up_to_date():
+    assert (ROOT / "docs/schema.md").read_text() == schema.page(), "make schema"
+
+
+def test_every_field_has_a_meaning():
+    lacking = [
+        f"{model.__name__}.{name}"
+        for _, model in PARTS
+        for name in model.model_fields
+        if not schema.meaning(model, name)
+    ]
+    assert lacking == [], "say it in the class's docstring, or in xfbench/records/meanings.toml"
+
+
+def test_no_meaning_is_of_a_field_that_is_not_there():
+    owners = {owner.__name__: owner for _, model in PARTS for owner in model.__mro__}
+    for name, fields in schema.meanings().items():
+        known = {field.alias or n for n, field in owners[name].model_fields.items()}
+        assert set(fields) <= known, name
+
+
+def test_every_field_that_conditions_can_name_is_on_the_page():
+    page = schema.page()
+    for path in selection.fields():
+        assert f"| `{path}` |" in page
+
+
+def test_units_and_types_are_told():
+    page = schema.page()
+    assert "| `measurement.step_seconds` | list of number | s |" in page
+    assert "| `machine.memory_bytes` | integer | B |" in page
+    assert "| `request.strategy_options` | object |" in page
+    assert "| `workload.input_shape` | list of integer, 3 |" in page
+    assert "| `request.threads` | integer |  | per rank |" in page

@@ -1,0 +1,196 @@
+"""A run that is written here, run where nothing of ours is, and read here again."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import archspec.cpu
+import pytest
+from archspec.cpu import detect
+
+from tests import side_by_side
+from xfbench import adapter, experiment
+from xfbench.analysis.leaderboard import tables
+from xfbench.environments import environment
+from xfbench.equality import certificate
+from xfbench.errors import UsageError
+from xfbench.host import machine
+from xfbench.plan import Plan
+from xfbench.results.store import Store
+from xfbench.running import carry, runner
+from xfbench.worker import host
+
+
+def planned(framework, time_limit=300, **settings):
+    chosen = {"workload": ["lenet"], "steps": 2, "launches": 1, "data": "synthetic", **settings}
+    matrix = experiment.matrix(framework=[framework], **chosen)
+    cells = experiment.cells([matrix], {framework: "python3"})
+    return Plan(
+        requests=tuple(runner.plan(cells)),
+        protocols=tuple(cells),
+        pythons={},
+        verify=settings.get("launches") is None,
+        strict=False,
+        time_limit=time_limit,
+    )
+
+
+def there(folder, *interpreters):
+    """Run the folder as on another machine: nothing of ours in the environment."""
+    return subprocess.run(
+        ["sh", str(folder / "run.sh"), *interpreters],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_a_real_framework_comes_back_certified_and_ranked(tmp_path, capsys):
+    """With no network, and a Python that has nothing but the framework and NumPy."""
+    plan = planned("torch", ranks=[1, 2], scaling="strong", threads=[1])
+    folder = tmp_path / "away"
+    carry.write(plan, folder, print)
+    moved = tmp_path / "elsewhere" / "a folder"
+    shutil.move(folder, moved)
+    own = environment.ensure(adapter.load("torch"))
+    done = there(moved, f"torch={own.interpreter}")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    store = Store(tmp_path / "results")
+    records = list(carry.read(moved, store, print))
+    assert [record.status for record in records] == ["ok", "ok"], records[0].reason
+    assert all(record.certificate for record in records), capsys.readouterr().out
+    assert records[0].machine == machine.describe()
+    assert records[0].request.environment == "python"
+    assert (
+        records[0].software.packages["torch"] == environment.ensure(adapter.load("torch")).version
+    )
+    [table] = tables(records, certificate.of_folder(store.folder))
+    assert len(table.rows) == 2
+    again = list(carry.read(moved, store, print))
+    assert [record.id for record in again] == [record.id for record in records]
+    assert len(list(store.records())) == 2
+
+
+@pytest.fixture
+def odd(own_adapter, tmp_path):
+    def make(train=""):
+        side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + train)
+        folder = tmp_path / "away"
+        carry.write(planned("odd", launches=1, batch_size=[4]), folder, print)
+        return folder
+
+    return make
+
+
+def imported(folder, tmp_path):
+    return list(carry.read(folder, Store(tmp_path / "results"), print))
+
+
+def test_what_is_done_is_not_done_again(odd, tmp_path):
+    folder = odd()
+    assert there(folder, f"odd={sys.executable}").returncode == 0
+    reply = folder / "launches" / "00001" / "reply.json"
+    before = reply.stat().st_mtime_ns
+    assert there(folder, f"odd={sys.executable}").returncode == 0
+    assert reply.stat().st_mtime_ns == before
+
+
+def test_a_framework_that_is_not_there_is_unavailable_with_the_reason(odd, tmp_path):
+    folder = odd()
+    described = tmp_path / "adapters" / "odd" / "adapter.toml"
+    described.write_text(described.read_text().replace('"numpy"', '"not_there"'))
+    shutil.rmtree(folder)
+    carry.write(planned("odd", launches=1, batch_size=[4]), folder, print)
+    there(folder, f"odd={sys.executable}")
+    [record] = imported(folder, tmp_path)
+    assert record.status == "unavailable"
+    assert "not_there" in record.reason
+
+
+def test_an_interpreter_that_is_not_there_is_unavailable(odd, tmp_path):
+    folder = odd()
+    assert there(folder, "odd=/nowhere/python").returncode == 1
+    [record] = imported(folder, tmp_path)
+    assert record.status == "unavailable"
+
+
+def test_a_launch_that_dies_is_crashed(odd, tmp_path):
+    folder = odd("\ndef after_step(rank, steps): os.kill(os.getpid(), 9)\n")
+    assert there(folder, f"odd={sys.executable}").returncode == 1
+    [record] = imported(folder, tmp_path)
+    assert record.status == "crashed"
+    assert "SIGKILL" in record.reason
+
+
+def test_a_rank_that_dies_ends_the_others_and_is_named(own_adapter, tmp_path):
+    died = "\nimport time\ndef after_step(rank, steps):"
+    died += "\n    os._exit(7) if rank else time.sleep(600)\n"
+    side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + died)
+    folder = tmp_path / "away"
+    plan = planned("odd", launches=1, batch_size=[4], ranks=[2], scaling="weak", threads=[1])
+    carry.write(plan, folder, print)
+    assert there(folder, f"odd={sys.executable}").returncode == 1
+    [record] = imported(folder, tmp_path)
+    assert record.status == "crashed"
+    assert "rank 1 of 2: no reply: it ended with exit status 7" in record.reason
+
+
+def test_a_launch_beyond_its_time_limit_is_timed_out(own_adapter, tmp_path):
+    hangs = "\nimport time\ndef after_step(rank, steps): time.sleep(600)\n"
+    side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + hangs)
+    folder = tmp_path / "away"
+    carry.write(planned("odd", time_limit=5, launches=1, batch_size=[4]), folder, print)
+    assert there(folder, f"odd={sys.executable}").returncode == 1
+    [record] = imported(folder, tmp_path)
+    assert record.status == "timed_out"
+    assert "5 s" in record.reason
+
+
+def test_a_run_that_stopped_on_its_way_gives_what_there_is(odd, tmp_path, capsys):
+    folder = odd()
+    assert imported(folder, tmp_path) == []
+    assert "not run there" in capsys.readouterr().out
+
+
+def test_a_name_that_is_no_framework_of_the_run_is_refused(odd):
+    done = there(odd(), "touch=/usr/bin/python3")
+    assert done.returncode == 2 and "no such framework here: touch" in done.stderr
+
+
+def test_a_reply_to_another_request_is_not_believed(odd, tmp_path):
+    folder = odd()
+    there(folder, f"odd={sys.executable}")
+    reply = folder / "launches" / "00001" / "reply.json"
+    document = json.loads(reply.read_text())
+    reply.write_text(json.dumps({**document, "job": "sha256:" + "0" * 64}))
+    [record] = imported(folder, tmp_path)
+    assert (record.status, record.reason) == ("crashed", "the reply answers another request")
+
+
+def test_a_folder_with_something_in_it_and_one_without_a_plan_are_refused(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    with pytest.raises(UsageError, match="not empty"):
+        carry.write(planned("torch"), tmp_path / "full", print)
+    with pytest.raises(UsageError, match="no carried run"):
+        list(carry.read(tmp_path, Store(tmp_path / "results"), print))
+
+
+def test_a_processor_that_hides_its_model_is_the_generic_one_that_it_has_all_of(monkeypatch):
+    """An AMD EPYC with AVX-512 lacks some of Zen 4's, and has more than Zen 2."""
+    of = archspec.cpu.TARGETS
+    monkeypatch.setattr(detect, "_machine", lambda: "x86_64")
+    facts = {**host.facts(), "architecture": "x86_64", "vendor": "AuthenticAMD"}
+    for hidden, named in [((), "zen2"), (of["x86_64_v4"].features, "x86_64_v4")]:
+        flags = sorted({*of["zen2"].features, *hidden})
+        assert machine.elsewhere({**facts, "flags": flags}).microarchitecture == named
+
+
+def test_a_machine_is_described_from_its_workers_facts_as_from_here():
+    assert machine.elsewhere(host.facts()) == machine.describe()
+    with pytest.raises(ValueError, match="no facts of a machine"):
+        machine.elsewhere({"vendor": "x"})

@@ -1,0 +1,260 @@
+"""Probes as launches: what their records say, where they do not stand, what cannot be tried."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import side_by_side
+from tests.cluster import slurm
+from tests.worker.test_checkpoints import TRAINER
+from xfbench.analysis import leaderboard, statistics
+from xfbench.errors import UnavailableError
+from xfbench.host import sites
+from xfbench.launchers import mpi
+from xfbench.plan import Plan
+from xfbench.records.features import FEATURES, GROUP_OF
+from xfbench.request import Protocol
+from xfbench.results.store import Store
+from xfbench.running import probing, queued, runner
+
+OWN = "\nTrainer.parameters = lambda self: {'a': np.array([self.group.rank])}\n"
+NATIVE = "def ranks():\n    import os, time\n    {}\n"
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Open MPI's and Lmod's, which the cluster has too."""
+    if reason := slurm.missing():
+        pytest.skip(f"neither mpirun nor Lmod: {reason}")
+    assert Path(sites.Modules().init).exists()
+
+
+@pytest.fixture
+def tried(own_adapter, cell, tmp_path):
+    """A function: one probe of a framework of the test's own; its record and run folder."""
+
+    def do(probe, train=TRAINER, **request):
+        own_adapter("odd", train, checkpoint='"plain"')
+        session = runner.Session(Store(tmp_path / "results"), time_limit=60)
+        session.prepare(["odd"], {}, print)
+        asked = cell(framework="odd", kernel="plain", affinity="cores", probe=probe, **request)
+        [record] = runner.run([asked.request(1)], session)
+        return record, session.store.run_folder(record)
+
+    return do
+
+
+@pytest.fixture
+def together(launch, tmp_path):
+    """A function: one probe of two ranks, which may have a native.py; its answers by feature."""
+
+    def do(train="", native=None, **request):
+        if native:
+            file = tmp_path / "adapters" / "odd" / "native.py"
+            file.parent.mkdir(parents=True)
+            file.write_text(NATIVE.format(native))
+        if request.get("launcher", "local") == "local" and len(os.sched_getaffinity(0)) < 2:
+            pytest.skip("two ranks need two processors")
+        settings = {"probe": "ranks", "affinity": "cores", **request}
+        record, _ = launch(side_by_side.TRAINER + train, **settings)
+        return answers(record)
+
+    return do
+
+
+def answers(record):
+    """What the record says, by feature."""
+    return {one.feature: one for one in probing.answers(record)}
+
+
+def test_a_probe_answers_its_features_and_each_has_evidence(tried):
+    record, _ = tried("process")
+    assert record.status == "ok", record.reason
+    found = answers(record)
+    assert set(found) == set(probing.features(record.request))
+    assert found["affinity"].supported == "yes", found
+    assert found["signal"].supported == "yes", found
+    assert all(one.evidence and "\n" not in one.evidence for one in found.values())
+    assert set(found) <= set(FEATURES) == set(GROUP_OF)
+
+
+def test_threads_that_a_framework_lets_loose_are_seen(tried):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU is no choice")
+    everywhere = sorted(os.sched_getaffinity(0))
+    loose = f"def __init__(self): import os; os.sched_setaffinity(0, {everywhere}); "
+    record, _ = tried("process", TRAINER.replace("def __init__(self): ", loose))
+    found = answers(record)["affinity"]
+    assert record.status == "invalid" and found.supported == "no"
+    assert f"may run on {', '.join(map(str, everywhere))}" in found.evidence
+
+
+def test_a_probe_stands_in_no_table_of_figures_and_is_no_launch_that_counts(tried):
+    record, _ = tried("process")
+    assert record.measurement and not statistics.launches([record])
+    assert leaderboard.tables([record], {}) == []
+
+
+def test_a_cell_that_is_no_probe_is_called_as_before_there_were_any(cell):
+    assert "probe" not in cell().request(1).cell_fields()
+    assert cell(probe="process").request(1).cell_fields()["probe"] == "process"
+
+
+def test_what_crashes_is_a_no_and_what_cannot_be_started_is_not_here(tried, monkeypatch):
+    dies = TRAINER.replace("self.value *= 1.5", "import os; os._exit(7)")
+    record, _ = tried("process", dies)
+    found = answers(record)
+    assert record.status == "crashed"
+    assert {one.supported for one in found.values()} == {"no"}
+    assert "exit status 7" in found["signal"].evidence
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    record, _ = tried("ranks", launcher="mpi")
+    found = answers(record)
+    assert record.status == "unavailable"
+    assert found["mpirun"].supported == "not here" and "mpirun" in found["mpirun"].evidence
+
+
+def test_ranks_that_have_the_same_parameters_have_trained_together(together):
+    found = together()
+    assert found["ranks"].supported == found["joining"].supported == "yes"
+    assert found["own_cores"].supported == "yes"
+    assert found["fast_network"].supported in ("not here", "no")
+    assert "side by side" in found["joining"].evidence
+
+
+def test_ranks_that_have_not_have_not(together):
+    found = together(OWN)
+    assert found["ranks"].supported == found["joining"].supported == "no"
+    assert "different parameters" in found["ranks"].evidence
+
+
+@pytest.mark.usefixtures("programs")
+def test_mpirun_tells_ranks_their_places(together):
+    found = together(launcher="mpi")
+    assert found["mpirun"].supported == "yes", found
+    family = {"openmpi": "Open MPI's", "mpich": "MPICH's"}[mpi.family("mpirun")]
+    assert family in found["mpirun"].evidence
+    assert ("PMIX_RANK" in found["pmix"].evidence) == (found["pmix"].supported == "yes")
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(
+    ("native", "supported", "words"),
+    [
+        (
+            "return int(os.environ.get('OMPI_COMM_WORLD_SIZE') or os.environ['PMI_SIZE'])",
+            "yes",
+            "2, 2",
+        ),
+        ("return 1", "no", "2 ranks were started, and find 1, 1"),
+        ("raise KeyError('RANK')", "no", "KeyError: 'RANK'"),
+        ("os._exit(7)", "no", "exit status 7"),
+        (None, "not here", "native.py"),
+    ],
+)
+def test_whether_a_framework_finds_its_ranks_by_itself(together, native, supported, words):
+    found = together(probe="native", launcher="mpi", native=native)
+    assert found["native"].supported == supported, found
+    assert words in found["native"].evidence
+
+
+@pytest.mark.usefixtures("programs")
+def test_an_interpreter_out_of_a_module_trains(tried):
+    record, folder = tried("modules")
+    assert record.status == "ok", record.reason
+    assert answers(record)["modules"].supported == "yes"
+    text = (folder / "modules" / "xfbench-probe" / "1").read_text()
+    assert text.startswith("#%Module1.0") and "prepend-path PATH" in text
+    assert json.loads((folder / "command.json").read_text())["argv"][0]
+
+
+def test_where_there_is_no_module_system_modules_are_not_here(tried, tmp_path):
+    site = tmp_path / "mine.toml"
+    site.write_text('title = "t"\n[modules]\ninit = "/nowhere/init"\n')
+    record, _ = tried("modules", site=str(site))
+    assert record.status == "unavailable"
+    told = answers(record)["modules"]
+    assert told.supported == "not here" and "no module system" in told.evidence
+
+
+@pytest.mark.parametrize(("free", "there"), [(0, False), (3, True)])
+def test_reserved_huge_pages_are_tried_where_some_are_free(tmp_path, free, there):
+    file = tmp_path / "meminfo"
+    file.write_text(f"HugePages_Total:       8\nHugePages_Free:  {free}\n")
+    assert probing._reserved(file) is there
+    assert probing._reserved(tmp_path / "nowhere") is False
+
+
+def test_without_free_huge_pages_nothing_is_started(cell, monkeypatch):
+    monkeypatch.setattr(probing, "_reserved", lambda: False)
+    asked = cell(probe="huge_pages").request(1)
+    with pytest.raises(UnavailableError, match="HugePages_Free is 0"):
+        probing.placed(asked, None, None, None)
+    assert probing.variables(asked) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+    assert probing.variables(cell().request(1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"framework": "torch", "strategy": "ddp"}, "ranks own_cores joining fast_network"),
+        ({"framework": "torch", "strategy": "mpi"}, "mpich fast_mpi"),
+        ({"framework": "torch", "strategy": "ddp", "launcher": "mpi"}, "mpirun pmix"),
+        ({"framework": "torch", "strategy": "mpi", "launcher": "mpi"}, "mpi"),
+        # It has no other way.
+        ({"framework": "caffe", "strategy": "mpi", "launcher": "mpi"}, "mpirun pmix mpi"),
+        ({"framework": "caffe", "strategy": "mpi", "launcher": "slurm"}, "slurm"),
+        ({"framework": "torch", "strategy": "ddp", "device": "cuda"}, "gpus"),
+    ],
+)
+def test_which_features_a_probe_of_several_ranks_answers(cell, settings, expected):
+    sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
+    asked = cell(probe="ranks", **sizes, **settings).request(1)
+    assert " ".join(probing.features(asked)) == expected
+
+
+def test_a_framework_that_only_mpi_joins_has_no_means_of_its_own(cell):
+    sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
+    asked = cell(framework="caffe", strategy="mpi", probe="ranks", **sizes).request(1)
+    place = {"told_by": ["PMI_RANK"], "own": [0], "cpus": [0], "parameters": "a", "updates": 5}
+    place |= {"mpi": ["lib/libmpi.so.12"], "fast": ["mpich/libfabric.so.1"], "devices": []}
+    places = [place, {**place, "own": [1], "cpus": [1]}]
+    reply = {"support": [], "places": places, "observed": {}}
+    found = {one.feature: one for one in probing.supported(asked, reply)}
+    assert {name: one.supported for name, one in found.items()} == {
+        **dict.fromkeys(("ranks", "own_cores", "mpich", "fast_mpi"), "yes"),
+        **dict.fromkeys(("joining", "fast_network"), "no"),
+    }
+    assert "libmpi.so.12" in found["mpich"].evidence
+    assert "libfabric.so.1" in found["fast_mpi"].evidence
+    both = [place, place]
+    found = probing.supported(asked, {**reply, "places": both})
+    assert [one.supported for one in found if one.feature == "own_cores"] == ["no"]
+
+
+@pytest.mark.parametrize(("launcher", "expected"), [("mpi", "native"), ("slurm", "native_slurm")])
+def test_by_whom_ranks_are_told_is_a_feature_of_its_own(cell, launcher, expected):
+    assert probing.features(cell(probe="native", launcher=launcher).request(1)) == (expected,)
+
+
+def test_jobs_are_submitted_for_what_slurm_starts_and_the_rest_is_done_here(cell, monkeypatch):
+    cells = [cell(probe="ranks", launcher=name) for name in ("local", "slurm")]
+    pairs = tuple((one, Protocol.fixed(1)) for one in cells)
+    plan = Plan(
+        requests=tuple(one.request(1) for one in cells),
+        protocols=pairs,
+        pythons={},
+        verify=False,
+        strict=False,
+        time_limit=1,
+    )
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    here, there = queued.apart(plan)
+    assert [one.launcher for one in here.requests] == ["local"]
+    assert [one.launcher for one in there.requests] == ["slurm"]
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    here, there = queued.apart(plan)
+    assert len(here.requests) == 2 and not there.requests

@@ -1,0 +1,218 @@
+"""Launches of several ranks on this machine: what they do together, and how they end."""
+
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from tests.cluster.conftest import left_running
+from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
+from xfbench import experiment
+from xfbench.errors import UsageError
+from xfbench.host import machine
+from xfbench.running import ranks
+
+
+def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(launch):
+    record, folder = launch(TRAINER)
+    assert record.status == "ok", record.reason
+    assert record.measurement.images == 3 * 8
+    assert record.measurement.losses == (1.5,) * 5
+    assert [one.rank for one in record.observed.ranks] == [0, 1]
+    names = {path.name for path in folder.iterdir()}
+    assert {"stdout", "stdout.1", "reply.json", "reply.1.json"} <= names
+    subprocess.run([folder / "command.sh"], check=True, timeout=60)
+    again = {path.name for path in folder.iterdir()} - names
+    assert again == {"reply-again.json", "reply-again.1.json"}
+
+
+def test_under_strong_scaling_the_batch_is_shared(launch):
+    record, _ = launch(TRAINER, scaling="strong", global_batch_size=4, batch_size_per_rank=2)
+    # The canary is that of another batch size; what was trained on is the trainer's to check.
+    assert "initial weights" in (record.reason or "initial weights")
+    assert record.measurement.images == 3 * 4
+
+
+@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, tmp_path, rank, how):
+    _, status, words = DEATHS[how]
+    begun = time.monotonic()
+    record, _ = launch(TRAINER + ends(rank, how))
+    assert time.monotonic() - begun < 30
+    assert record.status == status
+    assert f"rank {rank} of 2" in record.reason and words in record.reason
+    assert not left_running(tmp_path)
+
+
+def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch, tmp_path):
+    train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
+    record, _ = launch(TRAINER + train, time_limit=5)
+    assert record.status == "timed_out"
+    assert not left_running(tmp_path)
+
+
+def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_path):
+    """The first rank is killed from outside, at any time."""
+    from threading import Thread
+
+    def kill():
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            for process in left_running(tmp_path):
+                try:
+                    if process.environ().get("XFBENCH_RANK") == "1":
+                        time.sleep(1)
+                        process.send_signal(signal.SIGKILL)
+                        return
+                except psutil.Error:
+                    continue
+            time.sleep(0.05)
+
+    killer = Thread(target=kill)
+    killer.start()
+    record, _ = launch(TRAINER + SLOW, steps=30)
+    killer.join()
+    assert record.status == "crashed"
+    assert "rank 1 of 2: no reply: it was ended by SIGKILL" in record.reason
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="two ranks need two cores to be apart")
+def test_ranks_have_cores_of_their_own(launch):
+    record, _ = launch(TRAINER, affinity="cores")
+    assert record.status == "ok", record.reason
+    given = [set(one.laid_out) for one in record.observed.ranks]
+    assert [len(cpus) for cpus in given] == [1, 1] and not given[0] & given[1]
+    assert [set(one.affinity) for one in record.observed.ranks] == given
+
+
+@pytest.mark.skipif(machine.usable_cores() < 2, reason="two ranks need two cores to be apart")
+def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch):
+    strays = """
+def after_step(rank, steps):
+    if rank == 1:
+        os.sched_setaffinity(0, range(os.cpu_count()))
+"""
+    record, _ = launch(TRAINER + strays, affinity="cores")
+    assert record.status == "invalid"
+    assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
+
+
+def reply(rank, **measured):
+    measurement = {
+        **dict.fromkeys(("startup_seconds", "build_seconds"), 1.0 + rank),
+        **{"first_step_seconds": 3.0, "wall_seconds": 9.0, "images": 8, "peak_rss_bytes": 100},
+        **{
+            "warmup_seconds": [],
+            "step_seconds": [1.0, 2.0 - rank],
+            "losses": [2.0, 4.0 + 2 * rank],
+        },
+        **{"phases": {"input_seconds": 0.5 * rank}, "energy_joules": None, "window": 1},
+        **measured,
+    }
+    observed = {"threads": 1, "cpus": 0.9, "affinity": [rank], "kernel": "plain", "pools": {"a": 1}}
+    return {
+        "status": "ok",
+        "used": {"here": 2.0},
+        "measurement": measurement,
+        "learning": None,
+        "canary": {"loss": 2.3},
+        "observed": observed,
+    }
+
+
+def test_steps_and_losses_are_means_and_the_slowest_rank_ends_the_rest():
+    merged = ranks.merged([reply(0), reply(1)])
+    measured = merged["measurement"]
+    assert measured["build_seconds"] == 2.0
+    assert measured["step_seconds"] == [1.0, 1.5]
+    assert (measured["images"], measured["peak_rss_bytes"]) == (16, 200)
+    assert measured["losses"] == [2.0, 5.0]
+    assert measured["phases"] == {"input_seconds": 0.5}
+    assert merged["used"] == {"here": 4.0}
+    assert merged["observed"]["affinity"] == [0, 1]
+    assert [one["affinity"] for one in merged["observed"]["ranks"]] == [[0], [1]]
+
+
+def test_what_one_rank_did_otherwise_stands_for_all():
+    other = reply(1)
+    other["observed"]["kernel"] = "native"
+    other["canary"]["loss"] = 2.4
+    merged = ranks.merged([reply(0), other])
+    assert merged["observed"]["kernel"] == "native"
+    assert merged["canary"]["loss"] == 2.4
+
+
+def test_ranks_of_different_lengths_are_no_launch():
+    with pytest.raises(ValueError, match="argument"):
+        ranks.merged([reply(0), reply(1, step_seconds=[1.0])])
+
+
+def cells(**settings):
+    wanted = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**wanted)])]
+
+
+def test_strong_scaling_shares_the_batch_and_weak_scaling_multiplies_it():
+    strong = cells(ranks=[1, 2, 4], scaling="strong")
+    assert [(c.global_batch_size, c.batch_size_per_rank) for c in strong] == [
+        (64, 64),
+        (64, 32),
+        (64, 16),
+    ]
+    weak = cells(ranks=[1, 2, 4], scaling="weak")
+    assert [(c.global_batch_size, c.batch_size_per_rank) for c in weak] == [
+        (64, 64),
+        (128, 64),
+        (256, 64),
+    ]
+    assert [c.strategy for c in weak] == ["none", "ddp", "ddp"]
+
+
+def test_a_rank_alone_keeps_to_its_cores_where_all_others_share_a_node():
+    """Otherwise what it gains from cores that are not its own would be called scaling's loss."""
+    shared = cells(ranks=[1, 2, 4], scaling="weak")
+    assert [c.affinity for c in shared] == ["cores"] * 3
+    assert [c.affinity for c in cells(ranks=[1], scaling="weak")] == ["none"]
+    spread = cells(ranks=[1, 2, 4], nodes=[1, 2], scaling="weak", launcher="slurm")
+    assert {(c.ranks, c.nodes): c.affinity for c in spread} == {
+        (1, 1): "none",
+        (2, 1): "cores",
+        (2, 2): "none",
+        (4, 1): "cores",
+        (4, 2): "cores",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ranks": [2]}, "--scaling strong"),
+        ({"ranks": [3], "scaling": "strong"}, "not to be shared evenly by 3 ranks"),
+        ({"ranks": [0], "scaling": "weak"}, "one or more"),
+    ],
+)
+def test_a_number_of_ranks_that_means_nothing_is_refused(settings, words):
+    with pytest.raises(UsageError, match=words):
+        cells(**settings)
+
+
+def energies(*told, gpus=False, nodes=("here",)):
+    """What a launch used whose ranks read these counters, on these nodes in turn."""
+    replies = [reply(rank, energy_joules=joules) for rank, joules in enumerate(told)]
+    for rank, one in enumerate(replies):
+        one["used"] = {nodes[rank * len(nodes) // len(told)]: 1.0}
+        one["observed"]["gpus"] = [{"name": "a GPU"}] if gpus else []
+    merged = ranks.merged(replies)
+    assert [one["rank"] for one in merged["observed"]["gpus"]] == [*range(gpus * len(told))]
+    return merged["measurement"]["energy_joules"]
+
+
+def test_energy_is_that_of_every_node_once_and_of_every_gpu():
+    assert energies(5.0, 5.5) == 5.5  # of one node: the same counters, read a little later
+    assert energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
+    assert energies(5.0, 7.0, gpus=True) == 12.0
+    assert energies(5.0, None, nodes=("here", "there")) is None
+    assert energies(None, None) is None

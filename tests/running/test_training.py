@@ -1,0 +1,131 @@
+"""What a cell has otherwise about its network's solver: another workload, and nothing beside it."""
+
+import pytest
+
+from tests.equality.test_certificate import SOFTWARE, certified
+from xfbench import experiment
+from xfbench.analysis import leaderboard
+from xfbench.equality import cases, certificate
+from xfbench.errors import UsageError
+from xfbench.host.machine import describe
+from xfbench.records.facts import facts
+from xfbench.report import repeat
+from xfbench.request import SOLVER
+from xfbench.running import training
+from xfbench.running.runner import certified_fields
+from xfbench.workloads import workload_from_json, workloads
+
+DIGITS = 1437  # images that are trained on
+SIZES = {"global_batch_size": 512, "batch_size_per_rank": 512}
+
+
+def made(**settings):
+    matrix = experiment.matrix(framework=["torch"], workload=["lenet"], **settings)
+    return [cell for cell, _ in experiment.cells([matrix])]
+
+
+@pytest.fixture
+def kept(record):
+    """A function that makes a record of a cell with these choices, certified, and its proof."""
+
+    def make(**choices):
+        fields = {"software": SOFTWARE, "machine": describe()}
+        request = record(**choices).request
+        fields["workload"] = facts(training.workload(request))
+        proof = certified(record(fields=fields, **choices))
+        return record(fields={**fields, "certificate": proof.id}, **choices), proof
+
+    return make
+
+
+def test_a_cell_that_chooses_nothing_trains_the_published_network_and_is_called_as_before(cell):
+    assert training.workload(cell()) == workloads()["lenet"]
+    assert not set(SOLVER) & set(cell().request(1).cell_fields())
+    assert cell().solver == ""
+
+
+def test_what_the_network_has_anyway_is_not_chosen():
+    anyway = {"lars": 0, "learning_rate": 0.01, "rate_scaling": "none", "rate_warmup": 0}
+    assert made(**anyway) == made()
+
+
+def test_every_combination_of_the_choices_is_a_cell():
+    choices = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 2]}
+    found = made(**choices, learning_rate=[0.01, 0.1])
+    assert len(set(found)) == 16
+    assert {one.solver for one in found} >= {
+        "",
+        "LARS 0.5, rate 0.1, rate linear, warm-up 2 epochs",
+    }
+
+
+def test_lars_and_the_rate_are_the_solvers(cell):
+    solver = training.workload(cell(lars=0.5, learning_rate=0.1)).solver
+    assert (solver.lars, solver.base_lr, solver.warmup) == (0.5, 0.1, 0)
+    assert solver.momentum == workloads()["lenet"].solver.momentum
+
+
+def test_the_rate_grows_with_the_batch_of_all_ranks_against_the_published_one(cell):
+    alone = cell(rate_scaling="linear", **SIZES)
+    several = cell(rate_scaling="linear", ranks=8, strategy="ddp", scaling="weak", **_of_rank())
+    assert training.workload(alone).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+    assert training.workload(several).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+
+
+def _of_rank():
+    return {"global_batch_size": 512, "batch_size_per_rank": 64}
+
+
+def test_warm_up_is_as_many_updates_as_so_many_epochs_have(cell):
+    asked = cell(rate_warmup=3, data="digits", steps=None, epochs=5, **SIZES)
+    assert training.workload(asked).solver.warmup == 3 * (DIGITS // 512)
+    assert workload_from_json(training.workload(asked).to_json()) == training.workload(asked)
+
+
+def test_warm_up_over_epochs_of_nobody_knows_what_is_refused(monkeypatch):
+    monkeypatch.setattr(training, "epoch_images", lambda *_: None)
+    with pytest.raises(UsageError, match="how many images"):
+        made(rate_warmup=2)
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        {"lars": -1},
+        {"lars": float("nan")},
+        {"learning_rate": 0},
+        {"rate_scaling": "square"},
+        {"rate_warmup": -1},
+    ],
+)
+def test_what_cannot_be_is_told_by_its_name(slip):
+    [name] = slip
+    with pytest.raises(UsageError, match=name):
+        made(**slip)
+
+
+@pytest.mark.parametrize("choice", [{"lars": 0.5}, {"learning_rate": 0.1}, {"rate_warmup": 1}])
+def test_another_solver_is_another_network_to_digest_certificate_and_leaderboard(kept, choice):
+    (plain, proof), (other, own) = kept(), kept(**choice)
+    assert plain.workload.digest != other.workload.digest
+    assert certified_fields(plain.request) != certified_fields(other.request)
+    forged = other.model_copy(update={"certificate": proof.id})
+    assert "another workload digest" in certificate.refusal(proof, forged)
+    tables = leaderboard.tables([plain, other], {proof.id: proof, own.id: own})
+    assert sorted(table.solver for table in tables) == ["", other.request.solver]
+    assert all(len(table.rows) == 1 for table in tables), tables
+    assert any(other.request.solver in table.title for table in tables)
+
+
+def test_one_answer_of_the_oracle_is_for_every_rate_and_length_of_warm_up(cell):
+    few = cell(lars=0.5, rate_scaling="linear", rate_warmup=1, **SIZES)
+    many = cell(lars=0.5, learning_rate=0.1, rate_warmup=2)
+    assert cases.of(few.request(1)) == cases.of(many.request(1))
+    assert cases.of(few.request(1)).solver.warmup > 1
+    assert cases.of(few.request(1)) != cases.of(cell(lars=0.5).request(1))
+
+
+def test_the_command_of_a_row_has_what_was_chosen(kept):
+    told = " ".join(repeat.command([kept(lars=0.5, rate_warmup=2)[0]]))
+    assert "--lars 0.5" in told and "--rate-warmup 2" in told
+    assert "--lars" not in " ".join(repeat.command([kept()[0]]))

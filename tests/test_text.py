@@ -1,0 +1,22 @@
+"""Others' words as text that can be looked at, and does nothing."""
+
+import pytest
+
+from xfbench.text import legible
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("onednn · 2 ×", "onednn · 2 ×"),
+        ("名前", "名前"),
+        ("a\x00b\x1b[1m\x7f\x9b", "a\\x00b\\x1b[1m\\x7f\\x9b"),
+        ("\u202eexe\u2066\u200d\ufeff", "\\u202eexe\\u2066\\u200d\\ufeff"),
+        ("a\nb\u2028c", "a\\nb\\u2028c"),
+        ("\ud800", "\\ud800"),
+        ("e" + "\u0301" * 9, "e" + "\u0301" * 3),
+        ("x" * 1000, "x" * 240 + "… (1,000 characters)"),
+    ],
+)
+def test_text_is_made_fit_to_be_looked_at(said, shown):
+    assert legible(said) == shown

@@ -1,0 +1,84 @@
+"""What a result costs besides time per step: start-up, time to an outcome, memory, energy.
+
+Throughput never stands in for these: a framework may be fast and slow to start.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xfbench.records.record import Record
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one cell: medians over its launches, of memory the most; None where it is not known.
+
+    `startup_seconds` until the framework was loaded, `build_seconds` until the network was
+    made, then the first step. `solution_seconds`: all of that and all epochs' steps;
+    `accuracy_seconds`: the same up to the end of the first epoch whose test accuracy is
+    `target` or better, None unless every launch got there. Evaluations are not counted.
+    """
+
+    startup_seconds: float | None
+    build_seconds: float | None
+    first_step_seconds: float | None
+    solution_seconds: float | None
+    accuracy_seconds: float | None
+    peak_rss_bytes: int | None
+    joules_per_image: float | None
+    target: float
+
+
+def costs(records: Sequence[Record], target: float) -> Costs:
+    """The costs of a cell from its launches that are ok."""
+    good = [record for record in records if record.status == "ok" and record.measurement]
+    peaks = [record.measurement.peak_rss_bytes for record in good if record.measurement]
+
+    def median(of: Callable[[Record], float | None]) -> float | None:
+        values = [of(record) for record in good]
+        known = [value for value in values if value is not None]
+        return statistics.median(known) if known and len(known) == len(values) else None
+
+    def measured(name: str) -> float | None:
+        return median(lambda record: getattr(record.measurement, name))
+
+    return Costs(
+        startup_seconds=measured("startup_seconds"),
+        build_seconds=measured("build_seconds"),
+        first_step_seconds=measured("first_step_seconds"),
+        solution_seconds=median(lambda record: _seconds(record, None)),
+        accuracy_seconds=median(lambda record: _seconds(record, target)),
+        peak_rss_bytes=max(peaks, default=None),
+        joules_per_image=median(_joules_per_image),
+        target=target,
+    )
+
+
+def _seconds(record: Record, target: float | None) -> float | None:
+    """From the process's start to the end of training, or of the epoch that reached `target`."""
+    measured, learning = record.measurement, record.learning
+    if measured is None or not learning or measured.startup_seconds is None:
+        return None
+    passed = measured.startup_seconds + measured.build_seconds
+    for epoch in learning:
+        passed += epoch.seconds
+        if target is not None and (epoch.test_accuracy or 0.0) >= target:
+            return passed
+    return passed if target is None else None
+
+
+def _joules_per_image(record: Record) -> float | None:
+    """The device's mean power while training, by the time of an image at the median step.
+
+    None where checkpoints were taken: that power is theirs too.
+    """
+    measured, request = record.measurement, record.request
+    if measured is None or request is None or measured.energy_joules is None:
+        return None
+    if record.checkpoints:
+        return None
+    power = measured.energy_joules / measured.wall_seconds
+    return power * statistics.median(measured.step_seconds) / request.global_batch_size

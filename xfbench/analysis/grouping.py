@@ -1,0 +1,95 @@
+"""Which records stand in one table, and in one row of it: like with like."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from xfbench.records.provenance import as_told
+from xfbench.records.record import Machine, Record
+from xfbench.request import Request
+
+# Fields that are the same in all records of a row.
+PARTED = (
+    *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
+    *("request.framework", "request.kernel", "request.threads", "request.ranks"),
+)
+
+
+def machine_class(machine: Machine | None) -> str:
+    """Which kind of machine, in the words of a heading: hosts of one kind share a table."""
+    if machine is None:
+        return "unknown machine"
+    parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]
+    return " + ".join([*parts, *machine.accelerators])
+
+
+def of_cells(
+    records: Iterable[Record], *, probes: bool = False
+) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
+    """The records by the table they stand in, and by their row in it, oldest first.
+
+    Those from elsewhere have rows of their own, and nothing in them that counts. Probes measure
+    nothing, and stand nowhere unless they are asked for.
+    """
+    groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[Any, str] = {}
+    for record in map(as_told, sorted(records, key=lambda one: (one.created, one.id))):
+        request = record.request
+        if request is None or (request.probe and not probes):
+            continue
+        head = (
+            request.workload,
+            _data(request),
+            request.device,
+            request.precision,
+            request.scaling or "",
+            request.kept_batch_size,
+            machine_class(record.machine),
+            request.solver,
+        )
+        if record.source != "measured":
+            groups[head][f"{record.source} {record.id}"].append(record)
+            continue
+        # One row for a cell with all its seeds, under the name of the first of them.
+        own = record.cell or request.model_dump_json(exclude={"launch"})
+        groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)
+    return groups
+
+
+def _but_seed(record: Record) -> tuple[Any, ...]:
+    """What makes a record's cell but its seed: other weights and another order, nothing else."""
+    request, software, workload = record.request, record.software, record.workload
+    if request is None or software is None or workload is None:
+        return (record.cell or request,)
+    asked = request.model_copy(update={"seed": 0, "launch": 1})
+    return asked, workload.digest, software.adapter_digest, software.environment_digest
+
+
+def _data(request: Request) -> str:
+    """The data set; of a prepared one which samples, since names are anybody's."""
+    stored = request.data_set
+    return f"{request.data} {stored.digest[7:15]}" if stored else request.data
+
+
+# What no column of a table has, by what it is called.
+_UNSHOWN = {
+    "steps": "{} steps",
+    "epochs": "{} epochs",
+    "warmup": "warm-up {}",
+    "window": "windows of {}",
+    "affinity": "affinity {}",
+    "nodes": "{} nodes",
+    "launcher": "by {}",
+    "site": "site {}",
+    "input_threads": "{} input threads",
+    "environment": "environment {}",
+}
+
+
+def differences(alike: Sequence[Request]) -> list[str]:
+    """Of requests that a table shows alike, what each of them is otherwise in: "20 steps"."""
+    differing = [n for n in _UNSHOWN if len({getattr(one, n) for one in alike}) > 1]
+    told = [[(n, getattr(one, n)) for n in differing] for one in alike]
+    return [", ".join(_UNSHOWN[n].format(v) for n, v in one if v is not None) for one in told]

@@ -1,0 +1,398 @@
+"""Leaderboards as values: which records stand in one table, in one row, and ranked or not.
+
+One table compares like with like: workload, data, device, precision, scaling, batch and
+kind of machine are the same throughout. What is not proven equal is shown and not ranked.
+How a table looks is `layout/tables.py`'s business.
+"""
+
+from __future__ import annotations
+
+import statistics as stdlib_statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from xfbench.analysis import reading
+from xfbench.analysis.checkpoints import Checkpointing, checkpointing
+from xfbench.analysis.communication import Shares, shares
+from xfbench.analysis.costs import Costs, costs
+from xfbench.analysis.grouping import differences, of_cells
+from xfbench.analysis.profiles import Profile, profile
+from xfbench.analysis.scaling import Efficiency, efficiency
+from xfbench.analysis.statistics import (
+    Interval,
+    Launches,
+    geometric_interval,
+    is_steady,
+    launches,
+    mean_interval,
+    outliers,
+    ranks,
+    spread_interval,
+)
+from xfbench.equality.certificate import Certificate, refusal
+from xfbench.host.roofline import share_of_peak
+from xfbench.records.provenance import not_measured
+from xfbench.records.record import Record, is_asynchronous
+from xfbench.request import Request
+from xfbench.strategy import ASYNCHRONOUS, Value
+
+Certificates = Mapping[str, Certificate | str]
+TARGET_ACCURACY = 0.95
+NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell on one kind of machine. `reason` says why it is not ranked; None if it is.
+
+    `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
+    `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
+    others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
+    data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
+    `input` says whose reader read it, and `pixels_off` by how many levels of 255 its pixels are
+    other than ours, at most; `input_share` the part of a step that is waiting for input, and
+    `input_cpu_share` that of its CPU time which prepares it, beside training.
+    `checkpoints` were asked for in each. `differs` tells it from rows of which all else that is
+    shown is the same. `spread` is how far launches lie apart, relative.
+    `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
+    `records` are the ids of all its launches. `request` is that of one of them, and `speeds` have
+    the throughput of each that counts, by its block. The best of several `configurations`
+    (see `best.py`) is one `group`, by its values.
+    """
+
+    rank: tuple[int, int] | None
+    framework: str
+    framework_version: str | None
+    kernel: str
+    threads: int
+    threads_observed: int | None
+    ranks: int
+    strategy: str
+    strategy_options: dict[str, Value]
+    asynchronous: bool
+    nodes: int
+    batch_size_per_rank: int
+    global_batch_size: int
+    data_format: str | None
+    medium: str | None
+    page_cache: str | None
+    input: str | None
+    pixels_off: int | None
+    input_share: float | None
+    input_cpu_share: float | None
+    images_per_second: Interval | None
+    spread: Interval | None
+    share_of_peak: float | None
+    efficiency: Efficiency | None
+    relative_to_best: float | None
+    outliers: int
+    unstable: int
+    checkpoints: int
+    differs: str
+    costs: Costs
+    communication: Shares | None
+    checkpointing: Checkpointing | None
+    profile: Profile | None
+    test_accuracy: float | None
+    accuracy: Interval | None
+    seeds: int
+    certificate: str | None
+    cell: str | None
+    records: tuple[str, ...]
+    source: str
+    reason: str | None
+    request: Request
+    speeds: Launches
+    group: dict[str, Value | None] = field(default_factory=dict)
+    configurations: int | None = None
+    configurations_ranked: int | None = None
+
+    @property
+    def stored(self) -> tuple[str | None, ...]:
+        """How its data set was kept and read."""
+        return self.data_format, self.medium, self.page_cache, self.input
+
+    def document(self) -> dict[str, Any]:
+        """The row as `--json` prints it."""
+        speed = self.images_per_second
+        document = asdict(replace(self, speeds={}))
+        del document["request"], document["speeds"]
+        if not self.group:
+            for name in ("group", "configurations", "configurations_ranked"):
+                del document[name]
+        document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
+        if self.accuracy:
+            document["accuracy"]["seeds"] = document["accuracy"].pop("launches")
+        if self.reason is None:
+            del document["reason"]
+        return document
+
+
+@dataclass(frozen=True)
+class Table:
+    """One comparison: what is the same in all rows, the ranked rows, and those that are not.
+
+    `batch_size` is that of an update, under weak scaling that of each rank; `solver` what is
+    otherwise than published about it (see `running/training.py`). Where rows are the
+    best of groups `by` some fields (see `best.py`), those of these that are named here are empty.
+    """
+
+    workload: str
+    data: str
+    device: str
+    precision: str
+    scaling: str | None
+    batch_size: int
+    machine: str
+    rows: tuple[Row, ...]
+    unranked: tuple[Row, ...]
+    by: tuple[str, ...] = ()
+    solver: str = ""
+
+    @property
+    def title(self) -> str:
+        same = [self.workload, self.solver, self.data, self.precision, self.device]
+        scaling = f"{self.scaling} scaling" if self.scaling else ""
+        each = " per rank" if self.scaling == "weak" else ""
+        batch = f"batch {self.batch_size}{each}" if self.batch_size else ""
+        best = f"best by {', '.join(self.by)}" if self.by else ""
+        return " · ".join(filter(None, [*same, scaling, batch, self.machine, best]))
+
+    def document(self) -> dict[str, Any]:
+        """The table as `--json` prints it."""
+        head = {k: v or None for k, v in vars(self).items() if k not in ("rows", "unranked", "by")}
+        return {
+            **head,
+            **({"by": list(self.by)} if self.by else {}),
+            "rows": [row.document() for row in self.rows],
+            "unranked": [row.document() for row in self.unranked],
+        }
+
+
+def tables(
+    records: Iterable[Record], certificates: Certificates, target: float = TARGET_ACCURACY
+) -> list[Table]:
+    """The leaderboards of these records, in order of workload name and heading.
+
+    Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
+    Time to accuracy is until a test accuracy of `target`.
+    """
+    return tables_of([records], certificates, target)
+
+
+def tables_of(
+    parts: Iterable[Iterable[Record]],
+    certificates: Certificates,
+    target: float = TARGET_ACCURACY,
+) -> list[Table]:
+    """As `tables`, of records in parts, each let go before the next one is asked for.
+
+    Those of a row have to be in one part, as they are by the fields `grouping.PARTED`.
+    """
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for part in parts:
+        for head, cells in of_cells(part).items():
+            found[head] += [_row(cell, own, certificates, target) for cell, own in cells.items()]
+    return [_table(head, rows) for head, rows in sorted(found.items())]
+
+
+def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
+    workload, data, device, precision, scaling, batch, machine, solver = head
+    rows = in_order(_with_efficiency(_told_apart(_without_superseded(found)), scaling))
+    ranked = [row for row in rows if row.reason is None]
+    places = ranks([row.speeds for row in ranked])
+    return Table(
+        workload,
+        data,
+        device,
+        precision,
+        scaling or None,
+        batch,
+        machine,
+        tuple(replace(row, rank=place) for row, place in zip(ranked, places, strict=True)),
+        tuple(row for row in rows if row.reason is not None),
+        solver=solver,
+    )
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """The fastest first, each relative to the best that is ranked."""
+    return sorted(_against_best(rows), key=_order)
+
+
+def _row(cell: str, records: list[Record], certificates: Certificates, target: float) -> Row:
+    speeds = launches(records)
+    counted = [*speeds.values()]
+    speed = geometric_interval(counted) if counted else None
+    last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
+    request = last.request
+    assert request is not None
+    accuracies = _accuracies(records)
+    ours = [record for record in records if not_measured(record) is None]
+    bad = [record for record in ours if record.status != "ok"]
+    unstable = [record for record in ours if record.status == "ok" and not is_steady(record)]
+    peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
+    reason = None
+    if bad:
+        reason = f"{bad[-1].status}: {bad[-1].reason}"
+        if speed:
+            reason = f"{len(bad)} of {len(records)} launches {reason}"
+    elif 2 * len(unstable) >= len(records):
+        reason = f"{len(unstable)} of {len(records)} launches never became steady"
+    else:
+        reason = next(filter(None, (unproven(r, certificates) for r in records)), None)
+    return Row(
+        rank=None,
+        framework=request.framework,
+        framework_version=last.observed.framework_version if last.observed else None,
+        kernel=last.observed.kernel if last.observed else request.kernel,
+        threads=request.threads,
+        threads_observed=last.observed.threads if last.observed else None,
+        ranks=request.ranks,
+        strategy=request.strategy,
+        strategy_options=dict(request.strategy_options),
+        asynchronous=is_asynchronous(last),
+        nodes=request.nodes,
+        batch_size_per_rank=request.batch_size_per_rank,
+        global_batch_size=request.global_batch_size,
+        data_format=request.data_set.format if request.data_set else None,
+        medium=request.data_set.medium if request.data_set else None,
+        page_cache=request.page_cache,
+        input=request.input,
+        pixels_off=reading.pixels_off(records),
+        input_share=_mean(map(reading.waiting_share, records)),
+        input_cpu_share=_mean(map(reading.cpu_share, records)),
+        images_per_second=speed,
+        spread=spread_interval(counted),
+        share_of_peak=_mean(peaks),
+        efficiency=None,
+        relative_to_best=None,
+        outliers=sum(outliers(counted)),
+        unstable=len(unstable),
+        checkpoints=request.checkpoints,
+        differs="",
+        costs=costs(records, target),
+        communication=shares(records),
+        checkpointing=checkpointing(records),
+        profile=profile(records),
+        test_accuracy=_mean(accuracies),
+        accuracy=mean_interval(accuracies) if accuracies else None,
+        seeds=len({record.request.seed for record in records if record.request}),
+        certificate=last.certificate,
+        cell=cell if last.cell else None,
+        records=tuple(record.id for record in records),
+        source=last.source,
+        reason=reason,
+        request=request,
+        speeds=speeds,
+    )
+
+
+def _accuracies(records: Iterable[Record]) -> list[float]:
+    """The test accuracy after the last epoch, by seed: the mean of the seed's launches."""
+    found = defaultdict(list)
+    for record in records:
+        if record.status == "ok" and record.learning and record.request:
+            found[record.request.seed].append(record.learning[-1].test_accuracy)
+    means = [_mean(of_seed) for of_seed in found.values()]
+    return [mean for mean in means if mean is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return stdlib_statistics.fmean(known) if known else None
+
+
+def unproven(record: Record, certificates: Certificates) -> str | None:
+    """Why the record may not be ranked; None where a certificate covers it."""
+    if elsewhere := not_measured(record):
+        return elsewhere
+    if is_asynchronous(record):
+        return ASYNCHRONOUS
+    if record.certificate is None:
+        return NO_CERTIFICATE
+    found = certificates.get(record.certificate)
+    if found is None:
+        return "its certificate is not in the results folder: verify again"
+    return found if isinstance(found, str) else refusal(found, record)
+
+
+def _without_superseded(rows: list[Row]) -> list[Row]:
+    """Leave out "cannot be had" rows of what was measured after all, say after an installation."""
+    measured = {_asked(row) for row in rows if row.images_per_second}
+    return [row for row in rows if row.images_per_second or row.cell or _asked(row) not in measured]
+
+
+def _told_apart(rows: list[Row]) -> list[Row]:
+    alike = defaultdict(list)
+    for row in rows:
+        alike[*_asked(row), row.framework_version, row.request.memory_limit].append(row)
+    return [
+        replace(row, differs=how or f"cell {(row.cell or 'none')[7:15]}") if len(group) > 1 else row
+        for group in alike.values()
+        for row, how in zip(group, differences([one.request for one in group]), strict=True)
+    ]
+
+
+def _asked(row: Row) -> tuple[Any, ...]:
+    options = tuple(row.strategy_options.items())
+    together = row.ranks, row.strategy, options
+    own = row.kernel, row.threads, row.request.allocator
+    return row.framework, *own, *together, *row.stored, row.checkpoints
+
+
+def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
+    """Under a law, each against the same on the least ranks: framework, kernel, threads.
+
+    Of several ranks the same strategy too, with the same options.
+    """
+    if not law:
+        return rows
+    fast = [row for row in rows if row.images_per_second and row.cell]
+
+    def of(row: Row) -> Efficiency | None:
+        if row not in fast:
+            return None
+        alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
+        alike = [one for one in alike if one.ranks == 1 or _together(one) == _together(row)]
+        fewest = min(alike, key=lambda one: one.ranks)
+        return efficiency(law, row.ranks, row.speeds, fewest.ranks, fewest.speeds)
+
+    return [replace(row, efficiency=of(row)) for row in rows]
+
+
+def _but_ranks(row: Row) -> tuple[Any, ...]:
+    own = row.kernel, row.threads, row.request.allocator
+    return row.framework, row.framework_version, *own, *row.stored
+
+
+def _together(row: Row) -> tuple[Any, ...]:
+    return row.strategy, row.strategy_options
+
+
+def _against_best(rows: list[Row]) -> list[Row]:
+    """Each relative to the best that is ranked; if none is, to the best of all."""
+    fast = [row for row in rows if row.images_per_second]
+    ranked = [row for row in fast if row.reason is None] or fast
+    best = max((row.images_per_second.value for row in ranked if row.images_per_second), default=0)
+    return [
+        replace(row, relative_to_best=row.images_per_second.value / best)
+        if row.images_per_second
+        else row
+        for row in rows
+    ]
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    speed = row.images_per_second
+    return (
+        -(speed.value if speed else 0.0),
+        row.framework,
+        row.kernel,
+        row.ranks,
+        row.threads,
+        row.checkpoints,
+        row.cell or "",
+    )

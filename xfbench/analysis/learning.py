@@ -1,0 +1,49 @@
+"""What more ranks are worth to whoever wants to learn: learning speed-up, beside the parallel one.
+
+With T(n, ℓ) the seconds of training that n ranks need until the test loss is ℓ, the learning
+speed-up is L(n, ℓ) = T(1, ℓ) / T(n, ℓ), taken at ℓ*, the best loss that every run reached; the
+parallel one is S(n), the ratio of images per second. This definition is xfbench's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xfbench.analysis.statistics import Launches
+from xfbench.records.record import Record
+
+
+def seconds_to(record: Record, loss: float) -> float | None:
+    """Seconds of training until an epoch's test loss is `loss` or less; None if it never is.
+
+    Evaluations, and what comes before the first epoch, are not counted.
+    """
+    passed = 0.0
+    for epoch in record.learning or ():
+        passed += epoch.seconds
+        if epoch.test_loss is not None and epoch.test_loss <= loss:
+            return passed
+    return None
+
+
+def best_loss(record: Record) -> float | None:
+    """The least test loss after an epoch; None where none was a number."""
+    losses = [one.test_loss for one in record.learning or () if one.test_loss is not None]
+    return min(losses, default=None)
+
+
+def common_loss(records: Sequence[Record]) -> float | None:
+    """ℓ*: the best loss that every one of the runs reached; None where one reached none."""
+    best = [best_loss(record) for record in records]
+    known = [loss for loss in best if loss is not None]
+    return max(known) if known and len(known) == len(best) else None
+
+
+def times_to(records: Sequence[Record], loss: float) -> Launches:
+    """Seconds to the loss of each run that got there, by its seed and launch."""
+    found: dict[tuple[int, int], float] = {}
+    for record in records:
+        seconds = seconds_to(record, loss)
+        if seconds and record.request:
+            found[1000 * record.request.seed + record.request.launch, 0] = seconds
+    return found

@@ -1,0 +1,50 @@
+"""How much of what more ranks could give they do give, under a named law.
+
+Strong scaling keeps the images of an update, weak scaling those of each rank. A figure of one
+law says nothing under the other, so that without a law there is no efficiency.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from xfbench.analysis import statistics
+from xfbench.analysis.statistics import Launches
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Throughput per rank, relative to the same on `baseline_ranks`; 1 is perfect.
+
+    With a 95 % interval where there are launches enough of both.
+    """
+
+    law: Literal["strong", "weak"]
+    baseline_ranks: int
+    value: float
+    low: float | None
+    high: float | None
+
+
+def efficiency(
+    law: Literal["strong", "weak"],
+    ranks: int,
+    speeds: Launches,
+    baseline_ranks: int,
+    baseline: Launches,
+) -> Efficiency:
+    """Of images per second on `ranks`, against those of the least ranks that were measured.
+
+    Under either law: (speed / ranks) / (baseline / baseline_ranks). Raises ValueError where
+    one has no launch.
+    """
+    share = baseline_ranks / ranks
+    if ranks == baseline_ranks:
+        return Efficiency(law, baseline_ranks, 1.0, None, None)
+    ratio = statistics.compare(speeds, baseline).ratio
+    ends = [None if end is None else end * share for end in (ratio.low, ratio.high)]
+    if any(end is not None and not math.isfinite(end) for end in ends):
+        ends = [None, None]
+    return Efficiency(law, baseline_ranks, ratio.value * share, ends[0], ends[1])

@@ -1,0 +1,207 @@
+"""How much slower each is than the best of its network: one table over several networks.
+
+Rows are the best of each framework, or of what else they are by (see `best.py`); a column is a
+network with its data and its batch. What has no value says why. How a table looks is
+`layout/slowdown_tables.py`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from xfbench.analysis import best, statistics
+from xfbench.analysis.leaderboard import Row, Table
+from xfbench.analysis.statistics import Interval
+from xfbench.strategy import Value
+
+BY = ("framework",)
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row in one network: how many times the best is as fast, or why that is not known.
+
+    `row` is the configuration, the fastest of `row.configurations`; its rank is among
+    its network's. The best itself is 1, without an interval.
+    """
+
+    slowdown: Interval | None
+    row: Row | None
+    reason: str | None
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "slowdown": self.slowdown and asdict(self.slowdown),
+            "reason": self.reason,
+            "configuration": self.row and self.row.document(),
+        }
+
+
+@dataclass(frozen=True)
+class Network:
+    """A column; `name` tells it from the others."""
+
+    name: str
+    workload: str
+    data: str
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row: its group by its values, an entry for each network, and their geometric mean."""
+
+    group: Mapping[str, Value | None]
+    entries: tuple[Entry, ...]
+    overall: Interval | None
+
+    @property
+    def name(self) -> str:
+        """The group in a few words."""
+        return " · ".join("–" if value is None else str(value) for value in self.group.values())
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """One table: what is the same in all of it. Means are over the networks called `common`.
+
+    These are the ones in which every row that has a value anywhere has one; means of fewer than two
+    are not given.
+    """
+
+    device: str
+    precision: str
+    scaling: str | None
+    machine: str
+    by: tuple[str, ...]
+    networks: tuple[Network, ...]
+    lines: tuple[Line, ...]
+    common: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        scaling = f"{self.scaling} scaling" if self.scaling else ""
+        each = f"best by {', '.join(self.by)}"
+        where = [self.precision, self.device, scaling, self.machine]
+        return " · ".join(filter(None, ["slowdown against the best", *where, each]))
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        head = {name: getattr(self, name) for name in ("device", "precision", "scaling", "machine")}
+        return {
+            **{name: value or None for name, value in head.items()},
+            "by": list(self.by),
+            "networks": [asdict(one) for one in self.networks],
+            "common": list(self.common),
+            "rows": [
+                {
+                    "group": dict(line.group),
+                    "networks": [
+                        {"network": network.name, **entry.document()}
+                        for network, entry in zip(self.networks, line.entries, strict=True)
+                    ],
+                    "overall": line.overall and asdict(line.overall),
+                }
+                for line in self.lines
+            ],
+        }
+
+
+def slowdowns(
+    tables: Iterable[Table], by: Sequence[str] = BY, *, places: bool = True
+) -> list[Slowdown]:
+    """One of each device, precision, scaling and kind of machine among the leaderboards.
+
+    Rows that are shown have a rank only with `places`.
+    """
+    found: dict[tuple[str, ...], list[Table]] = defaultdict(list)
+    for table in best.of_each(tables, by or BY, places=places):
+        found[table.device, table.precision, table.scaling or "", table.machine].append(table)
+    return [_slowdown(alike) for _, alike in sorted(found.items())]
+
+
+def _slowdown(tables: Sequence[Table]) -> Slowdown:
+    known = [
+        {tuple(row.group.values()): row for row in (*table.rows, *table.unranked)}
+        for table in tables
+    ]
+    groups = sorted({group for rows in known for group in rows}, key=_text)
+    entries = {
+        group: [_entry(table, rows.get(group)) for table, rows in zip(tables, known, strict=True)]
+        for group in groups
+    }
+    standing = [own for own in entries.values() if any(one.slowdown for one in own)]
+    common = [
+        n for n in range(len(tables)) if standing and all(own[n].slowdown for own in standing)
+    ]
+    head, networks = tables[0], _networks(tables)
+    lines = [
+        Line(
+            dict(zip(head.by, group, strict=True)),
+            tuple(own),
+            _overall(tables, own, common) if own in standing else None,
+        )
+        for group, own in entries.items()
+    ]
+    return Slowdown(
+        head.device,
+        head.precision,
+        head.scaling,
+        head.machine,
+        head.by,
+        tuple(networks),
+        tuple(sorted(lines, key=_order)),
+        tuple(networks[n].name for n in common),
+    )
+
+
+def _entry(table: Table, row: Row | None) -> Entry:
+    if row is None:
+        return Entry(None, None, NOT_MEASURED)
+    if row.reason is not None:
+        return Entry(None, row, row.reason)
+    fastest = table.rows[0]
+    if row is fastest:
+        return Entry(Interval(1.0, None, None, len(row.speeds)), row, None)
+    return Entry(statistics.compare(fastest.speeds, row.speeds).ratio, row, None)
+
+
+def _overall(
+    tables: Sequence[Table], own: Sequence[Entry], common: Sequence[int]
+) -> Interval | None:
+    pairs = [(tables[n].rows[0].speeds, row.speeds) for n in common if (row := own[n].row)]
+    return statistics.overall(pairs) if len(pairs) > 1 else None
+
+
+def _networks(tables: Sequence[Table]) -> list[Network]:
+    """Named by what tells them apart: the network, and its data and batch where there are more."""
+
+    def name(table: Table) -> str:
+        alike = [one for one in tables if one.workload == table.workload]
+        parts = [table.workload, *filter(None, [table.solver])]
+        parts += [table.data] if len({one.data for one in alike}) > 1 else []
+        if len({one.batch_size for one in alike}) > 1:
+            parts.append(f"batch {table.batch_size}")
+        return " · ".join(parts)
+
+    return [Network(name(one), one.workload, one.data, one.batch_size) for one in tables]
+
+
+def _order(line: Line) -> tuple[Any, ...]:
+    """The least slowdown first, then who has the most networks."""
+    values = [one.slowdown.value for one in line.entries if one.slowdown]
+    mean = line.overall.value if line.overall else math.inf
+    return mean, -len(values), math.prod(values), _text(tuple(line.group.values()))
+
+
+def _text(values: tuple[Value | None, ...]) -> tuple[tuple[bool, int, str], ...]:
+    """What values of different kinds are ordered by: numbers as such, before texts."""
+    return tuple(
+        (value is None, value if isinstance(value, int) else 0, str(value)) for value in values
+    )

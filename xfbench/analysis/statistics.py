@@ -1,0 +1,366 @@
+"""From records to figures. The unit of replication is the launch, never the step.
+
+Steps of one launch are not independent, so a launch counts once, by its median step after
+warm-up, and not at all if it never became steady; over launches the interval is Student's
+t on the logarithm. Launches of different cells that ran in the same block, one after
+another, are compared pair by pair, so that what the machine did meanwhile falls out. Nothing
+here is stored: figures are computed from records whenever somebody looks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from xfbench.records.record import Measurement, Record
+from xfbench.request import Request
+from xfbench.worker.steady import steady_from
+
+# One value per launch, by the block it ran in: (launch number, how often that came before).
+Launches = Mapping[tuple[int, int], float]
+
+CONFIDENCE = 0.95
+POWER = 0.8  # with which the smallest visible difference would have been seen
+CLAIM_LAUNCHES = 5
+INDICATIVE_LAUNCHES = 3
+_OUTLYING = 3.5  # modified z-score
+_SHORTEST, _LONGEST = 1e-9, 1e9  # seconds of a step
+_MOST = 700.0  # of a logarithm, beyond which there is no number
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and its 95 % interval over `launches`; no interval (None) from fewer than two."""
+
+    value: float
+    low: float | None
+    high: float | None
+    launches: int
+
+    @property
+    def label(self) -> str:
+        """How much it may be leant on: "claim", "indicative" or "smoke"."""
+        if self.launches >= CLAIM_LAUNCHES:
+            return "claim"
+        return "indicative" if self.launches >= INDICATIVE_LAUNCHES else "smoke"
+
+
+def throughput(request: Request, measurement: Measurement) -> float:
+    """Images per second of one launch: global batch over the median timed step; 0 without one.
+
+    Where ranks do not wait for one another, each has its own rate, and they are added up.
+    """
+    if measurement.rank_step_seconds:
+        each = request.batch_size_per_rank
+        return sum(_rate(each, own) for own in measurement.rank_step_seconds)
+    return _rate(request.global_batch_size, measurement.step_seconds)
+
+
+def _rate(images: int, seconds: Sequence[float]) -> float:
+    median = statistics.median(seconds or (0.0,))
+    return images / median if median > 0 else 0.0
+
+
+def launch_throughput(record: Record) -> float:
+    """As `throughput`. Raises ValueError for a record without a measurement."""
+    if record.measurement is None or record.request is None:
+        raise ValueError(f"record {record.id} has no measurement")
+    return throughput(record.request, record.measurement)
+
+
+def is_steady(record: Record) -> bool:
+    """Whether the launch's timed steps kept their level, as far as their number lets one see.
+
+    Those of each rank, where ranks do not wait for one another. Never those of a record by which
+    a step takes no time, or an age: it is not ours, and nothing can be computed with it.
+    """
+    measured = record.measurement
+    if measured is None:
+        return False
+    return not any(map(_unsteady_for, measured.rank_step_seconds or (measured.step_seconds,)))
+
+
+# Asked several times of each launch while a table is made.
+@lru_cache(maxsize=4096)
+def _unsteady_for(seconds: tuple[float, ...]) -> int:
+    possible = seconds and all(_SHORTEST <= one <= _LONGEST for one in seconds)
+    return steady_from(seconds) if possible else 1
+
+
+def outliers(values: Sequence[float]) -> list[bool]:
+    """Which of the positive values lie far from the others; none of fewer than five.
+
+    By the modified z-score of their logarithms: 0.6745 · |x − median| / MAD above 3.5 (Iglewicz
+    and Hoaglin 1993). They are marked and kept.
+    """
+    if len(values) < CLAIM_LAUNCHES:
+        return [False] * len(values)
+    logs = np.log(values)
+    far = np.abs(logs - np.median(logs))
+    return [bool(one) for one in 0.6745 * far > _OUTLYING * np.median(far)]
+
+
+def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Geometric mean of positive values with a t-interval on their logarithms.
+
+    Raises ValueError if there is no value or one is not positive.
+    """
+    if not values or min(values) <= 0:
+        raise ValueError("positive values are needed")
+    logs = [math.log(value) for value in values]
+    centre = statistics.fmean(logs)
+    if len(logs) < 2:
+        return Interval(math.exp(centre), None, None, len(logs))
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    half = float(special.stdtrit(len(logs) - 1, (1 + confidence) / 2)) * error
+    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
+
+
+def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Median of measurements, and between which two of them it lies, whatever they are drawn from.
+
+    The k-th least and the k-th greatest enclose the median with probability 1 − 2 P(B < k), B
+    binomial (n, ½) (David and Nagaraja, Order Statistics, 7.1); six are enough. Raises ValueError
+    if there is no value.
+    """
+    if not values:
+        raise ValueError("a value is needed")
+    count, inside = len(values), sorted(values)
+    # How many may be left out at each end; below 0: all of them are too few.
+    missed = 2 * special.bdtr(np.arange(count), count, 0.5)
+    out = int(np.count_nonzero(missed <= 1 - confidence)) - 1
+    centre = statistics.median(inside)
+    if out < 0:
+        return Interval(centre, None, None, count)
+    return Interval(centre, inside[out], inside[count - 1 - out], count)
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Arithmetic mean with a t-interval; its `launches` are how many values there were.
+
+    Raises ValueError if there is no value.
+    """
+    if not values:
+        raise ValueError("values are needed")
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Interval(mean, None, None, 1)
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    half = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
+    return Interval(mean, mean - half, mean + half, len(values))
+
+
+def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """How far positive values lie apart: the standard deviation of their logarithms.
+
+    For small ones that is the coefficient of variation. The interval is the chi-squared one of a
+    normal distribution's deviation, on the logarithms. None for fewer than two.
+    """
+    if len(values) < 2:
+        return None
+    logs = [math.log(value) for value in values]
+    deviation, freedom = statistics.stdev(logs), len(logs) - 1
+    low, high = (
+        deviation * math.sqrt(freedom / float(special.chdtri(freedom, 1 - part)))
+        for part in ((1 + confidence) / 2, (1 - confidence) / 2)
+    )
+    return Interval(deviation, low, high, len(logs))
+
+
+def is_precise(values: Sequence[float], precision: float) -> bool:
+    """Whether the half-width of the interval, relative to the value, is no more than that."""
+    found = geometric_interval(values) if values else None
+    return bool(found and found.high and found.high / found.value - 1 <= precision)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many times A is B: the ratio with its interval, of so many launches of each.
+
+    `p` is the two-sided probability of such a ratio or a farther one if both were the same, and
+    `smallest_visible_difference` the relative one that these launches would have shown
+    with probability POWER; both None where there are too few. `paired` says that launches
+    of the same blocks were compared.
+    """
+
+    ratio: Interval
+    p: float | None
+    smallest_visible_difference: float | None
+    paired: bool
+
+    @property
+    def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
+        """Of A against B, taken alone; among many comparisons see `distinguishable`."""
+        if self.p is None or self.p >= 1 - CONFIDENCE:
+            return "not_distinguishable"
+        return "faster" if self.ratio.value > 1 else "slower"
+
+
+def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
+    """Throughput of each launch that counts, by its block; a launch done again is another block.
+
+    What counts is measured by xfbench, ok and steady, and no probe.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for record in records:
+        if record.source != "measured" or record.status != "ok" or record.request is None:
+            continue
+        if record.request.probe or not is_steady(record):
+            continue
+        number = record.request.launch
+        times = sum(1 for launch, _ in found if launch == number)
+        found[number, times] = launch_throughput(record)
+    return found
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """Of the logarithms of two sets of launches: mean, standard error (None: unknown), freedom."""
+
+    centre: float
+    error: float | None
+    freedom: float
+    count: int
+    paired: bool
+
+
+def compare(a: Launches, b: Launches) -> Comparison:
+    """A over B: by pairs where both ran in the same blocks, else by Welch's test, of logarithms.
+
+    Raises ValueError where one has no launch.
+    """
+    if not a or not b:
+        raise ValueError("both need a launch")
+    found = _difference(_logs(a), _logs(b))
+    centre, error = found.centre, found.error
+    if error is None:
+        ratio = Interval(math.exp(centre), None, None, found.count)
+        return Comparison(ratio, None, None, False)
+    certain, seen = special.stdtrit(found.freedom, [(1 + CONFIDENCE) / 2, POWER])
+    low, high = (_exp(centre + side * certain * error) for side in (-1, 1))
+    [p] = _probabilities([found])
+    visible = math.expm1(min((certain + seen) * error, _MOST))
+    ratio = Interval(math.exp(centre), low, high, found.count)
+    return Comparison(ratio, p, visible, found.paired)
+
+
+def overall(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
+    """The geometric mean of A over B, each pair compared as by `compare`.
+
+    Its interval is from the pairs' errors, as they are of different launches: freedom by Welch and
+    Satterthwaite. A pair of a cell and itself is 1 for certain. Raises ValueError without a pair.
+    """
+    if not pairs:
+        raise ValueError("pairs are needed")
+    found = [_difference(_logs(a), _logs(b)) for a, b in pairs if a is not b]
+    centre = math.fsum(one.centre for one in found) / len(pairs)
+    count = min((one.count for one in found), default=min(len(a) for a, _ in pairs))
+    squares = [one.error**2 for one in found if one.error is not None]
+    if not found or len(squares) < len(found):
+        return Interval(math.exp(centre), None, None, count)
+    variance = math.fsum(squares)
+    weights = math.fsum(v**2 / one.freedom for v, one in zip(squares, found, strict=True))
+    freedom = variance**2 / weights if weights else min(one.freedom for one in found)
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
+    return Interval(math.exp(centre), _exp(centre - half), _exp(centre + half), count)
+
+
+def _exp(logarithm: float) -> float:
+    """Of an interval's end, which may be as far as nobody can have measured."""
+    return math.exp(min(logarithm, _MOST))
+
+
+def _logs(launches: Launches) -> Launches:
+    return {block: math.log(speed) for block, speed in launches.items()}
+
+
+def _difference(a: Launches, b: Launches) -> _Difference:
+    common = a.keys() & b.keys()
+    count = min(len(a), len(b))
+    if len(common) >= 2 and len(common) >= count:
+        count = len(common)
+        centre, variance = _moments([a[block] - b[block] for block in sorted(common)])
+        return _Difference(centre, math.sqrt(variance / count), count - 1.0, count, True)
+    (of_a, spread_a), (of_b, spread_b) = (_moments(list(one.values())) for one in (a, b))
+    if count < 2:
+        return _Difference(of_a - of_b, None, 0.0, count, False)
+    of_means = spread_a / len(a), spread_b / len(b)
+    error = math.sqrt(sum(of_means))
+    weights = of_means[0] ** 2 / (len(a) - 1) + of_means[1] ** 2 / (len(b) - 1)
+    freedom = error**4 / weights if weights else float(count - 1)
+    return _Difference(of_a - of_b, error, freedom, count, False)
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance, the variance of one value 0."""
+    mean = math.fsum(values) / len(values)
+    return mean, math.fsum((one - mean) ** 2 for one in values) / max(1, len(values) - 1)
+
+
+def _probabilities(found: Sequence[_Difference]) -> list[float | None]:
+    """Of each difference, how probable one as large is by chance; None where nobody knows.
+
+    Where launches do not differ at all, 0 or 1.
+    """
+    known = [one for one in found if one.error]
+    far = np.array([abs(one.centre) / one.error for one in known if one.error])
+    chances = iter(2 * special.stdtr(np.array([one.freedom for one in known]), -far))
+
+    def of(one: _Difference) -> float | None:
+        if one.error is None:
+            return None
+        return float(next(chances)) if one.error else float(one.centre == 0)
+
+    return [of(one) for one in found]
+
+
+def distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
+    """Which of many comparisons show a difference, so that all hold together (Holm 1979)."""
+    order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
+    order = [n for n in order if probabilities[n] is not None]
+    shown = [False] * len(probabilities)
+    for rank, n in enumerate(order):
+        p = probabilities[n]
+        if p is None or p >= (1 - CONFIDENCE) / (len(order) - rank):
+            break
+        shown[n] = True
+    return shown
+
+
+def ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
+    """Each cell's first and last possible rank: those that cannot be told apart share theirs."""
+    return group_ranks([[cell] for cell in cells])
+
+
+def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
+    """As `ranks`, of groups of cells, each by the best it has, which seemed to be its first.
+
+    One is certainly better where its first cell is certainly faster than all of the other's. That
+    holds whichever seemed to be best, since all pairs of cells of two groups are judged together.
+    """
+    logs = [[_logs(cell) for cell in group] for group in groups]
+    cells = [(n, own) for n, group in enumerate(logs) for own in range(len(group))]
+    pairs = [(a, b) for a, b in itertools.combinations(cells, 2) if a[0] != b[0]]
+    found = [_difference(logs[a][i], logs[b][j]) for (a, i), (b, j) in pairs]
+    shown = distinguishable(_probabilities(found))
+    beaten: dict[tuple[int, int], int] = defaultdict(int)
+    for (a, b), one, differs in zip(pairs, found, shown, strict=True):
+        fast, slow = (a, b) if one.centre > 0 else (b, a)
+        if differs and not fast[1]:
+            beaten[fast[0], slow[0]] += 1
+    better = [0] * len(groups)
+    worse = [0] * len(groups)
+    for (winner, loser), count in beaten.items():
+        if count == len(groups[loser]):
+            better[loser] += 1
+            worse[winner] += 1
+    return [(1 + above, len(groups) - below) for above, below in zip(better, worse, strict=True)]

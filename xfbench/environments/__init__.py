@@ -1,0 +1,1 @@
+"""Frameworks' environments: made from locks, found again, and checked before they are used."""

@@ -1,0 +1,280 @@
+"""Unpacks packages of a Debian release into a private prefix, without root.
+
+The machine's own package state is neither read nor changed: `apt-get` runs with lists,
+cache, status and sources of its own, and `dpkg` only unpacks. The mirror is the one that
+the machine's apt uses, with the suite replaced. Which packages is the lock's business,
+what runs in the prefix the caller's; a prefix left half made is the caller's to remove.
+
+`python -m xfbench.environments.debian SUITE PACKAGE...` prints a lock.
+"""
+
+from __future__ import annotations
+
+import email
+import hashlib
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from xfbench import command
+from xfbench.errors import UnavailableError
+
+Apt = Callable[..., str]
+
+_ARCHITECTURE = "amd64"
+_MIRROR_VARIABLE = "XFBENCH_DEBIAN_MIRROR"
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# The host's C library and packaging tools serve; a second C library would not start.
+_LEFT_OUT = frozenset({"libc6", "libc-bin", "dpkg", "apt", "base-files"})
+_SUITES = re.compile(
+    r"(old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke"
+)
+_BATCH = 12
+
+
+@dataclass(frozen=True)
+class Package:
+    """One package of a lock: exactly these bytes."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> None:
+    """Download the packages pinned in `lock`, verify them, unpack them below `prefix`.
+
+    `say` is told of progress ("downloading 37/150"). Raises UnavailableError, in one line
+    that says what to do, where that is impossible here or a package is not the pinned one.
+    """
+    packages = read_lock(lock)
+    archives = prefix / ".archives"
+    archives.mkdir(parents=True, exist_ok=True)
+    say(f"reading the package list of Debian {suite}")
+    apt = _private_apt(suite, prefix / ".apt")
+    for start in range(0, len(packages), _BATCH):
+        say(f"downloading {start + 1}/{len(packages)}")
+        batch = packages[start : start + _BATCH]
+        try:
+            apt("download", *(f"{p.name}={p.version}" for p in batch), cwd=archives)
+        except command.CommandError as error:
+            raise UnavailableError(_download_failure(error, batch, suite, lock)) from error
+    say(f"unpacking {len(packages)} packages")
+    for package in packages:
+        unpack(_verified(package, archives, lock), prefix)
+    _take_privileges(prefix)
+    shutil.rmtree(archives)
+    shutil.rmtree(prefix / ".apt")
+
+
+def lock(packages: Sequence[str], suite: str) -> str:
+    """The text of a lock: `packages` and all they need today, but what a host has anyway.
+
+    Raises UnavailableError where no mirror can be asked or a package is unknown.
+    """
+    with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
+        apt = _private_apt(suite, Path(folder))
+        try:
+            answer = apt("install", "--yes", "--no-install-recommends", "--print-uris", *packages)
+        except command.CommandError as error:
+            raise UnavailableError(f"Debian {suite}: {error}") from error
+    found = []
+    for match in re.finditer(r"^'\S+' (\S+)_(\S+)_\S+\.deb \d+ SHA256:(\w{64})$", answer, re.M):
+        package = Package(match[1], unquote(match[2]), match[3])
+        if package.name not in _LEFT_OUT:
+            found.append(f"{package.name}={package.version} sha256:{package.sha256}")
+    made_by = f"# python -m xfbench.environments.debian {suite} {' '.join(packages)}"
+    return "\n".join([made_by, *sorted(found)]) + "\n"
+
+
+def read_lock(lock: Path) -> list[Package]:
+    """The packages of a lock. Raises UnavailableError for a line that is none."""
+    found = []
+    for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = re.fullmatch(r"([a-z0-9][a-z0-9+.-]+)=(\S+) sha256:([0-9a-f]{64})", line.strip())
+        if match is None:
+            raise UnavailableError(f"{lock}:{number}: not NAME=VERSION sha256:DIGEST")
+        found.append(Package(*match.groups()))
+    return found
+
+
+def unpack(archive: Path, prefix: Path) -> None:
+    """Unpack one package's files below `prefix`. Raises UnavailableError if dpkg cannot."""
+    try:
+        command.output(["dpkg", "-x", str(archive), str(prefix)], timeout=600)
+    except command.CommandError as error:
+        raise UnavailableError(f"{archive.name} could not be unpacked: {error}") from error
+
+
+def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
+    """Addresses of Debian's main archive that apt is set up with.
+
+    `XFBENCH_DEBIAN_MIRROR`, where it is set, stands for all of them. Reads both formats of
+    sources.list(5); entries for security and of third parties are passed over.
+    """
+    if chosen := os.environ.get(_MIRROR_VARIABLE):
+        return [chosen]
+    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    found: dict[str, None] = {}
+    for file in files:
+        if file.is_file() and file.suffix in {".list", ".sources"}:
+            text = file.read_text(encoding="utf-8", errors="replace")
+            found.update(
+                dict.fromkeys(_one_line(text) if file.suffix == ".list" else _deb822(text))
+            )
+    return list(found)
+
+
+def _one_line(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        match = re.match(r"\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+([^#]+)", line)
+        if match and _is_debian([match[3]], match[4].split(), match[1] or ""):
+            yield match[2]
+
+
+def _deb822(text: str) -> Iterator[str]:
+    plain = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for stanza in re.split(r"\n\s*\n", plain.strip()):
+        fields = email.message_from_string(stanza)
+        suites, components = fields.get("Suites", "").split(), fields.get("Components", "").split()
+        if (
+            "deb" in fields.get("Types", "").split()
+            and fields.get("Enabled", "yes").strip().lower() not in {"no", "false", "0"}
+            and _is_debian(suites, components, f"signed-by={fields.get('Signed-By', '')}")
+        ):
+            yield from fields.get("URIs", "").split()
+
+
+def _is_debian(suites: Sequence[str], components: Sequence[str], options: str) -> bool:
+    signer = re.search(r"signed-by=\s*(\S+)", options, re.I)
+    return (
+        "main" in components
+        and any(_SUITES.fullmatch(suite.strip("/")) for suite in suites)
+        and (signer is None or "debian-archive" in signer[1])
+    )
+
+
+def _private_apt(suite: str, folder: Path) -> Apt:
+    """`apt-get` on the first mirror that has `suite`, with all its state in `folder`."""
+    for program in ("apt-get", "dpkg"):
+        if shutil.which(program) is None:
+            raise UnavailableError(
+                f"{program} is missing, which unpacks Debian's packages: "
+                "name an interpreter that has the framework with --python"
+            )
+    architecture = command.output(["dpkg", "--print-architecture"], timeout=60).strip()
+    if architecture != _ARCHITECTURE:
+        raise UnavailableError(
+            f"the pinned Debian packages are for {_ARCHITECTURE}, this machine is {architecture}: "
+            "name an interpreter that has the framework with --python"
+        )
+    candidates = mirrors()
+    if not candidates:
+        raise UnavailableError(
+            f"apt is not set up with a Debian mirror: set {_MIRROR_VARIABLE} to the address of one"
+        )
+    last: Exception | None = None
+    for mirror in candidates:
+        apt = _configured(suite, mirror, folder)
+        try:
+            apt("update")
+        except command.CommandError as error:
+            last = error
+            continue
+        if any((folder / "lists").glob("*_Packages*")):
+            return apt
+    raise UnavailableError(
+        f"no mirror of Debian {suite} answered: set {_MIRROR_VARIABLE} to the address of one"
+        + (f" ({last})" if last else "")
+    ) from last
+
+
+def _configured(suite: str, mirror: str, folder: Path) -> Apt:
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("lists", "cache", "state"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    signed = f" signed-by={_KEYRING}" if _KEYRING.exists() else ""
+    (folder / "sources.list").write_text(
+        f"deb [arch={_ARCHITECTURE} lang=none target=Packages{signed}] {mirror} {suite} main\n",
+        encoding="utf-8",
+    )
+    # Read after the machine's own settings, whose proxies and certificates are needed here
+    # and whose hooks would act on the machine.
+    (folder / "apt.conf").write_text(
+        f"""#clear APT::Update;
+#clear APT::Architectures;
+#clear DPkg;
+APT::Architecture "{_ARCHITECTURE}";
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+Acquire::ForceHash "SHA256";
+Acquire::Retries "3";
+Dir::Etc::SourceList "{folder}/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::State "{folder}/state";
+Dir::State::Lists "{folder}/lists";
+Dir::State::status "{folder}/status";
+Dir::Cache "{folder}/cache";
+""",
+        encoding="utf-8",
+    )
+
+    def apt(*arguments: str, cwd: Path | None = None) -> str:
+        return command.output(
+            ["apt-get", "--config-file", str(folder / "apt.conf"), "--quiet", *arguments],
+            environment={**os.environ, "LC_ALL": "C"},
+            cwd=cwd,
+            timeout=1800,
+        )
+
+    return apt
+
+
+def _take_privileges(prefix: Path) -> None:
+    """Nothing below `prefix` may change its user or group when it is run."""
+    for file in prefix.rglob("*"):
+        mode = file.lstat().st_mode
+        if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+            file.chmod(stat.S_IMODE(mode) & ~(stat.S_ISUID | stat.S_ISGID))
+
+
+def _verified(package: Package, archives: Path, lock: Path) -> Path:
+    quoted = package.version.replace(":", "%3a")
+    for archive in archives.glob(f"{package.name}_{quoted}_*.deb"):
+        if hashlib.sha256(archive.read_bytes()).hexdigest() == package.sha256:
+            return archive
+    raise UnavailableError(
+        f"{package.name} {package.version} is not the package that {lock} pins: its sha256 differs"
+    )
+
+
+def _download_failure(error: Exception, batch: Sequence[Package], suite: str, lock: Path) -> str:
+    for package in batch:
+        if re.search(
+            rf"Version '{re.escape(package.version)}' for '{re.escape(package.name)}' was not found"
+            rf"|Unable to locate package {re.escape(package.name)}\b",
+            str(error),
+        ):
+            return (
+                f"Debian {suite} no longer has {package.name} {package.version}: "
+                f"renew {lock} by the command in its first line"
+            )
+    return f"a package of Debian {suite} could not be downloaded: {error}"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m xfbench.environments.debian SUITE PACKAGE...")
+    sys.stdout.write(lock(sys.argv[2:], sys.argv[1]))

@@ -1,0 +1,276 @@
+"""The interpreters frameworks run in: made once, kept in the cache, shared by all runs.
+
+A managed environment is a virtual environment with exactly the packages of the adapter's
+lock; a debian one is a private prefix of unpacked packages; "own" is xfbench's own
+interpreter; "python" one that the user names; "modules" what a site's modules lead to. One
+process makes an environment while others wait; only one that is whole is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from xfbench import atomic, command, digest, locks, paths
+from xfbench.adapter import Adapter
+from xfbench.environments import debian, installer
+from xfbench.errors import UnavailableError, XfbenchError
+from xfbench.host import modules, sites
+from xfbench.running import worker_archive
+from xfbench.running.reply import WRONG, read
+from xfbench.worker import observe
+
+_COMPLETE = "environment.json"
+_LOCK = "requirements.lock"
+# What a worker may inherit. Threads and kernels come from the request alone.
+_INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter that has a framework; `version` is the framework's, `digest` its contents'.
+
+    `loaded` are the variables that modules have set for it.
+    """
+
+    framework: str
+    kind: str
+    interpreter: Path
+    prefix: Path
+    version: str
+    python: str
+    packages: dict[str, str]
+    digest: str
+    loaded: dict[str, str] = field(default_factory=dict)
+
+    def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
+        """The worker's whole environment: an allow-list, then the adapter's own settings."""
+        inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        chosen = {
+            **adapter.environment.variables,
+            **adapter.variables,
+            **adapter.kernels[kernel].variables,
+        }
+        if self.kind in ("python", "modules"):  # the prefix's own variables belong to the prefix
+            chosen = {**adapter.variables, **adapter.kernels[kernel].variables}
+        return {
+            **inherited,
+            **self.loaded,
+            "PYTHONHASHSEED": "0",
+            "PYTHONNOUSERSITE": "1",
+            **{
+                key: value.replace("{threads}", str(threads)).replace("{prefix}", str(self.prefix))
+                for key, value in chosen.items()
+            },
+        }
+
+
+def kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
+    """Which kind of environment a run would use there."""
+    if python:
+        return "python"
+    return "modules" if _modules(adapter, site) else adapter.environment.kind
+
+
+def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
+    return sites.load(site).modules.frameworks.get(adapter.name, ())
+
+
+def find(
+    adapter: Adapter, python: Path | None = None, site: str | None = None
+) -> Environment | None:
+    """The environment if it is there already; nothing is made, nothing is started."""
+    if kind(adapter, python, site) in ("own", "python", "modules"):
+        return ensure(adapter, python, site=site)
+    return _read(_folder(adapter) / _COMPLETE)
+
+
+def ensure(
+    adapter: Adapter,
+    python: Path | None = None,
+    say: Say = lambda _: None,
+    site: str | None = None,
+) -> Environment:
+    """The environment, made if it is missing; where the site has modules for it, what they give.
+
+    Raises UnavailableError, with what to do, if it cannot be had here.
+    """
+    if python:
+        return _inspected(adapter, "python", python, python.parent.parent)
+    if names := _modules(adapter, site):
+        of_site = sites.load(site).modules
+        loaded = modules.environment(of_site.init, of_site.path, names)
+        found = modules.interpreter(loaded, of_site.python)
+        return _inspected(adapter, "modules", found, found.parent.parent, loaded)
+    if adapter.environment.kind == "own":
+        return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
+    folder = _folder(adapter)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locks.alone(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment", say):
+        if there := _read(folder / _COMPLETE):
+            return _unchanged(there)
+        shutil.rmtree(folder, ignore_errors=True)
+        started = time.monotonic()
+        try:
+            made = _make(adapter, folder, say)
+        except (XfbenchError, OSError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise UnavailableError(_line(f"{adapter.name}: {error}")) from error
+        atomic.write(folder / _COMPLETE, json.dumps(_document(made), indent=1).encode())
+        say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
+        return made
+
+
+def remove(adapter: Adapter) -> bool:
+    """Delete the framework's environments, old ones too; whether there was one."""
+    found = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
+    for folder in found:
+        with locks.alone(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
+            shutil.rmtree(folder)
+    return bool(found)
+
+
+def existing() -> list[dict[str, Any]]:
+    """The environments in the cache, as JSON values, each with its size in bytes."""
+    found = []
+    for complete in sorted(_root().glob(f"*/{_COMPLETE}")):
+        files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
+        if one := _read(complete):
+            found.append({**_document(one), "bytes": sum(status.st_size for status in files)})
+    return found
+
+
+def plan(adapter: Adapter) -> str:
+    """What `ensure` would do, in a line."""
+    if adapter.environment.kind == "own":
+        return f"runs in {sys.executable}, nothing to make"
+    folder = _folder(adapter)
+    state = "is there" if (folder / _COMPLETE).is_file() else "would be made"
+    return f"{adapter.environment.kind} environment, {state}: {folder}"
+
+
+def _root() -> Path:
+    return paths.cache() / "environments"
+
+
+def _folder(adapter: Adapter) -> Path:
+    if not (adapter.folder / _LOCK).is_file():
+        raise UnavailableError(
+            f"{adapter.folder} has no {_LOCK}, which says what to install: "
+            f"add one, or name an interpreter with --python {adapter.name}=PATH"
+        )
+    content = {
+        "kind": adapter.environment.kind,
+        "source": adapter.environment.model_dump(mode="json"),
+        "lock": digest.of_bytes((adapter.folder / _LOCK).read_bytes()),
+        "wheels": _wheels_digest(adapter),
+        "machine": platform.machine(),
+    }
+    return _root() / f"{adapter.name}-{digest.of_json(content)[7:19]}"
+
+
+def _wheels_digest(adapter: Adapter) -> str:
+    wheels = adapter.environment.wheels
+    return digest.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
+
+
+def _document(found: Environment) -> dict[str, Any]:
+    return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(found).items()}
+
+
+def _read(complete: Path) -> Environment | None:
+    """A whole environment whose interpreter is still there; None where there is none."""
+    try:
+        document = json.loads(complete.read_text(encoding="utf-8"))
+        places = {key: Path(document[key]) for key in ("interpreter", "prefix")}
+        found = Environment(**{**document, **places})
+    except (OSError, *WRONG):
+        return None
+    return found if os.access(found.interpreter, os.X_OK) else None
+
+
+def _unchanged(found: Environment) -> Environment:
+    """The same; raises UnavailableError where it has other packages than it was made with."""
+    folders = [str(one) for one in found.prefix.glob("lib/python3*/site-packages")]
+    if found.kind != "managed" or not folders:
+        return found
+    there = observe.packages(folders)
+    for name in sorted({*there, *found.packages}):
+        made, now = found.packages.get(name), there.get(name)
+        if made != now:
+            raise UnavailableError(
+                f"{found.framework}: its environment is not as it was made: {name} was "
+                f"{made or 'not there'} and is {now or 'gone'}; `xfbench env remove "
+                f"{found.framework}`, and the next run makes it anew"
+            )
+    return found
+
+
+def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
+    source = adapter.environment
+    if source.kind == "debian":
+        debian.create(adapter.folder / _LOCK, source.suite, folder, say)
+        if source.wheels:
+            wheels = adapter.folder / source.wheels
+            installer.unpack(wheels, source.python, folder / "wheels", say)
+        return _inspected(adapter, "debian", folder / source.interpreter, folder)
+    installer.create(adapter, folder, adapter.folder / _LOCK, say)
+    return _inspected(adapter, "managed", folder / "bin" / "python", folder)
+
+
+def _inspected(
+    adapter: Adapter,
+    kind: str,
+    interpreter: Path,
+    prefix: Path,
+    loaded: dict[str, str] | None = None,
+) -> Environment:
+    """Import the framework there, once, and see what it is. Raises UnavailableError."""
+    draft = Environment(adapter.name, kind, interpreter, prefix, "", "", {}, "", loaded or {})
+    with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
+        folder = Path(scratch)
+        job, reply = folder / "job.json", folder / "reply.json"
+        asked = json.dumps({"action": "inspect", "module": adapter.module}).encode()
+        job.write_bytes(asked)
+        archive = worker_archive.worker_archive(adapter.name)
+        try:
+            command.output(
+                [str(interpreter), str(archive), str(job), str(reply)],
+                environment=draft.variables(adapter, adapter.default_kernel, 1),
+                cwd=folder,
+                timeout=300,
+            )
+            answer = read(reply, digest.of_bytes(asked))
+            if answer["status"] == "ok":
+                return described_by(answer, draft)
+        except (command.CommandError, OSError, *WRONG) as error:
+            raise UnavailableError(_line(f"{interpreter}: {error}")) from error
+    raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
+
+
+def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
+    """`draft` with what its interpreter's answer to `inspect` says of it.
+
+    Raises KeyError where that is no such answer.
+    """
+    known = {name: answer[name] for name in ("version", "python", "packages")}
+    if not isinstance(known["packages"], dict):
+        raise KeyError("packages")
+    return replace(draft, **known, digest=digest.of_json({"kind": draft.kind, **known}))
+
+
+def _line(text: str) -> str:
+    """As one line of some length: its beginning, and its end, where installers say why."""
+    words = " ".join(text.split())
+    return words if len(words) <= 400 else f"{words[:150]} … {words[-240:]}"

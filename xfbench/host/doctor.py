@@ -1,0 +1,166 @@
+"""What would keep a measurement on this host from being good, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from xfbench.errors import XfbenchError
+from xfbench.host import machine
+
+_LOAD_PER_CORE = 0.3
+_BUSY_PERCENT = 20.0
+_SAMPLE_SECONDS = 0.5
+
+
+class NoisyError(XfbenchError):
+    """The machine is not fit to measure on; the message says why, and how to mend it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: its state ("ok", "warn" or "bad"), what was seen, how to mend it."""
+
+    check: str
+    state: str
+    detail: str
+    mend: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; takes about a second."""
+    return [
+        _load(),
+        *_busy(),
+        _steal(),
+        _governor(),
+        _turbo(),
+        _threads(),
+        _cgroup(),
+        _swap(),
+        _disk(),
+        *_accelerators(),
+    ]
+
+
+def insist() -> None:
+    """Raises NoisyError where something would keep a measurement from being good."""
+    bad = [finding for finding in examine() if finding.state != "ok"]
+    if bad:
+        lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in bad]
+        raise NoisyError("this machine is not fit to measure on (--strict): " + "; ".join(lines))
+
+
+def _load() -> Finding:
+    load, cores = os.getloadavg()[0], machine.usable_cores()
+    detail = f"{load:.2f} over the last minute on {cores} cores"
+    if load > _LOAD_PER_CORE * cores:
+        return Finding(
+            "load", "warn", detail, "wait until other work has ended, or use a quiet node"
+        )
+    return Finding("load", "ok", detail)
+
+
+def _busy() -> list[Finding]:
+    """Other processes that are using a core right now."""
+    seen = []
+    for process in psutil.process_iter(["pid", "name"]):
+        try:
+            process.cpu_percent()
+            seen.append(process)
+        except psutil.Error:
+            continue
+    psutil.cpu_percent(_SAMPLE_SECONDS)
+    busy = []
+    for process in seen:
+        try:
+            used = process.cpu_percent()
+        except psutil.Error:
+            continue
+        if used > _BUSY_PERCENT and process.pid != os.getpid():
+            busy.append(f"{process.info['name']} (pid {process.pid}, {used:.0f} % of a core)")
+    if busy:
+        return [Finding("processes", "warn", ", ".join(busy), "end them, or wait until they have")]
+    return [Finding("processes", "ok", "none other is using a core")]
+
+
+def _steal() -> Finding:
+    share = getattr(psutil.cpu_times_percent(_SAMPLE_SECONDS), "steal", 0.0)
+    detail = f"{share:.1f} % of the time was taken by the hypervisor"
+    if share > 1:
+        return Finding("steal", "warn", detail, "use a dedicated host, or more launches")
+    return Finding("steal", "ok", detail)
+
+
+def _governor() -> Finding:
+    governor = machine.describe().governor
+    if governor is None:
+        return Finding("governor", "ok", "not visible (a virtual machine, or no cpufreq)")
+    if governor != "performance":
+        mend = "as root: cpupower frequency-set --governor performance"
+        return Finding("governor", "warn", f"{governor}: the clock follows the load", mend)
+    return Finding("governor", "ok", governor)
+
+
+def _turbo() -> Finding:
+    for path, on in (
+        ("/sys/devices/system/cpu/intel_pstate/no_turbo", "0"),
+        ("/sys/devices/system/cpu/cpufreq/boost", "1"),
+    ):
+        try:
+            value = Path(path).read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+        if value == on:
+            mend = f"for steadier figures, as root: echo {1 - int(on)} > {path}"
+            return Finding("turbo", "warn", "on: the clock depends on heat and neighbours", mend)
+        return Finding("turbo", "ok", "off")
+    return Finding("turbo", "ok", "not visible")
+
+
+def _threads() -> Finding:
+    cores, logical = machine.usable_cores(), len(os.sched_getaffinity(0))
+    if logical > cores:
+        detail = f"{logical} hardware threads on {cores} cores"
+        return Finding("cores", "ok", f"{detail}; the default is one thread per core")
+    return Finding("cores", "ok", f"{cores} usable")
+
+
+def _cgroup() -> Finding:
+    here = machine.describe()
+    if here.cgroup_cpus is not None and here.cgroup_cpus < len(os.sched_getaffinity(0)):
+        detail = f"limited to {here.cgroup_cpus:g} CPUs by throttling"
+        return Finding(
+            "cgroup", "warn", detail, f"ask for whole CPUs, or use --threads {here.cores}"
+        )
+    return Finding("cgroup", "ok", "no CPU limit below the affinity")
+
+
+def _swap() -> Finding:
+    used, memory = psutil.swap_memory().used, psutil.virtual_memory()
+    if used > 0.01 * memory.total:
+        mend = "free memory, or as root: swapoff --all"
+        return Finding("swap", "warn", f"{used / 1e9:.1f} GB of swap in use", mend)
+    return Finding("swap", "ok", f"unused; {memory.available / 1e9:.0f} GB of memory free")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free
+    if free < 1e9:
+        return Finding("disk", "bad", f"{free / 1e6:.0f} MB free here", "name --results elsewhere")
+    return Finding("disk", "ok", f"{free / 1e9:.0f} GB free here")
+
+
+def _accelerators() -> list[Finding]:
+    """Whether an accelerator is anybody else's too; nothing where there is none."""
+    if not machine.accelerators():
+        return []
+    sharing = machine.accelerator_processes()
+    if sharing:
+        mend = "wait until they have ended, or ask for a device of your own"
+        return [Finding("gpu", "warn", f"{', '.join(sharing)} computes on it", mend)]
+    return [Finding("gpu", "ok", f"{', '.join(machine.accelerators())}: no process computes on it")]

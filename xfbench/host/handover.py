@@ -1,0 +1,73 @@
+"""How near two cores are to each other: how long a word takes to the other one and back.
+
+Threads that share a step's work hand each other small things hundreds of times a step. Where
+the two cores lie decides what that takes, and a hypervisor moves virtual ones about, within
+seconds, without a word in any counter (docs/findings.md#two-modes).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from xfbench import atomic, command, digest, paths
+from xfbench.records.record import Record
+from xfbench.worker import pingpong, system_files
+
+APART = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
+_LIMIT = 2.0  # seconds; a hundred times what it takes
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def seconds() -> float | None:
+    """Between the first and the last CPU that this process may use, there and back, at the least.
+
+    As two Python processes see it, so that a tenth of a microsecond of it is the interpreter's.
+    None where there is but one CPU, where the system does not pin, or where cores are too busy.
+    """
+    asked = [sys.executable, "-I", "-S", pingpong.__file__]
+    try:
+        return float(command.output(asked, told="\n", timeout=_LIMIT))
+    except (ValueError, command.CommandError):
+        return None
+
+
+def of(record: Record) -> Sequence[float]:
+    """What was measured while its steps were timed; where nobody did, before and after it."""
+    meanwhile = record.observed.handover_seconds if record.observed else ()
+    return meanwhile or (record.conditions.handover_seconds if record.conditions else ())
+
+
+def apart(handovers: Sequence[float], least: float | None = None) -> bool:
+    """Whether cores were, at one of these times, farther apart than they are at their nearest.
+
+    That takes the `least` seconds, or the shortest of these where nothing else is known.
+    """
+    known = [*handovers, *([least] if least else [])]
+    return bool(handovers) and max(handovers) > APART * min(known)
+
+
+def nearest(records: Iterable[Record]) -> float | None:
+    """Seconds that the cores took when they were nearest, by these records; None: not known."""
+    return min((one for record in records for one in of(record)), default=None)
+
+
+def remembered() -> float | None:
+    """The nearest that a search has seen since the system started: they may lie apart for long."""
+    try:
+        return float(system_files.read(_kept()) or "")
+    except ValueError:  # nothing, or nothing of ours
+        return None
+
+
+def remember(record: Record) -> None:
+    """Keep what the record of a launch on this machine tells of that."""
+    found, known = nearest([record]), remembered()
+    if found is not None and (known is None or found < known):
+        atomic.write(_kept(), f"{found!r}\n".encode())
+
+
+def _kept() -> Path:
+    boot = system_files.read(_BOOT) or ""
+    return paths.cache() / "handover" / digest.of_bytes(boot.encode())[7:39]

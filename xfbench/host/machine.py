@@ -1,0 +1,102 @@
+"""What this host is: facts, without judgement.
+
+`doctor.py` judges them, and `conditions.py` sees what goes on beside a launch. Nothing here
+names the machine or its user: the host name is kept as a hash, so that records of one host
+can be told to be of one host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import archspec.cpu
+from archspec.cpu import detect
+
+from xfbench import command
+from xfbench.records.record import Machine
+from xfbench.worker import host
+
+_TOLD_APART_BY = ("architecture", "vendor", "flags")
+
+
+@cache
+def describe() -> Machine:
+    """This host: processor, cores usable by us, memory, accelerators, limits."""
+    known = {**host.facts(), "accelerators": tuple(accelerators())}
+    return _machine(known, archspec.cpu.host().name)
+
+
+def elsewhere(facts: Mapping[str, Any]) -> Machine:
+    """The host that a worker's facts are about. Raises ValueError where they are none."""
+    try:
+        return _machine(facts, _microarchitecture(facts))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"these are no facts of a machine: {error}") from error
+
+
+def _machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
+    known = {name: value for name, value in facts.items() if name not in _TOLD_APART_BY}
+    return Machine(microarchitecture=microarchitecture, **known)
+
+
+def _microarchitecture(facts: Mapping[str, Any]) -> str:
+    """The most specific one that has no instruction which this processor has not.
+
+    Of those that have all of the best generic one's, as archspec does for the host that it is
+    on: a virtual processor that hides its model may have more than an old one of its vendor.
+    """
+    if facts["architecture"] != "x86_64":
+        return str(facts["architecture"])
+    seen = detect.partial_uarch(vendor=facts["vendor"], features=set(facts["flags"]))
+    fitting = detect.compatible_microarchitectures(seen)
+    generic = max((one for one in fitting if one.vendor == "generic"), key=_specific)
+    best = max((one for one in fitting if one > generic), key=_specific, default=generic)
+    return str(best.name)
+
+
+def _specific(one: archspec.cpu.Microarchitecture) -> tuple[int, int]:
+    return len(one.ancestors), len(one.features)
+
+
+def usable_cores() -> int:
+    """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
+    return host.usable_cores()
+
+
+@cache
+def accelerators() -> list[str]:
+    """Models of the NVIDIA devices that the driver lists; none where there is no driver."""
+    try:
+        listing = command.output(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
+        )
+    except command.CommandError:
+        return []
+    return [line.strip() for line in listing.splitlines() if line.strip()]
+
+
+def accelerator_processes() -> list[str]:
+    """Names of processes that compute on an NVIDIA device now; none where there is no driver."""
+    if not accelerators():
+        return []
+    try:
+        listing = command.output(
+            ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"], timeout=30
+        )
+    except command.CommandError:
+        return []
+    return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
+
+
+def libraries() -> list[str]:
+    """BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
+    try:
+        listing = command.output(["/sbin/ldconfig", "-p"], timeout=30)
+    except command.CommandError:
+        return []
+    names = {line.split()[0] for line in listing.splitlines() if "=>" in line}
+    parts = ("blas", "mkl", "dnnl", "gomp", "iomp", "libmpi", "cudart", "cudnn")
+    return sorted(name for name in names if any(part in name for part in parts))

@@ -1,0 +1,76 @@
+"""How much memory launches may have here, and how one that replied nothing ran out of it.
+
+The limit itself is kept by the worker (`worker/memory.py`), by all launchers alike.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import psutil
+
+from xfbench.command import Outcome
+from xfbench.records.record import Record
+from xfbench.worker import cgroup, memory
+
+# Of what is available, for the driver, for libraries' own pages, and for what others do meanwhile.
+_MARGIN = 0.15
+_STEP = 2**28  # limits that come of what is available are whole multiples of it
+
+
+def available() -> int:
+    """Bytes that launches on this node may have together, less a margin: they end before it does.
+
+    The least of what the machine has available, what its cgroups leave, and what Slurm gave.
+    """
+    most = [psutil.virtual_memory().available, *filter(None, (cgroup.memory_left(), _of_slurm()))]
+    return max(_STEP, int(min(most) * (1 - _MARGIN)) // _STEP * _STEP)
+
+
+def _of_slurm() -> int | None:
+    """What the job has of a node; Slurm says so in MiB, and nothing where it does not limit it."""
+    whole, each = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
+    cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    if whole.isdecimal() and int(whole):
+        return int(whole) * 2**20
+    if each.isdecimal() and cpus.isdecimal():
+        return int(each) * int(cpus) * 2**20
+    return None
+
+
+def kills() -> int:
+    """How many processes this system's kernel has ended for memory since it was started."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | None:
+    """The reason, where a process that ended so was out of memory; None where it was not.
+
+    `said` is what it wrote to standard error; `killed` how many the kernel has ended for memory
+    while it ran. One with a limit that dies of a signal by which memory is missed says so, too,
+    if less surely.
+    """
+    if outcome.timed_out or outcome.status == 0:
+        return None
+    words = memory.words(said, limit)
+    if words:
+        return f"{memory.PREFIX}: it aborted: {words}"
+    if outcome.status == -signal.SIGKILL and killed:
+        return f"{memory.PREFIX}: the kernel killed it"
+    missed = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
+    if limit and outcome.status in missed:
+        return f"{memory.PREFIX}, it seems: {outcome} without a word of why, under a memory limit"
+    return None
+
+
+def is_out(record: Record) -> bool:
+    """Whether a launch ended for want of memory."""
+    reason = re.sub(r"^rank \d+ of \d+: ", "", record.reason or "")
+    return record.status == "failed" and reason.startswith(memory.PREFIX)

@@ -1,0 +1,204 @@
+"""What a machine can do at most, and how much of it a result has.
+
+The peaks are those of one matrix product and of one pass over memory, in NumPy, on as many
+threads as the launches have: the best of several tries, in processes of their own, on the same
+cores. On a processor that it does not know NumPy's OpenBLAS falls back to kernels for old
+ones, so that those for what instructions there are get their try too. They are kept in the
+cache for an hour: sessions that follow one another need not each measure them. For accelerators
+they are the published ones (`peaks.toml`).
+
+`python -m xfbench.host.roofline THREADS` measures and prints JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from xfbench import atomic, command, digest, paths
+from xfbench.analysis.statistics import launch_throughput
+from xfbench.errors import XfbenchError
+from xfbench.records.record import Limit, Record, WorkloadFacts
+from xfbench.request import Request
+from xfbench.worker import host, system_files
+
+_SECONDS = 0.4  # of each kind of try
+_SIZES = (1024, 2048)
+_STREAM_BYTES = 64 * 2**20  # of each of three arrays: far more than caches hold
+# What was measured in this session, by the number of threads; empty where nothing could be.
+_PEAKS: dict[int, dict[str, float]] = {}
+_KEPT_SECONDS = 3600.0  # a peak of a busy hour is not one of the next
+_KERNELS = "OPENBLAS_CORETYPE"
+_AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
+_NEED = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
+# The precisions whose products NumPy can time; others have hardware of their own.
+_MEASURED = ("float32", "float64")
+
+
+def limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
+    """The limit that `request` runs against; None where it is neither measured nor published.
+
+    The first call in an hour for a number of threads takes three seconds, nine where there is
+    AVX-512.
+    """
+    if request.device == "cuda":
+        return _published(accelerators[0], request.precision) if accelerators else None
+    if request.precision not in _MEASURED:
+        return None
+    if request.threads not in _PEAKS:
+        found = _kept(_file(request.threads))
+        if found is None:
+            measure_again(request.threads)
+        else:
+            _PEAKS[request.threads] = found
+    peaks = _PEAKS[request.threads]
+    if not peaks:
+        return None
+    return Limit(
+        threads=request.threads,
+        precision=request.precision,
+        matrix_product=peaks[request.precision],
+        memory_bandwidth=peaks["bandwidth"],
+        source="measured",
+    )
+
+
+def share(
+    limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
+) -> float | None:
+    """Arithmetic of training per second over the matrix-product peak; None where that is unknown.
+
+    Two operations per multiply-add; each rank has cores of its own.
+    """
+    if limit is None:
+        return None
+    operations = 2 * workload.train_macs_per_image * images_per_second
+    return operations / (limit.matrix_product * ranks)
+
+
+def share_of_peak(record: Record) -> float | None:
+    """As `share`, of one launch by its median step."""
+    if record.workload is None or record.measurement is None or record.request is None:
+        return None
+    speed = launch_throughput(record)
+    return share(record.limit, record.workload, speed, record.request.ranks)
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Machines with published peaks: `matrix_product` by precision, FLOP/s; bandwidth, B/s."""
+    file = paths.package_folder("xfbench.host") / "peaks.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _published(model: str, precision: str) -> Limit | None:
+    for machine in published().values():
+        if machine["name"] in model and precision in machine["matrix_product"]:
+            return Limit(
+                threads=1,
+                precision=precision,
+                matrix_product=machine["matrix_product"][precision],
+                memory_bandwidth=machine["memory_bandwidth"],
+                source=machine["source"],
+            )
+    return None
+
+
+def measure_again(threads: int) -> None:
+    """Try once more what so many threads can do; the best of all tries is the peak.
+
+    For whoever sees a launch beyond it: other work may have been there when it was measured.
+    """
+    tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
+    for kernels in ("", *_kernels(host.facts()["flags"])):
+        chosen = {_KERNELS: kernels} if kernels else {}
+        try:
+            printed = command.output(
+                [sys.executable, "-m", "xfbench.host.roofline", str(threads)],
+                environment={**os.environ, **chosen},
+                timeout=300,
+            )
+        except XfbenchError:
+            continue
+        tries.append(json.loads(printed))
+    names = tries[0] if tries else ()
+    _PEAKS[threads] = {name: max(one[name] for one in tries) for name in names}
+    if names:
+        with suppress(OSError):  # a full disk: the next session measures
+            atomic.write(_file(threads), json.dumps(_PEAKS[threads]).encode())
+
+
+def _file(threads: int) -> Path:
+    """Where peaks are kept: those of these cores of this machine, since it was started."""
+    machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
+    started = system_files.read(Path("/proc/sys/kernel/random/boot_id"))
+    of = [machine, started, sorted(os.sched_getaffinity(0)), np.__version__, threads]
+    return paths.cache() / "peaks" / f"{digest.of_json(of)[7:39]}.json"
+
+
+def _kept(file: Path) -> dict[str, float] | None:
+    """What was measured within the hour; None where nothing was, or the file is damaged."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if abs(time() - file.stat().st_mtime) < _KEPT_SECONDS:
+            read = json.loads(file.read_bytes())
+            return {name: float(read[name]) for name in (*_MEASURED, "bandwidth")}
+    return None
+
+
+def _kernels(flags: Sequence[str]) -> list[str]:
+    """OpenBLAS's names for the kernels that need these instructions and no others."""
+    return [name for name, needed in _NEED.items() if needed <= set(flags)]
+
+
+def measure(threads: int) -> dict[str, float]:
+    """Peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
+    with threadpoolctl.threadpool_limits(threads):
+        found = {name: _product_peak(np.dtype(name)) for name in _MEASURED}
+    return {**found, "bandwidth": _bandwidth(threads)}
+
+
+def _product_peak(dtype: np.dtype) -> float:
+    best = 0.0
+    for size in _SIZES:
+        a, b = np.ones((size, size), dtype), np.ones((size, size), dtype)
+        out = np.empty_like(a)
+        end = perf_counter() + _SECONDS
+        while (start := perf_counter()) < end:
+            np.matmul(a, b, out=out)
+            best = max(best, 2 * size**3 / (perf_counter() - start))
+    return best
+
+
+def _bandwidth(threads: int) -> float:
+    """Of a = b + c over arrays in memory: two read, one written, as STREAM counts (McCalpin)."""
+    length = _STREAM_BYTES // 8
+    a, b, c = np.zeros(length), np.ones(length), np.ones(length)
+    bounds = np.linspace(0, length, threads + 1).astype(int)
+    pieces = [slice(low, high) for low, high in itertools.pairwise(bounds)]
+
+    def add(piece: slice) -> None:
+        np.add(b[piece], c[piece], out=a[piece])
+
+    best = 0.0
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(add, pieces))
+        end = perf_counter() + _SECONDS
+        while (start := perf_counter()) < end:
+            list(pool.map(add, pieces))
+            best = max(best, 3 * _STREAM_BYTES / (perf_counter() - start))
+    return best
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]))))

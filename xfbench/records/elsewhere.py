@@ -1,0 +1,88 @@
+"""Figures that were not measured here: from the literature, or from another tool's file.
+
+What the source does not say is null, and nothing is made up around what it says.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from xfbench.records.sealed import Part
+
+
+class Citation(Part):
+    """The publication or the file a figure comes from, and where in it.
+
+    `where`: table, figure, page or line.
+    """
+
+    key: str
+    title: str
+    where: str
+
+
+class About(Part):
+    """What a figure is of. Names as in a request, where the source means the same by them.
+
+    `study` is the question that it answers (`xfbench study list`), `machine` in the source's words.
+    """
+
+    study: str | None = None
+    workload: str | None = None
+    framework: str | None = None
+    framework_version: str | None = None
+    kernel: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    threads: int | None = Field(default=None, ge=1)
+    ranks: int | None = Field(default=None, ge=1)
+    nodes: int | None = Field(default=None, ge=1)
+    strategy: str | None = None
+    scaling: Literal["strong", "weak"] | None = None
+    global_batch_size: int | None = Field(default=None, ge=1)
+    batch_size_per_rank: int | None = Field(default=None, ge=1)
+    data: str | None = None
+    data_format: str | None = None
+    medium: str | None = None
+    machine: str | None = None
+
+
+class Figure(Part):
+    """What was printed in the source: a value, or a range from `low` to `high`, or both.
+
+    `relative_to` says what a ratio or a percentage is of. `values` are the single measurements
+    behind `value`, in `unit` too, where the source has every one of them.
+    """
+
+    quantity: str
+    unit: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    relative_to: str | None = None
+    values: tuple[float, ...] = ()
+    about: About | None = None
+
+
+def impossible(figure: Figure) -> str | None:
+    """What of a figure cannot be, in one line; None where all may."""
+    value, low, high = figure.value, figure.low, figure.high
+    if value is None and low is None and high is None:
+        return "the figure has neither a value nor a range"
+    if low is not None and high is not None and low > high:
+        return f"the figure's range goes from {low:g} down to {high:g}"
+    known = [one for one in (value, low, high, *figure.values) if one is not None]
+    if figure.unit == "s" and min(known) < 0:
+        return f"the figure is a time of {min(known):g} s"
+    if value is not None and not _within(value, figure):
+        return f"the figure's value, {value:g}, is not within its range"
+    if any(not _within(one, figure) for one in figure.values):
+        return "not all of the figure's values are within its range"
+    return None
+
+
+def _within(value: float, figure: Figure) -> bool:
+    low, high = figure.low, figure.high
+    return (low is None or low <= value) and (high is None or value <= high)

@@ -1,0 +1,49 @@
+"""What follows from a workload: its digest, size and work, and its layers with their shapes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from xfbench import digest
+from xfbench.records.record import WorkloadFacts
+from xfbench.workloads import Workload
+
+
+def facts(workload: Workload) -> WorkloadFacts:
+    """What a record keeps; the digest is of network (initial values too), solver and input."""
+    network = workload.network
+    document = workload.to_json()
+    return WorkloadFacts(
+        name=network.name,
+        digest=digest.of_json({key: document[key] for key in ("network", "solver", "pixels")}),
+        input_shape=network.input_shape,
+        classes=network.classes,
+        parameters=network.learned_count,
+        forward_macs_per_image=network.forward_macs,
+        train_macs_per_image=network.train_macs,
+    )
+
+
+def describe(workload: Workload) -> dict[str, Any]:
+    """The workload as `workload show --json` prints it, layer by layer."""
+    network = workload.network
+    return {
+        **facts(workload).model_dump(mode="json"),
+        "source": workload.source,
+        "batch_size": workload.batch_size,
+        "solver": asdict(workload.solver),
+        "layers": [
+            {
+                "name": layer.name,
+                "type": type(layer).__name__,
+                "inputs": list(layer.inputs),
+                "output_shape": list(network.shapes[layer.name]),
+                "parameters": {
+                    kind: list(parameter.shape)
+                    for kind, parameter in layer.parameters(network.input_shapes(layer)).items()
+                },
+            }
+            for layer in network.layers
+        ],
+    }

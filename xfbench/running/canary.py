@@ -1,0 +1,85 @@
+"""The canary: before a launch is timed, is its network's loss what it must be?
+
+The expected value is the reference's: test mode, the first batch, the initial weights. It
+is computed once per workload, data, batch size and seed, and kept in the cache.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from xfbench import adapter, atomic, digest, locks, paths
+from xfbench.environments import environment
+from xfbench.equality import jobs
+from xfbench.equality.cases import SAFETY
+from xfbench.host import machine
+from xfbench.request import PreparedSet
+from xfbench.running import job, worker_archive
+from xfbench.workloads import workloads
+
+_SHARPEST = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
+
+
+class Expected(BaseModel):
+    """The loss in float64; in the launch's precision; and with Caffe's floored probability."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss: float
+    rounded: float
+    floored: float
+
+    def relative_error(self, loss: float) -> float:
+        """The distance from the nearer of the loss and the floored one."""
+        return min(abs(loss - value) / abs(value) for value in (self.loss, self.floored))
+
+    @property
+    def tolerance(self) -> float:
+        """How far a sound launch may be, relative."""
+        return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _SHARPEST)
+
+
+def expected(
+    workload: str,
+    data: str,
+    batch_size: int,
+    seed: int,
+    precision: str,
+    stored: tuple[PreparedSet, Path] | None = None,
+) -> Expected | None:
+    """What the loss must be; None where the reference cannot say (it was not able to run).
+
+    `stored` is a prepared data set and where it is.
+    """
+    described = adapter.load("reference")
+    request = jobs.reference_request(
+        workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
+    ).model_copy(update={"precision": "float32" if precision == "float64" else precision})
+    code = worker_archive.worker_digest("reference")
+    key = [code, workloads()[workload].to_json(), data, batch_size, seed, request.precision]
+    key += [stored[0].digest] if stored else []
+    target = paths.cache() / "canary" / f"{digest.of_json(key)[7:39]}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locks.alone(Path(f"{target}.lock"), f"computes what {workload} must give"):
+        with suppress(OSError, ValueError):  # not there yet, or damaged
+            return Expected.model_validate_json(target.read_bytes())
+        with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
+            reply = job.work(
+                job.document(
+                    "canary", request, workloads()[workload], data_folder=stored and str(stored[1])
+                ),
+                request,
+                described,
+                environment.ensure(described),
+                Path(scratch),
+                jobs.TIME_LIMIT,
+            )
+        if reply["status"] != "ok":
+            return None
+        found = Expected.model_validate(reply["canary"])
+        atomic.write(target, found.model_dump_json().encode())
+        return found

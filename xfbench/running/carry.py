@@ -1,0 +1,359 @@
+"""Runs for machines with no network and nothing of ours: written here, run there, read here.
+
+A folder holds every launch, and the cases that prove cells equal, each with the worker and a script
+of its own; there it needs a shell, and Pythons that have NumPy and the frameworks. What comes back
+becomes records and certificates as if it had been run here, but that nobody looked at what
+else the machine did, or what it can do at most.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, command, digest, errors, written
+from xfbench.environments.environment import Environment, described_by
+from xfbench.equality import certify, jobs
+from xfbench.equality.certificate import Certificate
+from xfbench.equality.verify import Verifier, unprovable
+from xfbench.errors import UsageError
+from xfbench.host import machine
+from xfbench.plan import Plan
+from xfbench.records import facts
+from xfbench.records.record import Machine, Record
+from xfbench.request import Request
+from xfbench.results import merging
+from xfbench.results.store import Store
+from xfbench.running import job, launched, reply, runner, training
+
+_PLAN = "plan.json"
+_SEED = 0
+# Stand for the interpreter until the script is written, and for what is not known here.
+_PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
+_INSPECT = ("worker.pyz", "request.json", "reply.json")
+_RUN = """#!/bin/sh
+# Runs what xfbench was to measure here: sh run.sh [FRAMEWORK=PYTHON ...]
+# Each Python needs NumPy and the framework. What is done is not done again.
+cd "$(dirname "$0")" || exit 1
+for pair in "$@"; do
+    name=${pair%%=*}
+    [ -f "interpreters/$name" ] || { echo "no such framework here: $name" >&2; exit 2; }
+    printf '%s\\n' "${pair#*=}" > "interpreters/$name"
+done
+bad=0
+total=$(ls -d inspect/* checks/* launches/* 2> /dev/null | wc -l)
+count=0
+for folder in inspect/* checks/* launches/*; do
+    [ -d "$folder" ] || continue
+    count=$((count + 1))
+    if [ ! -e "$folder/status" ]; then
+        sh "$folder/start.sh"
+        [ "$(cat "$folder/status")" = 0 ] || bad=1
+    fi
+    echo "$count/$total $folder: exit status $(cat "$folder/status")"
+done
+echo "Take this folder back and read it with: xfbench results import DIR"
+exit $bad
+"""
+_START = """#!/bin/sh
+cd "$(dirname "$0")" || exit 1
+rm -f exit.* pid.* failed meeting meeting.*
+PYTHON=$(cat ../../interpreters/{framework})
+date -u +%Y-%m-%dT%H:%M:%S.000Z > started
+{body}
+echo "$status" > status.partial && mv status.partial status
+"""
+# The first rank's files have no number, as everywhere.
+_RANK = """suffix={n}; [ "$suffix" = 0 ] && suffix= || suffix=.$suffix
+( $limit {line} > "stdout$suffix" 2> "stderr$suffix" & echo $! > pid.{n}
+  wait $!; echo $? > exit.{n} ) &"""
+# One rank that fails ends the others, which might wait for it.
+_WAIT = """status=
+while [ -z "$status" ]; do
+    status=0
+    for n in {ranks}; do
+        [ -s "exit.$n" ] || {{ status=; continue; }}
+        one=$(cat "exit.$n")
+        [ "$one" = 0 ] || {{ status=$one; echo "$n" > failed; break; }}
+    done
+    [ -n "$status" ] || sleep 1
+done
+for n in {everything}; do
+    [ -s "exit.$n" ] || kill "$(cat "pid.$n")" 2> /dev/null
+done
+wait"""
+_README = """A run of xfbench to be carried to another machine. There:
+
+    sh run.sh {example}=/path/to/python
+
+Each Python needs NumPy and its framework{mpi}. Then bring the folder back, and:
+
+    xfbench results import DIR
+"""
+
+
+class _Written(Exception):
+    """The cases were written down; there is no verdict yet."""
+
+
+def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
+    """Write the plan's launches, and what proves its cells, to `folder`.
+
+    Raises UsageError where the folder is taken, or something cannot be carried.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: name another folder with --carry")
+    least = {cell: protocol.least for cell, protocol in plan.protocols}
+    wanted = [
+        request
+        for request in plan.requests
+        if request.launch <= least[request.cell()] and runner.refusal(request) is None
+    ]
+    if stored := next((one.data for one in wanted if one.data_set), None):
+        raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")
+    if named := next((one.allocator for one in wanted if one.allocator), None):
+        raise UsageError(f"{named} is not carried: leave --allocator away")
+    if not wanted:
+        raise UsageError("nothing can be carried: no framework can do any of these cells")
+    for name in ("inspect", "interpreters", "launches", "checks"):
+        (folder / name).mkdir(parents=True)
+    frameworks = list(dict.fromkeys(request.framework for request in wanted))
+    for name in frameworks:
+        _write_inspection(folder, name)
+        (folder / "interpreters" / name).write_text("python3\n")
+    for number, request in enumerate(wanted, 1):
+        aside = job.checkpoint_folder(request, plan.checkpoint_dir)
+        document = job.document("train", request, training.workload(request), **aside)
+        _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
+    if plan.verify:
+        for request in _provable(wanted):
+            say(f"cases for {request.label()}")
+            _write_cases(request, folder / "checks" / _key(request), plan.time_limit, say)
+    (folder / "run.sh").write_text(_RUN)
+    with_mpi = any(request.strategy == "mpi" for request in wanted)
+    mpi = ", and mpi4py with the MPI that starts the ranks" if with_mpi else ""
+    (folder / "README").write_text(_README.format(example=frameworks[0], mpi=mpi))
+    left = plan.model_copy(update={"requests": tuple(wanted)})
+    (folder / _PLAN).write_text(left.model_dump_json(indent=1))
+
+
+def _provable(requests: Sequence[Request]) -> list[Request]:
+    """One request of each kind of cell, and the single rank that several need first."""
+    kinds: dict[runner.Certified, Request] = {}
+    for request in requests:
+        if unprovable(request):
+            continue
+        for one in (certify.alone(request), request) if request.ranks > 1 else (request,):
+            kinds.setdefault(runner.certified_fields(one), one)
+    return list(kinds.values())
+
+
+def _key(request: Request) -> str:
+    return digest.of_json([str(part) for part in runner.certified_fields(request)])[7:19]
+
+
+def _write_cases(
+    request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
+) -> None:
+    def keep(
+        documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
+    ) -> jobs.Results:
+        folder.mkdir()
+        document = jobs.document(documents, request, workload, rest[2], folder)
+        _write_job(document, request, folder, time_limit)
+        raise _Written
+
+    try:
+        Verifier(say, run=keep).verify(request, _somewhere(request.framework), _SEED)
+    except _Written:
+        return
+
+
+def _somewhere(framework: str) -> Environment:
+    """An interpreter that is not known yet."""
+    return Environment(framework, "python", Path(_PYTHON), _PREFIX, "", "", {}, "")
+
+
+def _write_inspection(folder: Path, framework: str) -> None:
+    described = adapter.load(framework)
+    here = folder / "inspect" / framework
+    here.mkdir()
+    document = {"action": "inspect", "module": described.module}
+    job.lay_out({**document, "request": {"framework": framework}}, here)
+    body = f'"$PYTHON" {shlex.join(_INSPECT)} > stdout 2> stderr\nstatus=$?'
+    _write_script(here, framework, body)
+
+
+def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: float) -> None:
+    folder.mkdir(exist_ok=True)
+    job.lay_out(document, folder)
+    described = adapter.load(request.framework)
+    start, helpers = job.prepared(request, described, _somewhere(request.framework), Path())
+    commands = [*start.commands, *helpers]
+    ranks, everything = (
+        " ".join(map(str, range(count))) for count in (len(start.commands), len(commands))
+    )
+    lines = [f"limit=$(command -v timeout > /dev/null && echo timeout {limit:.0f})"]
+    lines += [_RANK.format(n=n, line=_as_line(one)) for n, one in enumerate(commands)]
+    lines.append(_WAIT.format(ranks=ranks, everything=everything))
+    _write_script(folder, request.framework, "\n".join(lines))
+
+
+def _as_line(one: command.Command) -> str:
+    """The command for the shell that runs there; what it has of an environment stays."""
+    variables = [f"{name}={value}" for name, value in sorted(one.environment.items())]
+    kept = [word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))]
+    line = shlex.join(["env", *kept, *one.argv])
+    return line.replace(shlex.quote(_PYTHON), '"$PYTHON"')
+
+
+def _write_script(folder: Path, framework: str, body: str) -> None:
+    text = _START.format(framework=shlex.quote(framework), body=body)
+    (folder / "start.sh").write_text(text)
+
+
+@dataclass
+class _Carried:
+    """A folder that has come back."""
+
+    folder: Path
+    plan: Plan
+
+    def environment(self, framework: str) -> tuple[Environment, Machine] | None:
+        """What the framework ran in, and where; None where it could not be loaded."""
+        here = self.folder / "inspect" / framework
+        try:
+            answer = reply.read(here / "reply.json", _asked(here))
+            where = machine.elsewhere(answer["machine"])
+            found = described_by(answer, _somewhere(framework))
+        except reply.WRONG:
+            return None
+        return (found, where) if answer["status"] == "ok" else None
+
+    def reason(self, framework: str) -> str:
+        """Why there is no environment."""
+        here = self.folder / "inspect" / framework
+        if not (here / "status").exists():
+            return "it was not run there: run.sh had not come so far"
+        try:
+            return str(reply.read(here / "reply.json", _asked(here))["reason"])
+        except reply.ReplyError:
+            return "its interpreter did not reply there: see inspect/ in the carried folder"
+
+    def results(
+        self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
+    ) -> jobs.Results:
+        """The arrays of the cases that were carried; of others, none."""
+        here = self.folder / "checks" / _key(request)
+        status = _status(here)
+        if status is None:
+            raise jobs.CheckError(f"{request.label()}: its cases were not run there")
+        try:
+            asked = json.loads(written.whole(here / "request.json", reply.LONGEST))["cases"]
+        except (OSError, *reply.WRONG) as error:
+            raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
+        if asked != json.loads(json.dumps(list(documents))):
+            return jobs.Results({}, {})
+        answer = job.replied(here, _asked(here), request, status, self.plan.time_limit)
+        return jobs.results(documents, request, answer, here)
+
+
+def is_one(folder: Path) -> bool:
+    """Whether the folder is a carried run."""
+    return (folder / _PLAN).is_file()
+
+
+def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
+    """Make records, and certificates, of what was run in `folder`; those of the launches done.
+
+    Reading it twice gives the same records. Raises UsageError where it is no such folder.
+    """
+    if not is_one(folder):
+        raise UsageError(f"{folder} is no carried run: it has no {_PLAN}")
+    carried = _Carried(folder, Plan.read(folder / _PLAN))
+    store.prepare()
+    protocols = dict(carried.plan.protocols)
+    certificates = _certificates(carried, store, say) if carried.plan.verify else {}
+    for number, request in enumerate(carried.plan.requests, 1):
+        here = folder / "launches" / f"{number:05d}"
+        status = _status(here)
+        if status is None:
+            say(f"{request.label()} · launch {request.launch}: not run there")
+            continue
+        known: dict[str, Any] = {
+            "created": written.end(here / "started", 100).strip(),
+            "protocol": protocols.get(request.cell()),
+            "workload": facts.facts(training.workload(request)),
+            "limit": None,
+            "conditions": None,
+            "certificate": certificates.get(runner.certified_fields(request)),
+        }
+        of = carried.environment(request.framework)
+        if of is None:
+            reason = carried.reason(request.framework)
+            record = Record.make(request=request, status="unavailable", reason=reason, **known)
+        else:
+            known["machine"] = of[1]
+            answer = job.replied(here, _asked(here), request, status, carried.plan.time_limit)
+            described = adapter.load(request.framework)
+            record = launched.record(request, answer, described, of[0], known)
+        if not store.run_folder(record).exists():
+            merging.bring_run(here, store.run_folder(record), store)
+            store.add(record)
+        yield record
+
+
+def _certificates(
+    carried: _Carried, store: Store, say: Callable[[str], None]
+) -> dict[runner.Certified, str]:
+    found: dict[runner.Certified, str] = {}
+    verifier = Verifier(say, run=carried.results)
+    for request in _provable(carried.plan.requests):
+        of = carried.environment(request.framework)
+        if of is None:
+            continue
+        made = certify.find(certify.subject(request, *of))
+        try:
+            made = made or _proven(verifier, request, *of)
+        except errors.XfbenchError as error:
+            say(f"not verified: {error}")
+            continue
+        if made is None or made.verdict != "equal":
+            finding = made.finding if made else "it cannot be verified"
+            say(f"{request.label()}: {finding}")
+            continue
+        made.write(store.certificate_path(made.id))
+        found[runner.certified_fields(request)] = made.id
+    return found
+
+
+def _proven(
+    verifier: Verifier, request: Request, found: Environment, where: Machine
+) -> Certificate | None:
+    verdict = certify.prove(verifier, request, found, _SEED, where)
+    return certify.make(verdict, found, _SEED, where)
+
+
+def _asked(folder: Path) -> str:
+    """The digest of the job in `folder`; that of none where there is none."""
+    try:
+        return digest.of_bytes(written.whole(folder / "request.json", reply.LONGEST))
+    except (OSError, ValueError):
+        return ""
+
+
+def _status(folder: Path) -> command.Outcome | None:
+    """How the launch in `folder` ended; None where it was not run."""
+    try:
+        status, rank = (int(written.end(folder / name, 9) or 0) for name in ("status", "failed"))
+    except ValueError:
+        return None
+    if not (folder / "status").exists():
+        return None
+    if status == 124:  # timeout(1)'s
+        return command.Outcome(0, timed_out=True)
+    return command.Outcome(128 - status if status > 128 else status, rank=rank)

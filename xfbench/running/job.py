@@ -1,0 +1,352 @@
+"""Does one job in a framework's interpreter: a folder goes in, a reply comes out.
+
+A job says all that the worker needs; whatever becomes of it is a status and a reason, and
+the folder keeps the command, so that it can be done again by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, command, digest, written
+from xfbench.environments import allocators
+from xfbench.environments.environment import Environment
+from xfbench.errors import UnavailableError
+from xfbench.host import memory, sites
+from xfbench.launchers import slurm
+from xfbench.request import Request
+from xfbench.results import private
+from xfbench.running import probing, ranks, reply, starting, worker_archive
+from xfbench.running.starting import Start
+from xfbench.running.watch import Watch
+from xfbench.strategy import Value
+from xfbench.worker import watch as beside
+from xfbench.worker.distributed import address, of_rank
+from xfbench.workloads import Workload
+
+_REPLY = "reply.json"
+_SAID_BYTES = 100_000  # of standard error, in which why it died is looked for
+# At a job that is ending, for how: longer than Slurm waits between asking and killing.
+_LOOKS, _LOOK_SECONDS = 60, 1.0
+
+
+def document(action: str, request: Request, workload: Workload, **more: Any) -> dict[str, Any]:
+    """What a worker is told: one JSON object that leaves nothing open."""
+    return {
+        "schema": "xfbench.job/1",
+        "action": action,
+        "request": request.model_dump(mode="json"),
+        "workload": workload.to_json(),
+        "remote": _remote(request),
+        "strategy_options": options(request),
+        "reserved_cores": sites.load(request.site).reserved_cores,
+        **more,
+    }
+
+
+def options(request: Request) -> dict[str, Value]:
+    """Every option of the request's strategy, chosen or not."""
+    together = adapter.load(request.framework).strategy(request.strategy)
+    return together.resolved(dict(request.strategy_options), request.device)
+
+
+def _remote(request: Request) -> bool:
+    """Whether a rank may run on another node than this process or another rank."""
+    hosts = sites.load(request.site).hosts
+    return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
+
+
+def work(
+    job: dict[str, Any],
+    request: Request,
+    described: adapter.Adapter,
+    found: Environment,
+    folder: Path,
+    time_limit: float,
+) -> dict[str, Any]:
+    """Do one job in `folder` and return the reply, or what stands for it: a status and a reason.
+
+    Leaves request.json, command.json, command.sh, worker.pyz, stdout, stderr and, if the
+    worker came so far, reply.json; of every rank but the first, stdout.1, stderr.1, reply.1.json
+    and so on.
+    """
+    asked = lay_out(job, folder)
+    try:
+        return _work(asked, request, described, found, folder, time_limit)
+    finally:  # of a worker that could not do it itself
+        if "checkpoint_folder" in job:
+            shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
+
+
+def checkpoint_folder(request: Request, parent: Path | None) -> dict[str, str]:
+    """What a job says of where its checkpoints lie for a while: nothing where there are none.
+
+    In the run's folder, or in one of the launch's own below `parent`.
+    """
+    if not request.checkpoints:
+        return {}
+    if parent is None:
+        return {"checkpoint_folder": "checkpoint"}
+    return {"checkpoint_folder": str(parent.absolute() / f"xfbench-{uuid.uuid4().hex[:12]}")}
+
+
+def _work(
+    asked: str,
+    request: Request,
+    described: adapter.Adapter,
+    found: Environment,
+    folder: Path,
+    time_limit: float,
+) -> dict[str, Any]:
+    try:
+        start, helpers = prepared(request, described, found, folder)
+    except UnavailableError as error:
+        return {"status": "unavailable", "reason": nameless(str(error))}
+    _keep_command([*helpers, *start.commands], folder)
+    killed = memory.kills()
+    try:
+        outcome = _run(start, helpers, request, folder, time_limit)
+    except command.CommandError as error:
+        return {"status": "unavailable", "reason": nameless(str(error))}
+    for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
+        written.shorten(file)
+    if outcome.status and outcome.rank >= request.ranks:
+        words = f"a helper of strategy {request.strategy}: {outcome}"
+        return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
+    if outcome.status and (ended := _by_slurm(folder)):
+        return {"status": ended[0], "reason": ended[1]}
+    if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
+        said = _last_words(folder, "start")
+        return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
+    answer = replied(folder, asked, request, outcome, time_limit)
+    if answer["status"] == "crashed":
+        said = written.end(of_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
+        reason = memory.ended(
+            outcome, nameless(said), request.memory_limit, memory.kills() - killed
+        )
+        if reason:
+            return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}
+    return answer
+
+
+def lay_out(job: dict[str, Any], folder: Path) -> str:
+    """Put into `folder` what a worker needs, the job and the worker itself; the job's digest."""
+    content = json.dumps(job, indent=1).encode()
+    (folder / "request.json").write_bytes(content)
+    archive = worker_archive.worker_archive(job["request"]["framework"])
+    _link(archive, folder / "worker.pyz")
+    return digest.of_bytes(content)
+
+
+def replied(
+    folder: Path, asked: str, request: Request, outcome: command.Outcome, time_limit: float
+) -> dict[str, Any]:
+    """What the ranks replied in `folder` within so many seconds, as one, or what stands for it.
+
+    `asked` is the digest of the job that they were given.
+    """
+    if outcome.timed_out:
+        limit = f"no reply within the time limit of {time_limit:g} s"
+        return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
+    # The rank that failed first knows why; the others were ended for its sake.
+    order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
+    answers = {}
+    for rank in order:
+        answer = _answer(folder, rank, asked, outcome)
+        if answer["status"] != "ok":
+            reason = nameless(answer["reason"] or "no reason given")
+            return {**answer, "reason": _of_rank(reason, rank, request)}
+        answers[rank] = answer
+    try:
+        strategy = adapter.load(request.framework).strategy(request.strategy)
+        return ranks.merged(
+            [answers[rank] for rank in range(request.ranks)],
+            request.nodes,
+            asynchronous=strategy.asynchronous,
+        )
+    except reply.WRONG as error:
+        return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
+
+
+def _of_rank(reason: str, rank: int, request: Request) -> str:
+    return f"rank {rank} of {request.ranks}: {reason}" if request.ranks > 1 else reason
+
+
+def prepared(
+    request: Request, described: adapter.Adapter, found: Environment, folder: Path
+) -> tuple[Start, list[command.Command]]:
+    """What starts the ranks in `folder`, and the helpers beside them.
+
+    Raises UnavailableError, with what to do, where something that starts them is missing.
+    """
+    found = probing.placed(request, described, found, folder)
+    variables = found.variables(described, request.kernel, request.threads)
+    base = command.Command(
+        (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
+        {
+            **variables,
+            **allocators.variables(request.allocator, variables.get("LD_PRELOAD", "")),
+            **probing.variables(request),
+        },
+        folder,
+    )
+    base, helpers = _together(base, described, request)
+    return starting.start(base, request, described, found), helpers
+
+
+def _run(
+    start: Start,
+    helpers: Sequence[command.Command],
+    request: Request,
+    folder: Path,
+    time_limit: float,
+) -> command.Outcome:
+    """Run what starts the ranks, and the helpers beside them, until all or the first have ended."""
+    numbers: list[int | str] = list(range(request.ranks))
+    with ExitStack() as stack:
+        watch = None
+        if start.watched:
+            host = address(_remote(request))
+            watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
+        if watch:  # then ranks write their output themselves, wherever they are
+            start, numbers = start.with_variable(beside.ADDRESS, watch.address), ["start"]
+        numbers += range(request.ranks, request.ranks + len(helpers))
+        outcome = command.run(
+            start.commands,
+            beside=helpers,
+            stdout=[_output(folder, "stdout", number) for number in numbers],
+            stderr=[_output(folder, "stderr", number) for number in numbers],
+            time_limit=time_limit,
+            alarm=watch.alarm if watch else None,
+        )
+        if not watch or outcome.timed_out:
+            return outcome
+        number = numbers[outcome.rank]
+        if isinstance(number, int) and outcome.status:  # a helper
+            return replace(outcome, rank=number)
+        return (watch.verdict() if outcome.status else watch.failure) or outcome
+
+
+def _output(folder: Path, name: str, number: int | str) -> Path:
+    """Where a rank's output goes, a helper's, or that of what starts the ranks."""
+    return folder / f"{name}.start" if number == "start" else of_rank(folder / name, int(number))
+
+
+def _together(
+    base: command.Command, described: adapter.Adapter, request: Request
+) -> tuple[command.Command, list[command.Command]]:
+    """The command with what the strategy sets in every rank, and the processes beside them."""
+    strategy = described.together.get(request.strategy)
+    if strategy is None:
+        return base, []
+    host = address(_remote(request))
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        known = {"{ranks}": str(request.ranks), "{host}": host}
+        known["{port}"] = str(probe.getsockname()[1])
+    chosen = options(request)
+    known |= {f"{{{name}}}": str(value) for name, value in chosen.items()}
+
+    def filled(variables: Mapping[str, str], **more: str) -> dict[str, str]:
+        found = dict(variables)
+        for name, value in {**known, **more}.items():
+            found = {key: text.replace(name, value) for key, text in found.items()}
+        return found
+
+    here = {"{address}": host}
+    helpers = []
+    for number, variables in strategy.processes(chosen):
+        own = {"serve": strategy.serve or f"import {described.module}", **variables}
+        own = filled({**strategy.variables, **own}, **here, **{"{number}": str(number)})
+        helper = replace(base, argv=(base.argv[0], "-c", own.pop("serve")))
+        helpers.append(helper.with_environment(own))
+    return base.with_environment(filled(strategy.variables)), helpers
+
+
+def _by_slurm(folder: Path) -> tuple[str, str] | None:
+    """Status and reason, where it was Slurm that ended the ranks; None where it was not.
+
+    That a job ends is known before how: the driver may be ended, too, while it waits for that.
+    """
+    said = _output(folder, "stderr", "start")
+    number = os.environ.get("SLURM_JOB_ID")
+    if number is None or not said.exists():
+        return None
+    if slurm.out_of_memory(written.end(said, _SAID_BYTES)):
+        return slurm.STATES["OUT_OF_MEMORY"]
+    for _ in range(_LOOKS):
+        try:
+            state = slurm.look(number).state
+        except command.CommandError:
+            return None
+        if state != "COMPLETING":
+            return slurm.STATES.get(state)
+        time.sleep(_LOOK_SECONDS)
+    return None
+
+
+def _answer(folder: Path, rank: int, wanted: str, outcome: command.Outcome) -> dict[str, Any]:
+    """One rank's reply to the job with the digest `wanted`, or what stands for it."""
+    words = _last_words(folder, rank)
+    try:
+        answer = reply.read(of_rank(folder / "reply.json", rank), wanted)
+    except reply.ForeignError as error:
+        return {"status": "crashed", "reason": str(error)}
+    except reply.ReplyError as error:
+        said = words if isinstance(error, reply.MissingError) else ""
+        return {"status": "crashed", "reason": f"{error}: {outcome}{said}"}
+    if outcome.status != 0 and outcome.rank == rank and answer["status"] == "ok":
+        return {"status": "crashed", "reason": f"after its reply {outcome}{words}"}
+    return answer
+
+
+def _link(archive: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(archive)
+    except OSError:  # another file system
+        target.write_bytes(archive.read_bytes())
+
+
+def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
+    documents = [{"argv": one.argv, "environment": dict(one.environment)} for one in started]
+    kept = documents[0] if len(documents) == 1 else documents
+    (folder / "command.json").write_text(json.dumps(kept, indent=1))
+    again = folder / "command.sh"
+    lines = [one.as_shell() for one in started]
+    lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
+    last = f"exec {lines[0]}"
+    if len(lines) > 1:
+        last = " &\n".join(["rm -f meeting meeting.*", *lines, "wait"]).replace(" &", "", 1)
+    again.write_text(
+        "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
+        f'cd "$(dirname "$0")" || exit\n{last}\n'
+    )
+    again.chmod(0o755)
+
+
+def _last_words(folder: Path, number: int | str) -> str:
+    """The last line of what it wrote to standard error; no host has its name in it."""
+    lines = written.end(_output(folder, "stderr", number), 2000).split("\n")
+    words = [line.strip(" -") for line in lines if line.strip(" -")]
+    if not words:
+        return ""
+    return f": {nameless(words[-1][:200])}"
+
+
+def nameless(said: str) -> str:
+    """The same without names of hosts, and of users who have a home, an address or a password."""
+    for host in {platform.node(), *slurm.hosts()}:
+        said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
+    return private.hiding(())(said)

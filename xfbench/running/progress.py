@@ -1,0 +1,176 @@
+"""What a person sees while launches run: a bar on a terminal, plain lines elsewhere.
+
+Everything goes to standard error, so that standard output stays one document.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from xfbench.analysis import grouping, leaderboard
+from xfbench.analysis import statistics as measured
+from xfbench.equality import certificate, certify
+from xfbench.host import conditions, machine
+from xfbench.layout import profile_tables, tables
+from xfbench.records.record import Record
+from xfbench.request import Cell, Protocol, Request
+from xfbench.results.store import Store
+from xfbench.running import runner
+from xfbench.text import say
+
+
+def follow(
+    requests: Sequence[Request],
+    session: runner.Session,
+    pythons: Mapping[str, Path],
+    protocols: Mapping[Cell, Protocol],
+    done: Sequence[Record] = (),
+    *,
+    verify: bool,
+) -> list[Record]:
+    """Prepare the environments, do the launches, show how far it is; their records.
+
+    `done` are launches of the same cells that count and need not be done again. With
+    `verify`, each kind of cell gets its certificate first, made where it is missing.
+    An interrupt is passed on after what was done has been counted.
+    """
+    console = Console(stderr=True)
+    here = machine.describe()
+    say(f"xfbench · {grouping.machine_class(here)} · {here.kernel_release}")
+    started = time.monotonic()
+    with console.status("preparing environments") if console.is_terminal else nullcontext():
+        site = next((request.site for request in requests), None)
+        allocated = [request.allocator for request in requests]
+        session.prepare((r.framework for r in requests), pythons, say, site, allocated)
+    versions = [f"{name} {found.version} ✔" for name, found in session.environments.items()]
+    versions += [f"{name} ✘" for name in session.unavailable]
+    ready = f"environments ready in {time.monotonic() - started:.0f} s"
+    say(f"{'  '.join(versions)}    {ready}")
+    if verify:
+        _certify([one for one in requests if not one.probe], session, console)
+    return _launch(requests, session, protocols, done, console)
+
+
+def conclude(records: Sequence[Record], store: Store) -> None:
+    """The tables of these records, and where everything lies."""
+    folder = store.folder
+    made = leaderboard.tables(records, certificate.of_folder(folder))
+    print(tables.text(made))
+    if any(record.request and record.request.profile for record in records):
+        print(profile_tables.FORMATS["text"](made))
+    print(
+        f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
+    )
+
+
+def _certify(requests: Sequence[Request], session: runner.Session, console: Console) -> None:
+    """On a terminal what is being proven is shown in passing; what could not be, stays."""
+    started = time.monotonic()
+    with console.status("certificates") if console.is_terminal else nullcontext() as status:
+
+        def working(line: str) -> None:
+            if status is None:
+                say(line)
+            else:
+                status.update(Text(line))
+
+        certify.certify(requests, session, working, say)
+    have = len(session.certificates)
+    wanted = len({runner.certified_fields(request) for request in requests})
+    say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
+
+
+def _launch(
+    requests: Sequence[Request],
+    session: runner.Session,
+    protocols: Mapping[Cell, Protocol],
+    done: Sequence[Record],
+    console: Console,
+) -> list[Record]:
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("launches · {task.description}", markup=False),
+    )
+    records: list[Record] = []
+    clock = _Remaining(requests, any(p.precision for p in protocols.values()))
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(requests[0].label() if requests else "", total=len(requests))
+        try:
+            for record in runner.run(requests, session, protocols, done):
+                records.append(record)
+                left = clock.done(record)
+                upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
+                bar.update(task, completed=clock.count, description=f"{upcoming} · {left}")
+                if record.status != "ok" or not console.is_terminal:
+                    say(_line(record, clock, left))
+        except KeyboardInterrupt:
+            say(
+                f"interrupted after {len(records)} launches, kept in {session.store.folder}; "
+                "go on with --resume"
+            )
+            raise
+    return records
+
+
+class _Remaining:
+    """How long the launches still to do will take, from those that were done."""
+
+    def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
+        self.requests = requests
+        self.words = "at most " if at_most else ""
+        self.count = 0
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.last = time.monotonic()
+
+    def done(self, record: Record) -> str:
+        """Count `record`'s launch, and those given up before it; the time left in words."""
+        now = time.monotonic()
+        request = record.request
+        assert request is not None
+        while self.count < len(self.requests) and self.requests[self.count] != request:
+            self.count += 1
+        self.count += 1
+        self.seconds[request.label()].append(now - self.last)
+        self.last = now
+        known = [value for values in self.seconds.values() for value in values]
+        left = sum(
+            statistics.fmean(self.seconds.get(later.label()) or known)
+            for later in self.requests[self.count :]
+        )
+        return (
+            f"{self.words}{int(left // 60)}:{int(left % 60):02d} left"
+            if self.count < len(self.requests)
+            else ""
+        )
+
+
+def _line(record: Record, clock: _Remaining, left: str) -> str:
+    request = record.request
+    assert request is not None
+    count = f"{clock.count}/{len(clock.requests)}"
+    figure = ""
+    if record.measurement and not request.probe:
+        figure = f" · {measured.launch_throughput(record):.4g} images/s"
+    reason = f": {record.reason}" if record.reason else ""
+    if request.probe:
+        reason = reason or f": {', '.join(one.supported for one in record.support or ())}"
+    elif record.status == "ok" and not measured.is_steady(record):
+        reason = " · never became steady: not counted"
+    elif record.status == "ok":
+        noise = conditions.disturbed(record)
+        reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
+    after = f" · {left}" if left else ""
+    what = f"{count} {request.label()} · launch {request.launch}"
+    return f"{what}{figure} · {record.status}{reason}{after}"

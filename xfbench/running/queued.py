@@ -1,0 +1,383 @@
+"""Launches from a login node: one Slurm job per number of nodes, in which xfbench runs again.
+
+Inside the job everything is as in any allocation: the machine described is the one that
+trains, certificates are its own, launches are interleaved. Out here the job is submitted once,
+looked after, and whatever ends it becomes the reason on the records that it could not write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from xfbench import atomic, errors, locks
+from xfbench.command import CommandError
+from xfbench.host import sites
+from xfbench.launchers import slurm
+from xfbench.plan import Plan
+from xfbench.records import facts
+from xfbench.records.record import Record
+from xfbench.request import Request
+from xfbench.results.store import Store
+from xfbench.running import runner, training
+from xfbench.text import say
+
+ALIVE = "alive"  # the driver in the job counts in it
+_LOOK_SECONDS = 2.0
+# So long without a sign of the driver in a job, by its state, and its node is lost. One that is
+# completing has ended, and is about to say how: Slurm may have to clear up first.
+_SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
+_LAG = 15  # looks at a job that has ended, for the records it must have written
+_BEFORE = "before"
+_FORGOTTEN = 5  # looks in a row at which Slurm does not know the job
+
+
+@dataclass
+class Submitted:
+    """A plan and the job that does it; of its records `before` were there when it was submitted."""
+
+    plan: Plan
+    folder: Path
+    number: str
+    before: Collection[str] = ()
+
+
+Jobs = Sequence[tuple[Plan, slurm.Job]]
+
+
+def wanted(plan: Plan) -> bool:
+    """Whether the plan is for jobs that are submitted from here."""
+    return any(map(_is_submitted, plan.requests))
+
+
+def apart(plan: Plan) -> tuple[Plan, Plan]:
+    """What of the plan is done here, and what in jobs that are submitted from here."""
+    far = tuple(filter(_is_submitted, plan.requests))
+    near = tuple(itertools.filterfalse(_is_submitted, plan.requests))
+    return plan.model_copy(update={"requests": near}), plan.model_copy(update={"requests": far})
+
+
+def _is_submitted(request: Request) -> bool:
+    return request.launcher == "slurm" and not inside()
+
+
+def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
+    """A job per number of nodes. Raises UsageError where the site has no such queue."""
+    return [(part, _job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
+
+
+def scripts(jobs: Jobs) -> list[str]:
+    """The scripts that would be submitted. Raises UsageError for what no script can say."""
+    return [slurm.script(job) for _, job in jobs]
+
+
+def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
+    """Submit what is left of the jobs' plans; unless told not to wait, the new records.
+
+    The environments are made first, since nodes may have no network. An interrupt cancels the
+    jobs and is passed on.
+    """
+    begun: list[slurm.Job] = []
+    try:
+        return _measure(jobs, store, done, begun, wait=wait)
+    except KeyboardInterrupt:
+        for job in begun:
+            _take_back(job)
+        raise
+
+
+def _measure(
+    jobs: Jobs,
+    store: Store,
+    done: Sequence[Record],
+    begun: list[slurm.Job],
+    *,
+    wait: bool,
+) -> list[Record]:
+    """As `measure`; in `begun` is every job that may be in the queue because of it."""
+    submitted: list[Submitted] = []
+    records: list[Record] = []
+    store.prepare()
+    for whole, job in jobs:
+        plan = whole.without(done)
+        if not plan.requests:
+            continue
+        session = runner.Session(store)
+        frameworks = [request.framework for request in plan.requests]
+        allocated = [request.allocator for request in plan.requests]
+        session.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
+        for name, reason in session.unavailable.items():
+            records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
+        plan = plan.of(session.environments)
+        if not plan.requests:
+            continue
+        begun.append(job)
+        try:
+            submitted.append(submit(plan, job, store))
+        except CommandError as error:
+            say(str(error))
+            last = str(error).splitlines()[-1]
+            records += _unwritten(plan, (), store, "unavailable", f"Slurm took no job: {last}")
+    if not submitted:
+        say("nothing is left to submit")
+        return records
+    if not wait:
+        say("not waiting: the same command with --resume instead picks them up")
+        return records
+    return records + follow(submitted, store)
+
+
+def _take_back(job: slurm.Job) -> None:
+    try:
+        number = slurm.find(job.name)
+        if number:
+            slurm.cancel(number)
+            say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
+    except CommandError as error:
+        say(f"job {job.name} may be in the queue: scancel --name={job.name} ({error})")
+
+
+def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
+    site = sites.load(plan.requests[0].site)
+    queue = queue or site.queue
+    nodes = max(request.nodes for request in plan.requests)
+    if site.queues and queue and queue not in site.queues:
+        raise errors.unknown("queue", queue, site.queues)
+    limits = site.queues.get(queue, sites.Queue())
+    if limits.max_nodes and nodes > limits.max_nodes:
+        raise errors.UsageError(f"queue {queue} has at most {limits.max_nodes} nodes, not {nodes}")
+    per_node = max(request.ranks // request.nodes for request in plan.requests)
+    cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
+    folder = store.folder / "jobs" / plan.name()
+    kept = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
+    return slurm.Job(
+        name=plan.name(),
+        argv=(
+            *(sys.executable, "-P", "-m", "xfbench", "run", "--job", str(folder / "job.json")),
+            *("--results", str(store.folder)),
+        ),
+        folder=folder,
+        nodes=nodes,
+        per_node=per_node,
+        threads=-(-cpus // per_node),
+        minutes=min(minutes, limits.max_minutes or minutes),
+        queue=queue,
+        account=account or site.account,
+        options=site.script_options,
+        variables=tuple((name, os.environ[name]) for name in kept if name in os.environ),
+    )
+
+
+def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
+    """Submit the job that does `plan`, or find the one that is there.
+
+    Raises CommandError, with Slurm's words.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with locks.alone(job.folder / "lock", "submits this job"):
+        number = slurm.find(job.name)
+        if number:
+            say(f"job {number} ({job.name}) is there already: looking after it")
+        else:
+            atomic.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
+            atomic.write(job.folder / "job.sh", slurm.script(job).encode())
+            atomic.write(job.folder / _BEFORE, "\n".join(_known(plan, store)).encode())
+            for stale in ("job.status", ALIVE):
+                (job.folder / stale).unlink(missing_ok=True)
+            # An interrupt waits for Slurm's answer: a job that is taken must be known.
+            with ThreadPoolExecutor(1) as pool:
+                number = pool.submit(slurm.submit, job.folder / "job.sh").result()
+            say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
+    before = (job.folder / _BEFORE).read_text(encoding="utf-8").split()
+    return Submitted(plan, job.folder, number, frozenset(before))
+
+
+def _known(plan: Plan, store: Store) -> list[str]:
+    """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
+    return [record.id for record in runner.recorded(plan.requests, store)]
+
+
+def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
+    """Wait for the jobs; their records, one per request, what they could not write included."""
+    left = {one.number: one for one in submitted}
+    watches = {one.number: _Watch(one) for one in submitted}
+    found: list[Record] = []
+    while left:
+        time.sleep(_LOOK_SECONDS)
+        for number, one in list(left.items()):
+            ended = watches[number].look()
+            for record in watches[number].fresh(store):
+                found.append(record)
+                say(_told(record))
+            if ended is None or watches[number].may_lag(_missing(one.plan, found)):
+                continue
+            del left[number]
+            found += _unwritten(one.plan, found, store, *ended)
+    return found
+
+
+class _Watch:
+    """What is known of one job, from look to look."""
+
+    def __init__(self, one: Submitted) -> None:
+        self.one = one
+        self.seen = slurm.Seen()
+        self.count = ""
+        self.changed = time.monotonic()
+        self.forgotten = self.lagging = 0
+        self.wanted = set(one.plan.requests)
+        self.known: set[str] = set()
+
+    def fresh(self, store: Store) -> list[Record]:
+        """The job's records that no earlier look has seen."""
+        unknown = list(store.records(skip=self.known))
+        self.known |= {record.id for record in unknown}
+        before = self.one.before
+        return [r for r in unknown if r.request in self.wanted and r.id not in before]
+
+    def look(self) -> tuple[str, str] | None:
+        """How the job ended: the status and reason of what it left undone. None: it has not."""
+        try:
+            seen = slurm.look(self.one.number)
+        except CommandError as error:
+            say(f"job {self.one.number}: Slurm does not answer: {error}")
+            seen = self.seen
+        if seen.state == "RUNNING" != self.seen.state:
+            self.changed = time.monotonic()
+        if seen != self.seen:
+            waits = f" ({seen.reason})" if seen.state == "PENDING" and seen.reason else ""
+            say(f"job {self.one.number}: {(seen.state or 'unknown').lower()}{waits}")
+            self.seen = seen
+        self.forgotten = 0 if seen.state else self.forgotten + 1
+        return self._end()
+
+    def _end(self) -> tuple[str, str] | None:
+        state, number = self.seen.state, self.one.number
+        status = self.one.folder / "job.status"
+        if state == "PENDING" and self.seen.reason in slurm.NEVER:
+            slurm.cancel(number)
+            why = f"{self.seen.reason}: {slurm.NEVER[self.seen.reason]}"
+            return "unavailable", f"Slurm would never start job {number}: {why}"
+        if state == "FAILED" and not status.exists() and slurm.out_of_memory(self._said()):
+            state = "OUT_OF_MEMORY"
+        if state in slurm.STATES and not (state == "FAILED" and status.exists()):
+            known, reason = slurm.STATES[state]
+            return known, f"{reason} (job {number})"
+        if status.exists() or state in ("COMPLETED", "FAILED"):
+            where = f"jobs/{self.one.folder.name}/job.stderr"
+            return "crashed", f"job {number} ended without it: see {where}"
+        if self.forgotten >= _FORGOTTEN:
+            return "crashed", f"Slurm no longer knows job {number}"
+        limit = _SILENCE_SECONDS.get(state)
+        if limit and self._silence() > limit:
+            slurm.cancel(number)
+            return "crashed", (
+                f"no sign of life from the first node of job {number} for {limit:g} s: "
+                "the node is lost"
+            )
+        return None
+
+    def _said(self) -> str:
+        try:
+            return (self.one.folder / "job.stderr").read_text(errors="replace")
+        except OSError:
+            return ""
+
+    def may_lag(self, missing: Sequence[Request]) -> bool:
+        """Whether records may be there that are not seen yet: file systems show them late."""
+        if not missing or not (self.one.folder / "job.status").exists():
+            return False
+        self.lagging += 1
+        return self.lagging <= _LAG
+
+    def _silence(self) -> float:
+        """For how many seconds the driver in the job, once it has begun, has not counted."""
+        try:
+            count = (self.one.folder / ALIVE).read_text(encoding="utf-8")
+        except OSError:
+            return 0.0
+        if count != self.count:
+            self.count, self.changed = count, time.monotonic()
+        return time.monotonic() - self.changed
+
+
+def _missing(plan: Plan, found: Sequence[Record]) -> list[Request]:
+    """The requests without a record: of a protocol's launches, the least it needs."""
+    have = {record.request for record in found}
+    impossible = {
+        record.request.cell()
+        for record in found
+        if record.request and record.status in ("unsupported", "unavailable")
+    }
+    least = {cell: protocol.least for cell, protocol in plan.protocols}
+    return [
+        request
+        for request in plan.requests
+        if request not in have
+        and request.cell() not in impossible
+        and request.launch <= least.get(request.cell(), 1)
+    ]
+
+
+def _unwritten(
+    plan: Plan, found: Sequence[Record], store: Store, status: str, reason: str
+) -> list[Record]:
+    """A record of that status for every request that has none; one of a cell says "unavailable"."""
+    missing = _missing(plan, found)
+    if status == "unavailable":
+        missing = list({request.cell(): request for request in reversed(missing)}.values())
+    records = [
+        Record.make(
+            status=status,
+            reason=reason,
+            request=request,
+            protocol=dict(plan.protocols).get(request.cell()),
+            workload=facts.facts(training.workload(request)),
+        )
+        for request in missing
+    ]
+    for record in records:
+        store.add(record)
+    return records
+
+
+def _told(record: Record) -> str:
+    request = record.request
+    assert request is not None
+    reason = f": {record.reason}" if record.reason else ""
+    return f"{request.label()} · launch {request.launch} · {record.status}{reason}"
+
+
+@contextlib.contextmanager
+def counting(folder: Path) -> Iterator[None]:
+    """Meanwhile, count in the job's folder: so it is known that this node is there."""
+    stop = threading.Event()
+
+    def count() -> None:
+        number = 0
+        while not stop.wait(_LOOK_SECONDS):
+            number += 1
+            with contextlib.suppress(OSError):
+                (folder / ALIVE).write_text(str(number), encoding="utf-8")
+
+    thread = threading.Thread(target=count, name="counting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        (folder / ALIVE).unlink(missing_ok=True)
+
+
+def inside() -> bool:
+    """Whether this process is in an allocation already."""
+    return "SLURM_JOB_ID" in os.environ

@@ -1,0 +1,168 @@
+"""Makes one launch of what its ranks replied.
+
+The ranks train together: each waits for the others in every step, so that a step takes the mean
+of what it took them; each loss is a mean over images; the slowest decides when all have
+started; and what one rank did otherwise than it was told stands for all.
+
+Where no rank waits for another, each has a rate of its own, and theirs add up: a step takes the
+harmonic mean of what it took them, as if it had been one step of all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from xfbench.analysis import communication
+from xfbench.worker import page_cache
+
+_SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
+_BY_STEP = ("warmup_seconds", "step_seconds")
+_OF_EACH = ("threads", "cpus", "affinity", "laid_out")
+_ADDED_UP = ("images", "peak_rss_bytes")
+
+
+def merged(
+    replies: Sequence[dict[str, Any]], nodes: int = 1, *, asynchronous: bool = False
+) -> dict[str, Any]:
+    """The launch's reply from those of its ranks, in order, all of them ok, on so many nodes.
+
+    Raises ValueError where the ranks did not do the same number of steps.
+    """
+    first = replies[0]
+    if len(replies) == 1:
+        return first
+    used: Counter[str] = Counter()
+    for reply in replies:
+        used.update(reply["used"])
+    places = [reply["place"] for reply in replies if "place" in reply]
+    if "measurement" not in first:
+        return {**first, "used": used, "places": places}
+    measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
+    measurement["energy_joules"] = _energy(replies)
+    told = [reply.get("communication") for reply in replies]
+    return {
+        **first,
+        "used": used,
+        "places": places,
+        "kinds": _kinds(replies),
+        "measurement": measurement,
+        "communication": communication.shared(
+            told, measurement["step_seconds"], nodes, asynchronous=asynchronous
+        ),
+        "learning": _learning([reply["learning"] for reply in replies], asynchronous),
+        "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
+        "observed": _observed([reply["observed"] for reply in replies]),
+        "storage": {
+            **first.get("storage", {}),
+            "epochs": _epochs_read(replies),
+        },
+    }
+
+
+def _kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
+    """The kinds of nodes that ranks ran on, in words."""
+    told = [reply["machine"] for reply in replies if "machine" in reply]
+    words = [
+        (one["cpu_model"], f"{one['logical_cpus']} CPUs", *dict.fromkeys(one["accelerators"]))
+        for one in told
+    ]
+    return sorted({" · ".join(each) for each in words})
+
+
+def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[str, Any]:
+    of_step = statistics.harmonic_mean if asynchronous else statistics.fmean
+    own = [part["step_seconds"] for part in parts] if asynchronous else []
+    return {
+        **parts[0],
+        **{name: max(part[name] for part in parts) for name in _SLOWEST},
+        "first_step_seconds": _mean([part["first_step_seconds"] for part in parts]),
+        **{
+            name: [of_step(step) for step in zip(*(part[name] for part in parts), strict=True)]
+            for name in _BY_STEP
+        },
+        "rank_step_seconds": own,
+        **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
+        "losses": [_mean(step) for step in zip(*(part["losses"] for part in parts), strict=True)],
+        "phases": {
+            name: max(part["phases"].get(name, 0.0) for part in parts)
+            for name in parts[0]["phases"]
+        },
+    }
+
+
+def _energy(replies: Sequence[dict[str, Any]]) -> float | None:
+    """Of all nodes, whose ranks read the same counters, or of all GPUs; null where one has none.
+
+    A worker of an earlier version says nothing of its GPU.
+    """
+    read = {
+        (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
+        for rank, reply in enumerate(replies)
+    }
+    told = [measured.get("energy_joules") for measured in read.values()]
+    known = [joules for joules in told if joules is not None]
+    return sum(known) if len(known) == len(told) else None
+
+
+def _epochs_read(replies: Sequence[dict[str, Any]]) -> list[Any]:
+    """What was read from storage, rank by rank; a worker of an earlier version says nothing."""
+    told = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
+    judged = [page_cache.together(of_epoch) for of_epoch in zip(*told, strict=True)]
+    return [one for of_rank in zip(*judged, strict=True) for one in of_rank]
+
+
+def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:
+    """Every rank evaluates the same weights: what differs is the part that it trained on.
+
+    Where no rank waits for another, each evaluates those of its own time.
+    """
+    if not parts[0]:
+        return parts[0]
+    averaged = ["train_loss", *(["test_loss", "test_accuracy"] if asynchronous else [])]
+    return [
+        {
+            **epochs[0],
+            "seconds": max(epoch["seconds"] for epoch in epochs),
+            **{name: _mean([epoch[name] for epoch in epochs]) for name in averaged},
+        }
+        for epochs in zip(*parts, strict=True)
+    ]
+
+
+def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    told = {
+        name: next((part[name] for part in parts if part.get(name) != parts[0].get(name)), value)
+        for name, value in parts[0].items()
+    }
+    own = [
+        {"rank": rank, **{name: part.get(name) for name in _OF_EACH}}
+        for rank, part in enumerate(parts)
+    ]
+    cpus = [part["cpus"] for part in parts if part["cpus"] is not None]
+    return {
+        **told,
+        "threads": max(part["threads"] for part in parts),
+        "cpus": max(cpus, default=None),
+        "affinity": sorted({cpu for part in parts for cpu in part["affinity"]}),
+        "laid_out": None,
+        "ranks": own,
+        "gpus": [
+            {**gpu, "rank": rank} for rank, part in enumerate(parts) for gpu in part.get("gpus", ())
+        ],
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def _farthest(losses: Sequence[float | None]) -> float | None:
+    """The loss that is least like the first rank's: all saw the same batch."""
+    first = losses[0]
+    if first is None or None in losses:
+        return None
+    return max(losses, key=lambda loss: abs((loss or 0.0) - first))

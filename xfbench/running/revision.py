@@ -1,0 +1,23 @@
+"""Which revision of xfbench's own code this is, where it runs from a git checkout."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from xfbench import command, paths
+
+
+@cache
+def of_this_code() -> tuple[str | None, bool | None]:
+    """(commit, whether tracked files differ from it); (None, None) outside a checkout."""
+    root = paths.package_folder("xfbench").parent
+    if not (root / ".git").exists():
+        return None, None
+    try:
+        commit = command.output(["git", "-C", str(root), "rev-parse", "HEAD"], timeout=10)
+        changed = command.output(
+            ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"], timeout=10
+        )
+    except command.CommandError:
+        return None, None
+    return commit.strip(), bool(changed.strip())

@@ -1,0 +1,67 @@
+"""Traces: runs a framework for a few steps in its own interpreter and keeps its numbers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, experiment
+from xfbench.environments import environment
+from xfbench.errors import UnavailableError, UsageError, XfbenchError
+from xfbench.matrix import Matrix
+from xfbench.request import Cell
+from xfbench.running import job, runner, training
+
+
+class TraceError(XfbenchError):
+    """A framework was started and gave no trace; the message says why."""
+
+
+def trace(
+    matrix: Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
+) -> dict[str, Any]:
+    """Trace the matrix's one cell into `output` (.npz); what was observed.
+
+    Raises UsageError on a wrong name or folder, UnavailableError if the framework cannot be
+    had, TraceError if it cannot do this or fails.
+    """
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"{output}: there is no such folder")
+    [(cell, _)] = experiment.cells([matrix], pythons)
+    described = adapter.load(cell.framework)
+    if standing := runner.obstacle(cell.request(1)):
+        raise TraceError(f"{cell.label()}: {': '.join(standing)}")
+    found = environment.ensure(described, pythons.get(cell.framework))
+    return trace_cell(cell, described, found, output, time_limit)
+
+
+def trace_cell(
+    cell: Cell,
+    described: adapter.Adapter,
+    found: environment.Environment,
+    output: Path,
+    time_limit: float,
+    keep: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Trace one cell in an environment that is there; only the parts named in `keep`, if any."""
+    request = cell.request(1)
+    with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
+        folder = Path(scratch)
+        document = job.document(
+            "trace",
+            request,
+            training.workload(cell),
+            dropout="identity",
+            output="trace.npz",
+            keep=keep,
+        )
+        reply = job.work(document, request, described, found, folder, time_limit)
+        if reply["status"] == "unavailable":
+            raise UnavailableError(f"{cell.label()}: {reply['reason']}")
+        if reply["status"] != "ok":
+            raise TraceError(f"{cell.label()}: {reply['status']}: {reply['reason']}")
+        shutil.move(folder / "trace.npz", output)
+    return reply["observed"]  # type: ignore[no-any-return]

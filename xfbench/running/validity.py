@@ -1,0 +1,193 @@
+"""What makes a launch invalid: figures that cannot be, or a state that is not what was asked for.
+
+A launch that is invalid is kept and shown with its reason, and never dropped or ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xfbench.records.record import Checkpoints, Measurement, Observed, OfRank, Storage
+from xfbench.request import Request
+from xfbench.running.canary import Expected
+from xfbench.worker.protocol import LOSS_SCALE
+
+# CPU time is counted in ticks, and a framework's main thread works a little beside the others.
+_MORE, _BESIDE = 1.05, 0.25
+_ANOTHER = 8.0  # levels of 255 that a pixel is off on average, in another image
+
+
+def defect(
+    request: Request,
+    measurement: Measurement,
+    observed: Observed,
+    loss: float | None,
+    expected: Expected | None,
+    share_of_peak: float | None,
+) -> str | None:
+    """The first thing that cannot be, in one line; None where all holds.
+
+    `loss` is the canary's: test mode, first batch, initial weights; `expected` what it must
+    be. `share_of_peak` is the launch's, where the peak is known.
+    """
+    steps = [
+        measurement.first_step_seconds,
+        *measurement.warmup_seconds,
+        *measurement.step_seconds,
+    ]
+    if not measurement.step_seconds:
+        return "no timed step: ask for more steps, or fewer warm-up steps"
+    if min(steps) <= 0:
+        return f"a step took {min(steps):g} s: the clock went backwards or stood still"
+    if reason := overlong(request, measurement):
+        return reason
+    window = measurement.window
+    for number, of_update in enumerate(measurement.losses):
+        if of_update is None:
+            return f"the loss of update {number * window + 1} is not finite"
+    if reason := _libraries(request, observed):
+        return reason
+    if reason := beyond_peak(share_of_peak):
+        return reason
+    if reason := _precision(request, observed):
+        return reason
+    if reason := _threads(request, observed):
+        return reason
+    if reason := _affinity(observed):
+        return reason
+    if loss is None:
+        return "the test-mode loss at the initial weights is not finite"
+    if expected and not expected.relative_error(loss) <= expected.tolerance:
+        return (
+            f"the test-mode loss at the initial weights is {loss:.7g}, not {expected.loss:.7g}: "
+            "another network, other weights or another input (see xfbench verify)"
+        )
+    return None
+
+
+def _precision(request: Request, observed: Observed) -> str | None:
+    if observed.precision not in (None, request.precision):
+        return f"{request.precision} was asked for and {observed.precision} observed"
+    if observed.loss_scale in (None, LOSS_SCALE):
+        return None
+    return (
+        f"updates were left out: gradients times {LOSS_SCALE:g} are too large for "
+        f"{request.precision}, and the loss scale is {observed.loss_scale:g} now"
+    )
+
+
+def _libraries(request: Request, observed: Observed) -> str | None:
+    """Where another library computed, or gave memory, than was asked for."""
+    if observed.kernel != request.kernel:
+        return (
+            f"kernel {request.kernel} was asked for and {observed.kernel} observed: "
+            f"{'; '.join(observed.kernel_evidence)}"
+        )
+    if request.allocator is None or request.allocator in (observed.allocator or ""):
+        return None
+    return f"{request.allocator} was asked for, and memory came from {observed.allocator}"
+
+
+def overlong(request: Request, measurement: Measurement) -> str | None:
+    """Where steps took longer, all together, than the time that passed."""
+    window = measurement.window
+    each = window if request.steps else 1  # the last window of an epoch may be shorter
+    windows = sum(measurement.warmup_seconds) + sum(measurement.step_seconds)
+    passed = measurement.first_step_seconds + each * windows
+    if passed <= measurement.wall_seconds * (1 + 1e-6):
+        return None
+    return (
+        f"the steps add up to {passed:.6g} s, more than "
+        f"the {measurement.wall_seconds:.6g} s that passed"
+    )
+
+
+def beyond_peak(share_of_peak: float | None) -> str | None:
+    """Where more was done than the cores can do at most."""
+    if share_of_peak is None or share_of_peak <= 1:
+        return None
+    return (
+        f"{share_of_peak:.0%} of what the cores can do at most: "
+        "the steps did not train what they should, or the clock is wrong"
+    )
+
+
+def mixed(kinds: Sequence[str]) -> str | None:
+    """Where ranks ran on nodes that are not alike: a record is of one kind of machine."""
+    if len(kinds) < 2:
+        return None
+    return (
+        f"its ranks ran on nodes of different kinds ({'; '.join(kinds)}): ask for one, as with "
+        "--constraint in a site's script_options"
+    )
+
+
+def unsaved(request: Request, taken: Checkpoints | None) -> str | None:
+    """What is wrong with the checkpoints that were asked for, in one line; None where nothing."""
+    count = len(taken.save_seconds) if taken else 0
+    if count != request.checkpoints:
+        return f"{request.checkpoints} checkpoints were asked for and {count} taken"
+    if taken is None or taken.equal:
+        return None
+    first, *others = taken.differing
+    more = f" and {len(others)} more" if others else ""
+    return f"a checkpoint ({taken.format}) does not read back equal: {first}{more}"
+
+
+def _affinity(observed: Observed) -> str | None:
+    """Where a thread may run on other CPUs than its rank was given."""
+    for one in observed.ranks or (observed,):
+        strange = set(one.affinity) - set(one.laid_out or one.affinity)
+        if strange:
+            who = f"rank {one.rank}" if isinstance(one, OfRank) else "the worker"
+            return (
+                f"{who} was given CPUs {_listed(one.laid_out or ())}, "
+                f"and may run on {_listed(one.affinity)}"
+            )
+    return None
+
+
+def _listed(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus))
+
+
+def _threads(request: Request, observed: Observed) -> str | None:
+    """Where the framework had another number of threads than it was asked to have."""
+    for pool, size in observed.pools.items():
+        if size != request.threads:
+            return f"{request.threads} threads were asked for, and {pool} has {size}"
+    reading = request.input_threads or 0
+    most = (request.threads + reading) * _MORE + _BESIDE
+    if request.device == "cpu" and observed.cpus is not None and observed.cpus > most:
+        asked = f"{request.threads} threads{f' and {reading} for input' if reading else ''}"
+        return f"{asked} were asked for, and {observed.cpus:.2f} CPUs were kept busy"
+    return None
+
+
+def unlike(storage: Storage | None) -> str | None:
+    """What tells the samples of a framework's own reader from ours; None where they are the same.
+
+    Decoders may differ by some levels, and another image by tens of them everywhere.
+    """
+    read = storage.reader if storage else None
+    if read is None:
+        return None
+    if not read.compared:
+        return "the framework's own reader gave no image to compare"
+    if not read.labels_equal:
+        return "the framework's own reader gives other labels than ours"
+    if read.mean_difference > _ANOTHER:
+        return (
+            f"the framework's own reader gives other images than ours: one is "
+            f"{read.mean_difference:.3g} of 255 off on average"
+        )
+    return None
+
+
+def unheld(storage: Storage | None) -> str | None:
+    """Which epoch was not as cold or warm as was asked for, in one line; None where none was."""
+    for number, epoch in enumerate(storage.epochs if storage else (), 1):
+        if epoch.held is False:
+            told = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"
+            return f"epoch {number} was to be {epoch.page_cache}: {epoch.reason or told}"
+    return None

@@ -1,0 +1,65 @@
+"""Packs what runs in a framework's interpreter into one zip file, `worker.pyz`.
+
+Built once per digest and kept in the cache; its digest, on every record, says exactly
+which code measured. The archive's bytes depend on the files' contents alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from pathlib import Path
+from typing import IO
+
+from xfbench import adapter, atomic, digest, paths
+
+_MAIN = """import pathlib, sys
+from xfbench.worker.__main__ import main
+sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
+"""
+
+
+def worker_digest(framework: str) -> str:
+    """The digest of all code and data that the worker for `framework` consists of."""
+    return digest.of_files(_contents(framework))
+
+
+def worker_archive(framework: str) -> Path:
+    """The cached archive for `framework`, built when missing. Raises UsageError if unknown."""
+    contents = _contents(framework)
+    target = paths.cache() / "workers" / f"{digest.of_files(contents)[7:23]}.pyz"
+    if not target.exists():
+        atomic.write(target, lambda file: _pack(contents, file))
+    return target
+
+
+def _pack(contents: dict[str, bytes], file: IO[bytes]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(contents.items()):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+
+
+def _contents(framework: str) -> dict[str, bytes]:
+    package, files = paths.package_folder("xfbench"), adapter.load(framework).files
+    contents = {
+        "__main__.py": _MAIN.encode(),
+        "xfbench/__init__.py": (package / "__init__.py").read_bytes(),
+        "xfbench/adapters/__init__.py": b"",
+        "threadpoolctl.py": _module("threadpoolctl"),
+        **{f"xfbench/adapters/{name}": content for name, content in files.items()},
+    }
+    folders = {
+        "xfbench/worker": package / "worker",
+        "xfbench/workloads": paths.package_folder("xfbench.workloads"),
+    }
+    for prefix, folder in folders.items():
+        for name, content in digest.files_below(folder).items():
+            contents[f"{prefix}/{name}"] = content
+    return contents
+
+
+def _module(name: str) -> bytes:
+    """A library of one file, which so need not be in the framework's environment."""
+    found = importlib.util.find_spec(name)
+    assert found is not None and found.origin is not None
+    return Path(found.origin).read_bytes()
