@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
 
-from tests import abreast, side_by_side
+from tests import abreast, side_by_side, turns
 from xfbench import digest
 from xfbench.records.facts import facts
 from xfbench.records.record import Measurement, Observed, Record
@@ -27,6 +27,7 @@ NODES = pytest.StashKey[str]()  # what the cluster's nodes were
 
 def pytest_configure(config):
     """Sessions of pytest that tests start are none of those that run side by side."""
+    turns.settle()
     if hasattr(config, "workerinput"):
         os.environ.pop("PYTEST_XDIST_WORKER", None)
 

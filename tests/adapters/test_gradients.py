@@ -7,6 +7,7 @@ rounding does to that very tensor.
 
 import pytest
 
+from tests import turns
 from tests.adapters.conftest import distance
 from xfbench import adapter
 from xfbench.workloads import workloads
@@ -14,13 +15,14 @@ from xfbench.workloads import workloads
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
 SMALL = ("convnet", "convnet-quick", "lenet")
+# CaffeNet is AlexNet but for the order of two layers, ResNet-101 is ResNet-50 once more.
+TODAYS = [*SMALL, *turns.todays(("alexnet", "googlenet", "resnet50"), 3)]
 CASES = [
     pytest.param(
         *(workload, name, precision),
-        # XLA takes a minute to compile a large network, and CaffeNet is AlexNet but for the order
-        # of two layers: `make test-all`.
+        # XLA takes a minute to compile a large network.
         marks=[pytest.mark.long]
-        if workload == "caffenet" or (name == "jax" and workload not in SMALL)
+        if workload not in TODAYS or (name == "jax" and workload not in SMALL)
         else [],
     )
     for workload in sorted(workloads())  # one after the other: the reference is kept for a few

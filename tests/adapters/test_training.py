@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from tests import turns
 from xfbench import adapter
 from xfbench.adapters.caffe import prototxt
 from xfbench.environments import environment
@@ -12,7 +13,7 @@ from xfbench.workloads import workloads
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", turns.by_day(FRAMEWORKS, 2))
 def test_lenet_learns_the_digits_whatever_the_seed(launch, framework):
     """At least 97 % of the test set, in the mean of three seeds, well within twenty epochs."""
     accuracies = []

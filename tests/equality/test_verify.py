@@ -3,7 +3,6 @@
 The plants that need an ImageNet network, and the other kernels, are `make verify-all`'s.
 """
 
-import datetime
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ from itertools import product
 
 import pytest
 
+from tests import turns
 from xfbench import adapter, experiment
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
@@ -20,7 +20,7 @@ from xfbench.running import runner
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
-SMALL = {"lenet", "convnet"}
+PLANTS = [plant for plant in plants.plants() if plant.workload in ("lenet", "convnet")]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,12 @@ def test_the_right_network_is_equal(verify, framework, workload):
         assert "whole network, float64, scaled weights" in kinds
 
 
-@pytest.mark.parametrize("framework", ["jax", "tensorflow", "torch"])
-@pytest.mark.parametrize(("precision", "ulp"), [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+MIXED = product(["jax", "tensorflow", "torch"], [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "ulp"), turns.by_day([(one, *kind) for one, kind in MIXED], 3)
+)
 def test_mixed_precision_is_equal_within_what_an_oracle_rounded_so_allows(
     verify, framework, precision, ulp
 ):
@@ -102,7 +106,7 @@ def test_an_imagenet_network_is_equal(verify, framework, workload):
     assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", turns.by_day(FRAMEWORKS, 2))
 def test_another_seed_is_no_false_alarm(verify, framework):
     verdict = verify(framework, "lenet", seed=7)
     assert (verdict.verdict, told(verdict)) == ("equal", [])
@@ -115,18 +119,7 @@ def test_lars_and_warm_up_are_the_oracles(verify, framework):
     assert verdict.request.solver == "LARS 0.5, warm-up 2 epochs"
 
 
-# Plants take turns: each within three days, with `make test-all` all at once.
-TURN = datetime.date.today().toordinal() % 3
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        pytest.param(plant, marks=() if number % 3 == TURN else pytest.mark.long)
-        for number, plant in enumerate(p for p in plants.plants() if p.workload in SMALL)
-    ],
-    ids=lambda plant: plant.name,
-)
+@pytest.mark.parametrize("plant", turns.by_day(PLANTS, 3), ids=lambda plant: plant.name)
 def test_a_planted_discrepancy_is_caught_at_its_layer(plant):
     result = plants.self_test([plant], 0, print, 600)
     [found] = result["planted"]

@@ -3,7 +3,6 @@
 By a kill before each change that the driver makes, and by a disk that is full at each of them.
 """
 
-import datetime
 import json
 import os
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import mounted
+from tests import mounted, turns
 from tests.faults.points import killed
 from tests.leftovers import left_running, until
 from xfbench.results.store import Store
@@ -82,7 +81,7 @@ def test_a_driver_killed_before_each_kind_of_change_is_gone_on_with(words, tmp_p
     found = points(words, tmp_path)
     last = {point: number for number, point in enumerate(found, 1)}
     assert {event for event, _ in last} >= {"open", "os.rename", "os.mkdir", "subprocess.Popen"}
-    _killed_at([*last.values()][datetime.date.today().toordinal() % 3 :: 3], words, tmp_path)
+    _killed_at(turns.todays(last.values(), 3), words, tmp_path)
 
 
 @pytest.mark.long
