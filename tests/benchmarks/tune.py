@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--workload", default=",".join(BATCHES))
     parser.add_argument("--launches", type=positive, default=10, help="of each setting")
+    parser.add_argument("--steps", type=positive, help="timed steps of a launch, else as `run`")
     parser.add_argument("--trials", type=positive, default=200)
     parser.add_argument("--over", action="append", default=[], help="as `tune` has it")
     chosen = parser.parse_args()
@@ -59,7 +60,8 @@ def main() -> None:
         words(chosen.framework, str, "--framework") or (),
         words(chosen.workload, str, "--workload") or (),
     ):
-        asked = Asked(framework, workload, batch_sizes=BATCHES.get(workload, ()), over=over)
+        sizes = BATCHES.get(workload, ())
+        asked = Asked(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)
         searched = space(asked, {})
         launched = launches(searched, chosen.launches, Store(chosen.results))
         replays = [Recorded(launched, searched.default, seed) for seed in range(chosen.trials)]
