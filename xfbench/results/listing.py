@@ -94,14 +94,14 @@ def _lines(above: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, one in value.items():
             path = f"{above}.{name}" if above else name
-            yield from _lines(legible(path), one)
+            yield from _lines(legible(path, _LONGEST), one)
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         for number, one in enumerate(value[:_MOST], 1):
             yield from _lines(f"{above}[{number}]", one)
         if len(value) > _MOST:
             yield above, f"… {len(value)} in all"
     elif isinstance(value, list):
-        words = ", ".join(legible(_word(one)) for one in value[:_MOST])
+        words = ", ".join(legible(_word(one), _LONGEST) for one in value[:_MOST])
         yield above, words if len(value) <= _MOST else f"{words}, … ({len(value)} in all)"
     else:
         yield above, _word(value)
