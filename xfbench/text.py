@@ -1,7 +1,8 @@
 """What a record says, made fit to be looked at: text that does nothing and hides nothing.
 
 Escaping for HTML is the template's business. Here is what escaping leaves: characters that
-cannot be seen, that turn the reading direction, or that no document may have, and length.
+cannot be seen, that turn the reading direction, or that no document may have, and length. What
+is told on standard error goes through `say`, others' words being in it.
 """
 
 from __future__ import annotations

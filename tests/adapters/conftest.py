@@ -118,17 +118,3 @@ def distance(value, truth):
     size = np.linalg.norm(truth)
     difference = np.linalg.norm(value - truth)
     return difference / size if size > 1e-10 else difference
-
-
-LONG_IN_FLOAT64 = {"caffenet", "alexnet", "resnet50"}
-
-
-def pytest_collection_modifyitems(items):
-    """What takes minutes is left to `make test-all`."""
-    for item in items:
-        values = getattr(item, "callspec", None) and item.callspec.params
-        if not values or not {"workload", "precision", "framework"} <= set(values):
-            continue
-        workload, double = values["workload"], values["precision"] == "float64"
-        if workload == "resnet101" or (double and workload in LONG_IN_FLOAT64):
-            item.add_marker(pytest.mark.long)

@@ -17,13 +17,18 @@ KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
 SMALL = ("convnet", "convnet-quick", "lenet")
 # CaffeNet is AlexNet but for the order of two layers, ResNet-101 is ResNet-50 once more.
 TODAYS = [*SMALL, *turns.todays(("alexnet", "googlenet", "resnet50"), 3)]
+
+
+def takes_minutes(workload, framework, precision):
+    """Left to `make test-all`, which has all: XLA takes a minute to compile a large network."""
+    double = precision == "float64" and workload in ("alexnet", "resnet50")
+    return workload not in TODAYS or double or (framework == "jax" and workload not in SMALL)
+
+
 CASES = [
     pytest.param(
         *(workload, name, precision),
-        # XLA takes a minute to compile a large network.
-        marks=[pytest.mark.long]
-        if workload not in TODAYS or (name == "jax" and workload not in SMALL)
-        else [],
+        marks=[pytest.mark.long] if takes_minutes(workload, name, precision) else [],
     )
     for workload in sorted(workloads())  # one after the other: the reference is kept for a few
     for name in FRAMEWORKS
