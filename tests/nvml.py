@@ -1,9 +1,17 @@
-"""A library that answers as NVIDIA's NVML does, with values of the tests' own: there is no GPU."""
+"""A library that answers as NVIDIA's NVML does, where there is no GPU.
+
+With what real devices said (`worker/nvml/recordings.toml`), or with values of the tests' own.
+"""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "worker" / "nvml" / "library.c"
+_FOLDER = Path(__file__).parent / "worker" / "nvml"
+RECORDINGS = tomllib.loads((_FOLDER / "recordings.toml").read_text())
+# A recording's unit in NVML's: MiB in bytes, microseconds in nanoseconds.
+_UNITS = {"memory": 2**20, "held": 1000}
+_HELD = {"held_power": "held_0", "held_thermal": "held_1"}
 # A device that is free, and had nothing to complain of. Values as NVML gives them: MHz, degrees
 # Celsius, mW, bytes, mJ, percent, bits, nanoseconds.
 FREE = {
@@ -24,14 +32,29 @@ FREE = {
 }
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, *options: str) -> Path:
     """The library in `folder`, under the name that the linker looks for."""
     library = folder / "libnvidia-ml.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", library, SOURCE], check=True)
+    compiled = ["cc", "-shared", "-fPIC", "-w", *options, "-o", library, _FOLDER / "library.c"]
+    subprocess.run(compiled, check=True)
     return library
 
 
 def tell(file: Path, **values: object) -> None:
     """Have it say what `FREE` does but for `values`; `clock__2`: from the second reading on."""
-    told = {**FREE, **{name.replace("__", "@"): value for name, value in values.items()}}
-    file.write_text("".join(f"{name} {value}\n" for name, value in told.items()))
+    _write(file, {**FREE, **values})
+
+
+def replay(file: Path, recording: str, **values: object) -> None:
+    """Have it say what a device said, and `values`; of what was not recorded it says nothing."""
+    recorded = {
+        _HELD.get(name, name): value * _UNITS.get(name.split("_")[0], 1)
+        for name, value in RECORDINGS[recording].items()
+        if name != "source"
+    }
+    _write(file, {"count": 1, **recorded, **values})
+
+
+def _write(file: Path, values: dict[str, object]) -> None:
+    lines = [f"{name.replace('__', '@')} {value}\n" for name, value in values.items()]
+    file.write_text("".join(lines))

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests import nvml, side_by_side
-from xfbench.host import machine
+from xfbench.host import conditions, machine
 from xfbench.records import gpus
 from xfbench.records.gpus import Gpu
 from xfbench.results.store import Store
@@ -76,40 +76,97 @@ def test_how_a_site_runs_its_devices_is_told_and_counts(update, line):
     assert list(gpus.disturbances([one], WALL)) == [line]
 
 
-@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-@pytest.mark.parametrize(
-    ("values", "status", "words"),
-    [
-        ({"energy__2": 5_250_000}, "ok", None),
-        ({"busy": 80}, "invalid", "was busy for 80%"),
-        ({"reasons": 0x41, "temperature": 92}, "invalid", "(hardware thermal slowdown"),
-        ({"held_1__2": 10**12}, "invalid", "slowed down (thermal; 1000.0 s"),
-        ({"processes": "1"}, "invalid", "was shared with"),
-    ],
-)
-def test_a_launch_has_its_device_on_the_record(
-    own_adapter, cell, tmp_path, monkeypatch, values, status, words
-):
-    """The driver is told of a device that is not there, and the worker of its state, by NVML."""
+@pytest.fixture
+def launched(own_adapter, cell, tmp_path, monkeypatch):
+    """A function that has a launch's device say what `write` writes to a file; its record.
+
+    The driver is told of a device that is not there, and the worker of its state, by NVML.
+    """
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler")
     file = tmp_path / "values"
     variables = f'{{ LD_LIBRARY_PATH = "{tmp_path}", NVML_VALUES = "{file}" }}'
     own_adapter("odd", side_by_side.TRAINER, variables=variables)
     described = tmp_path / "adapters" / "odd" / "adapter.toml"
     described.write_text(described.read_text().replace('["cpu"]', '["cpu", "cuda"]'))
-    nvml.build(tmp_path)
-    nvml.tell(file, **values)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
     session = runner.Session(Store(tmp_path / "results"))
-    session.prepare(["odd"], {}, print)
-    [record] = runner.run(
-        [cell(framework="odd", kernel="plain", device="cuda").request(1)], session
-    )
-    assert record.status == status, record.reason
-    if words:
-        assert words in record.reason
+
+    def launch(write, *options):
+        nvml.build(tmp_path, *options)
+        write(file)
+        session.prepare(["odd"], {}, print)
+        asked = cell(framework="odd", kernel="plain", device="cuda").request(1)
+        [record] = runner.run([asked], session)
+        return record
+
+    return launch
+
+
+def test_a_launch_has_its_device_on_the_record(launched):
+    record = launched(lambda file: nvml.tell(file, energy__2=5_250_000))
+    assert record.status == "ok", record.reason
+    assert record.measurement.energy_joules == 250.0
     [seen] = record.observed.gpus
-    assert seen.name == "a GPU" and seen.clock_hz == 1.41e9
-    if status == "ok":
-        assert record.measurement.energy_joules == 250.0
-        assert seen == FREE.model_copy(update={"slowed_seconds": {"power": 0.0, "thermal": 0.0}})
+    assert seen == FREE
+
+
+def test_heat_is_counted_while_nobody_looks(launched):
+    record = launched(lambda file: nvml.tell(file, held_1__2=10**12))
+    assert record.status == "invalid" and "slowed down (thermal; 1000.0 s" in record.reason
+
+
+OLD = "-DDRIVER_440"
+
+
+@pytest.mark.parametrize(
+    ("recording", "values", "options", "words"),
+    [
+        ("k40-of-a-driver-that-just-started", {"busy__2": 0}, [OLD], None),
+        ("k20-of-a-driver-that-just-started", {"busy__3": 0}, [OLD], None),
+        ("rtx3090-at-rest", {}, [], None),
+        ("a5000-full-of-data", {}, [], None),
+        ("part-of-a-p4", {}, [], None),
+        ("v100-of-two-processes", {"processes": "1", "busy": 0}, [OLD], "was shared with"),
+        ("v100-of-two-processes", {}, [OLD], "was busy for 99% of the time before"),
+        ("a100-that-works", {}, [], "was busy for 91% of the time before"),
+        ("v100-under-the-power-brake", {}, [], "slowed down (power brake; 0.0 s"),
+        ("laptop-that-heat-holds-down", {"busy": 0}, [], "slowed down (software thermal slowdown;"),
+    ],
+)
+def test_what_real_devices_said_is_told_apart(launched, recording, values, options, words):
+    """`values`: what was not recorded, or is not so before a launch."""
+    record = launched(lambda file: nvml.replay(file, recording, **values), *options)
+    assert record.status == ("invalid" if words else "ok"), record.reason
+    assert words is None or words in record.reason
+    [seen] = record.observed.gpus
+    assert seen.name == nvml.RECORDINGS[recording]["name"]
+
+
+def test_what_was_recorded_comes_in_si_units(launched):
+    [seen] = launched(lambda file: nvml.replay(file, "rtx3090-at-rest")).observed.gpus
+    assert seen == Gpu(
+        name="NVIDIA GeForce RTX 3090",
+        driver="590.44.01",
+        clock_hz=210e6,
+        most_clock_hz=2100e6,
+        temperature_celsius=32,
+        power_limit_watts=350,
+        memory_bytes=7 * 2**20,
+        memory_of_bytes=24_576 * 2**20,
+        busy_before=0.0,
+        slowed_by=("power cap",),
+        slowed_seconds={"power": 0.0, "thermal": 0.0},
+    )
+
+
+def test_a_site_s_clock_is_told(launched):
+    record = launched(lambda file: nvml.replay(file, "k40-of-a-driver-that-just-started", busy=0))
+    said = "the clock of rank 0's GPU is set to 745 MHz of 875"
+    assert said in conditions.disturbed(record)
+
+
+def test_a_virtual_device_that_does_not_know_its_clock_says_nothing_of_it(launched):
+    [seen] = launched(lambda file: nvml.replay(file, "part-of-a-p4")).observed.gpus
+    assert (seen.clock_hz, seen.most_clock_hz, seen.temperature_celsius) == (None, None, None)

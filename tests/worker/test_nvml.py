@@ -74,20 +74,30 @@ def test_two_readings_give_what_came_between(telling):
     assert nvml.since(seen, 0, "libthere-is-none.so.1") is None
 
 
+def test_a_device_that_stops_to_be_busy_was_not(telling):
+    assert nvml.read_before(0, telling(busy=99, busy__3=0))["busy"] == 0.0
+
+
+def test_one_that_goes_on_is_as_busy_as_at_its_least(telling):
+    assert nvml.read_before(0, telling(busy=99, busy__2=80, busy__3=91))["busy"] == 0.8
+
+
 def test_a_count_that_began_again_says_nothing(telling):
     values = telling(held_1=3 * 10**9, held_1__2=10**9)
     assert nvml.since(read(values), 0, values)["slowed_seconds"] == {"power": 0.0}
 
 
-def test_processes_in_another_folder_are_others(telling, tmp_path):
+@pytest.mark.parametrize("options", [[], ["-DDRIVER_440"]], ids=["a driver of now", "an old one"])
+def test_processes_in_another_folder_are_others(telling, tmp_path, options):
     waits = [sys.executable, "-c", "input()"]
     with (
         subprocess.Popen(waits, stdin=subprocess.PIPE, cwd=tmp_path) as other,
         subprocess.Popen(waits, stdin=subprocess.PIPE) as rank,
     ):
         gone = 2**22 + 1  # more than a process may have as its number
-        values = telling(processes=f"{other.pid},{rank.pid},{os.getpid()},{gone}")
-        assert read(values)["others"] == [_name(other.pid)]
+        library = stub.build(tmp_path, *options)
+        telling(processes=f"{other.pid},{rank.pid},{os.getpid()},{gone}")
+        assert read(str(library))["others"] == [_name(other.pid)]
         for one in (other, rank):
             one.communicate(b"\n")
 

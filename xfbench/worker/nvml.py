@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List
@@ -16,6 +17,8 @@ LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK, _OF_THE_GPU = 1, 0
 _LONGEST_NAME = 96
 _MOST_PROCESSES = 256
+# How busy a device is is told of a sixth of a second to a second, by its kind.
+_SAMPLE_SECONDS, _SAMPLES = 1.0, 3
 # What holds clocks down, by NVML's bits (nvmlClocksEventReasons). That it is idle is no such thing.
 _REASONS = {
     0x002: "application clocks",
@@ -49,15 +52,24 @@ class _Violation(ctypes.Structure):
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("moment", "held")]
 
 
+class _ProcessV1(ctypes.Structure):
+    """nvml.h's nvmlProcessInfo_v1_t, the only one before driver 450."""
+
+    _fields_ = [("pid", ctypes.c_uint), ("memory", ctypes.c_ulonglong)]
+
+
 class _Process(ctypes.Structure):
     """nvml.h's nvmlProcessInfo_v2_t, which v3 is too."""
 
     _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("memory", ctypes.c_ulonglong),
+        *_ProcessV1._fields_,
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
     ]
+
+
+# What asks for them, by its version, and what it fills in; the latest first.
+_PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 
 @lru_cache(maxsize=None)
@@ -105,6 +117,23 @@ def joules(rank: int, name: str = LIBRARY) -> float | None:
     return None if used is None else float(used.value / 1e3)
 
 
+def read_before(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+    """`read`, before anything of the launch is on the device: how busy it is at its least.
+
+    Where nothing keeps a driver loaded (persistence mode) it starts when it is asked, and a device
+    on which nothing runs then says for a moment that it is busy.
+    """
+    told = read(rank, name)
+    for _ in range(_SAMPLES - 1):
+        if not told or not told["busy"]:
+            break
+        time.sleep(_SAMPLE_SECONDS)
+        least, told = told["busy"], read(rank, name)
+        if told and told["busy"] is not None:
+            told["busy"] = min(told["busy"], least)
+    return told
+
+
 def read(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     """What the rank's device is doing now, in SI units; None where there is none, or no NVML."""
     nvml = library(name)
@@ -116,8 +145,9 @@ def read(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
         return _asked(getattr(nvml, function, None), handle, answer, *which)
 
     def number(function: str, unit: float, *which: int) -> float | None:
+        """None where it is 0, which is what a virtual GPU says of what it does not know."""
         answer = asked(function, ctypes.c_uint(), *which)
-        return None if answer is None else answer.value * unit
+        return answer.value * unit if answer and answer.value else None
 
     memory = asked("nvmlDeviceGetMemoryInfo", _Memory())
     worked = asked("nvmlDeviceGetUtilizationRates", _Utilization())
@@ -167,10 +197,9 @@ def _others(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str
     Ranks of a launch work in its folder, which no other process does. Where this process is not
     among those told, once it computes, they are of another namespace, and nothing can be said.
     """
-    found = (_Process * _MOST_PROCESSES)()
-    for version in ("_v3", "_v2"):
+    for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
-        count = ctypes.c_uint(_MOST_PROCESSES)
+        count, found = ctypes.c_uint(_MOST_PROCESSES), (kind * _MOST_PROCESSES)()
         if function and not function(handle, ctypes.byref(count), found):
             break
     else:

@@ -113,9 +113,16 @@ int nvmlDeviceGetViolationStatus(void *device, unsigned policy, unsigned long lo
   return number(name, times + 1);
 }
 
+/* A driver before 450 (DRIVER_440) has the first version alone, and shorter structures. */
+#ifdef DRIVER_440
+#define ASKED nvmlDeviceGetComputeRunningProcesses
+struct process { unsigned pid; unsigned long long memory; };
+#else
+#define ASKED nvmlDeviceGetComputeRunningProcesses_v3
 struct process { unsigned pid; unsigned long long memory; unsigned gpu, compute; };
+#endif
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *all) {
+int ASKED(void *device, unsigned *count, struct process *all) {
   char text[128];
   unsigned room = *count;
   *count = 0;
