@@ -103,7 +103,7 @@ class Recorded:
         self.random, self.launched, self.default = random.Random(seed), launched, default
         self.seconds = 0.0
         every = [one for own in launched.values() for one in own.values()]
-        self.cores = repeating.Cores(handover.nearest(every))
+        self.cores = repeating.Cores([one for record in every for one in handover.of(record)])
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
@@ -146,7 +146,7 @@ class Recorded:
 
 def counted(records: list) -> list[float]:
     """Speeds of those whose cores were as near as they are in the others, or all where none is."""
-    nearest = handover.nearest(records)
+    nearest = handover.nearest([seen for one in records for seen in handover.of(one)])
     near = [one for one in records if not repeating.apart(one, nearest)] or records
     return [*statistics.launches(near).values()]
 

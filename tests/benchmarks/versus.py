@@ -89,7 +89,7 @@ def measure(
 
 def near() -> tuple[float, float]:
     """How many times the nearest counts as apart, and the seconds of that as far as it is known."""
-    return handover.APART, handover.remembered() or handover.seconds() or math.inf
+    return handover.APART, handover.nearest(handover.remembered()) or handover.seconds() or math.inf
 
 
 def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tuple[str, str, str]:

@@ -85,7 +85,7 @@ def test_the_best_setting_is_found_in_parts_kept_and_used(xfbench, odd, tmp_path
     seen = {one: kept[one]["observed"] or {} for one in found["records"]}
     handovers = {one: observed.get("handover_seconds", ()) for one, observed in seen.items()}
     assert all(CORES == 1 or len(handovers[one]) >= 2 for one in of_search & {*seen})
-    nearest = handover.remembered() or 0
+    nearest = min(handover.remembered(), default=0)
     last = {json.dumps(kept[one]["request"]): one for one in found["records"]}
     again = {*found["records"]} - {*last.values()}
     assert all(max(handovers[one]) > handover.APART * nearest for one in again)

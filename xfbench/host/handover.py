@@ -8,7 +8,7 @@ seconds, without a word in any counter (docs/findings.md#two-modes).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from xfbench import atomic, command, digest, paths
@@ -16,6 +16,8 @@ from xfbench.records.record import Record
 from xfbench.worker import pingpong, system_files
 
 APART = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
+_RARE = 0.1  # of all times: two cores that are, for once, the two threads of one, say
+_REMEMBERED = 1000  # a search's
 _LIMIT = 2.0  # seconds; a hundred times what it takes
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -48,24 +50,24 @@ def apart(handovers: Sequence[float], least: float | None = None) -> bool:
     return bool(handovers) and max(handovers) > APART * min(known)
 
 
-def nearest(records: Iterable[Record]) -> float | None:
-    """Seconds that the cores took when they were nearest, by these records; None: not known."""
-    return min((one for record in records for one in of(record)), default=None)
+def nearest(handovers: Sequence[float]) -> float | None:
+    """Seconds that the cores take where they are near, as they are not only now and then."""
+    return sorted(handovers)[int(_RARE * len(handovers))] if handovers else None
 
 
-def remembered() -> float | None:
-    """The nearest that a search has seen since the system started: they may lie apart for long."""
+def remembered() -> list[float]:
+    """What searches have seen since the system started: cores may lie apart for long."""
     try:
-        return float(system_files.read(_kept()) or "")
-    except ValueError:  # nothing, or nothing of ours
-        return None
+        return [*map(float, (system_files.read(_kept()) or "").split())]
+    except ValueError:  # nothing of ours
+        return []
 
 
 def remember(record: Record) -> None:
     """Keep what the record of a launch on this machine tells of that."""
-    found, known = nearest([record]), remembered()
-    if found is not None and (known is None or found < known):
-        atomic.write(_kept(), f"{found!r}\n".encode())
+    if found := of(record):
+        known = [*remembered(), *found][-_REMEMBERED:]
+        atomic.write(_kept(), (" ".join(map(repr, known)) + "\n").encode())
 
 
 def _kept() -> Path:

@@ -6,7 +6,7 @@ on two virtual cores it may be half as fast (docs/findings.md#two-modes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from xfbench.host import handover
@@ -38,19 +38,23 @@ def block(
 class Cores:
     """How near they lay in the launches of a search, and which of these are done again.
 
-    As many as there are others, at most: cores may stay where they are. `nearest`: seconds, as far
-    as it is known before.
+    As many as there are others, at most: cores may stay where they are. `known`: seconds that a
+    word took from one to the other and back, before.
     """
 
-    def __init__(self, nearest: float | None = None) -> None:
-        self.nearest = nearest
+    def __init__(self, known: Sequence[float] = ()) -> None:
+        self.handovers = [*known]
         self.launches = self.again = 0
+
+    @property
+    def nearest(self) -> float | None:
+        """Seconds that it takes where they are near."""
+        return handover.nearest(self.handovers)
 
     def see(self, record: Record) -> None:
         """A launch that was done."""
         self.launches += 1
-        known = [*handover.of(record), *([self.nearest] if self.nearest else [])]
-        self.nearest = min(known, default=None)
+        self.handovers += handover.of(record)
 
     def spoiled(self, record: Record) -> bool:
         """Whether a launch is to be done again, which then counts as one that will be."""
