@@ -6,8 +6,11 @@ which the search does not see; from the other it has what it launches, each bloc
 whole launch, or its first steps, for the seconds that those took. Both leave out what was launched
 while the cores lay apart (`xfbench/tuning/repeating.py`), and pay for it. The fastest of many by
 few launches looks faster than it is, so that being near it is harder here than it would be near
-the truth: how often all launches of the search's half, by their medians, come so near is told too.
-Goes on where it was interrupted.
+the truth: how often all launches of the search's half, by their medians, come so near is told too,
+and how often the search is near the best of all launches, its own among them.
+
+`--searches N`: as many of `xfbench tune` itself then, on the machine, a seed each; they are held
+against the launches before them, of which they have none. Goes on where it was interrupted.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import itertools
 import math
 import random
 import statistics as stdlib_statistics
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -32,6 +36,7 @@ from xfbench.request import Protocol
 from xfbench.results.store import Store
 from xfbench.running import runner
 from xfbench.tuning import repeating
+from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import OVER, Asked, Space, factors, space, told
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
@@ -48,6 +53,7 @@ def main() -> None:
     parser.add_argument("--launches", type=positive, default=10, help="of each setting")
     parser.add_argument("--steps", type=positive, help="timed steps of a launch, else as `run`")
     parser.add_argument("--trials", type=positive, default=200)
+    parser.add_argument("--searches", type=int, default=0, help="of `tune` itself")
     parser.add_argument("--over", action="append", default=[], help="as `tune` has it")
     chosen = parser.parse_args()
     over = {
@@ -55,7 +61,8 @@ def main() -> None:
     }
     assert {*over} <= {*OVER}, over
     print(machine_class(machine.describe()))
-    rows = []
+    rows: list[list] = []
+    own: list[list] = []
     for framework, workload in itertools.product(
         words(chosen.framework, str, "--framework") or (),
         words(chosen.workload, str, "--workload") or (),
@@ -70,10 +77,25 @@ def main() -> None:
         facts.append(often([by_half(one) >= NEAR for one in replays]))
         rows.append([framework, workload, *facts, *summary(trials)])
         print(*rows[-1], file=sys.stderr, flush=True)
+        if chosen.searches:
+            line = ["--framework", framework, "--workload", workload, *again(chosen, sizes)]
+            found = searches(line, chosen.results, chosen.searches)
+            own.append([framework, workload, *on_machine(found, replays)])
+            print(*own[-1], file=sys.stderr, flush=True)
     head = ["framework", "network", "settings", "launches differ by", "best of all"]
-    head += ["within 2 %: all of a half", "the search", "farthest"]
+    head += ["within 2 %: all of a half", "the search", "of all", "farthest"]
     head += ["search, of its time", "with the confirmation", "both held"]
     print(tabulate(rows, head, tablefmt="github", disable_numparse=True))
+    if own:
+        head = ["framework", "network", "searches", "within 2 % of all", "farthest", "of its time"]
+        print(tabulate(own, head, tablefmt="github", disable_numparse=True))
+
+
+def again(chosen: argparse.Namespace, sizes: tuple[int, ...]) -> list[str]:
+    """The rest of `tune`'s command line."""
+    batch = ["--batch-size", *map(str, sizes)] if sizes else []
+    steps = ["--steps", str(chosen.steps)] if chosen.steps else []
+    return [*batch, *steps, *(word for one in chosen.over for word in ("--over", one))]
 
 
 def launches(searched: Space, count: int, store: Store) -> dict:
@@ -107,7 +129,7 @@ class Recorded:
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
-        self.speed = self.speeds(known)
+        self.speed, self.by_all = self.speeds(known), self.speeds(blocks)
 
     def speeds(self, blocks: list[int]) -> dict:
         """Each setting's, by all its launches of these blocks."""
@@ -163,15 +185,46 @@ def first(record, share: float):
 def by_half(recorded: Recorded) -> float:
     """How near to the best it is what looks the fastest by all that the search may launch."""
     found = recorded.speeds(recorded.blocks)
-    return recorded.speed[max(found, key=found.__getitem__)] / max(recorded.speed.values())
+    return over_best(recorded.speed, max(found, key=found.__getitem__))
 
 
-def trial(recorded: Recorded) -> tuple[float, float, float]:
-    """How near what it took is to the best; the search's time, and all, of exhaustive search's."""
+def over_best(speeds: dict, one) -> float:
+    """Its speed over the fastest's."""
+    return speeds[one] / max(speeds.values())
+
+
+def trial(recorded: Recorded) -> tuple[float, float, float, float]:
+    """How near what it took is to the best, by one half and by all; what it took of the time.
+
+    That is the search's alone, and all, over exhaustive search's.
+    """
     whole = exhaustive(recorded)
     taken, _, searched = tuned(recorded)
-    near = recorded.speed[taken] / max(recorded.speed.values())
-    return near, searched / whole, recorded.seconds / whole
+    near = over_best(recorded.speed, taken), over_best(recorded.by_all, taken)
+    return *near, searched / whole, recorded.seconds / whole
+
+
+def searches(words: list[str], results: Path, count: int) -> list[Tuning]:
+    """What `xfbench tune` finds with each of so many seeds."""
+    found = []
+    for seed in range(count):
+        folder = results / "searches" / f"{'-'.join(words[1:4:2])}-{seed}"
+        if not of_folder(folder, print):
+            line = [sys.executable, "-m", "xfbench", "tune", "--no-verify", *words]
+            subprocess.run([*line, "--seed", str(seed), "--results", folder], check=True)
+        found += of_folder(folder, print)[-1:]
+    return found
+
+
+def on_machine(found: list[Tuning], replays: list[Recorded]) -> list[str]:
+    """What is told of these: how near to the best by all launches, and of an exhaustive's time."""
+    by_all = replays[0].by_all
+    near = [over_best(by_all, one.best) for one in found]
+    whole = stdlib_statistics.median(map(exhaustive, replays))
+    shares = [one.machine_seconds / whole for one in found]
+    held = sum(one >= NEAR for one in near)
+    time = f"{stdlib_statistics.median(shares):.0%}, {max(shares):.0%} at most"
+    return [f"{len(found)}", f"{held}", f"{min(near):.3f}", time]
 
 
 def spread(launched: dict) -> float:
@@ -191,10 +244,11 @@ def best(launched: dict) -> str:
 
 def summary(trials: list) -> list[str]:
     """What is told of them."""
-    near, search, whole = zip(*trials, strict=True)
+    near, by_all, search, whole = zip(*trials, strict=True)
     held = [one >= NEAR and share <= SHARE for one, share in zip(near, search, strict=True)]
     shares = (f"{stdlib_statistics.median(one):.0%}" for one in (search, whole))
-    return [often([one >= NEAR for one in near]), f"{min(near):.3f}", *shares, often(held)]
+    often_near = (often([one >= NEAR for one in of]) for of in (near, by_all))
+    return [*often_near, f"{min(near):.3f}", *shares, often(held)]
 
 
 def often(held: list[bool]) -> str:
