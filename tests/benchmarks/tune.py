@@ -6,11 +6,11 @@ which the search does not see; from the other it has what it launches, each bloc
 whole launch, or its first steps, for the seconds that those took. Both leave out what was launched
 while the cores lay apart (`xfbench/tuning/repeating.py`), and pay for it. The fastest of many by
 few launches looks faster than it is, so that being near it is harder here than it would be near
-the truth: how often all launches of the search's half, by their medians, come so near is told too,
+the truth: how often all launches of the search's half come so near is told too,
 and how often the search is near the best of all launches, its own among them.
 
-`--searches N`: as many of `xfbench tune` itself then, on the machine, a seed each; they are held
-against the launches before them, of which they have none. Goes on where it was interrupted.
+`--searches N`: as many of `xfbench tune` itself then, on the machine, a seed each; each is held
+against all launches but its own. Goes on where it was interrupted.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from tests.tuning.trials import exhaustive, tuned
 from xfbench import plan
 from xfbench.analysis import statistics
 from xfbench.analysis.grouping import machine_class
+from xfbench.analysis.statistics import Launches
 from xfbench.cli.options import FRAMEWORKS, positive, words
 from xfbench.host import handover, machine
 from xfbench.plan import Plan
@@ -36,6 +37,7 @@ from xfbench.request import Protocol
 from xfbench.results.store import Store
 from xfbench.running import runner
 from xfbench.tuning import repeating
+from xfbench.tuning.effects import noise, standing
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import OVER, Asked, Space, factors, space, told
 
@@ -73,21 +75,21 @@ def main() -> None:
         launched = launches(searched, chosen.launches, Store(chosen.results))
         replays = [Recorded(launched, searched.default, seed) for seed in range(chosen.trials)]
         trials = [trial(one) for one in replays]
-        facts = [len(launched), f"{spread(launched):.1%}", best(launched)]
+        facts = [len(launched), f"{spread(launched):.1%}", told(next(iter(replays[0].by_all)))]
         facts.append(often([by_half(one) >= NEAR for one in replays]))
         rows.append([framework, workload, *facts, *summary(trials)])
         print(*rows[-1], file=sys.stderr, flush=True)
         if chosen.searches:
             line = ["--framework", framework, "--workload", workload, *again(chosen, sizes)]
             found = searches(line, chosen.results, chosen.searches)
-            own.append([framework, workload, *on_machine(found, replays)])
+            own.append([framework, workload, *on_machine(found, launched, replays)])
             print(*own[-1], file=sys.stderr, flush=True)
     head = ["framework", "network", "settings", "launches differ by", "best of all"]
     head += ["within 2 %: all of a half", "the search", "of all", "farthest"]
     head += ["search, of its time", "with the confirmation", "both held"]
     print(tabulate(rows, head, tablefmt="github", disable_numparse=True))
     if own:
-        head = ["framework", "network", "searches", "within 2 % of all", "farthest", "of its time"]
+        head = ["framework", "network", "searches", "within 2 %", "farthest", "of its time", "both"]
         print(tabulate(own, head, tablefmt="github", disable_numparse=True))
 
 
@@ -132,12 +134,14 @@ class Recorded:
         self.speed, self.by_all = self.speeds(known), self.speeds(blocks)
 
     def speeds(self, blocks: list[int]) -> dict:
-        """Each setting's, by all its launches of these blocks."""
-        return {
-            cell: stdlib_statistics.median(speeds)
-            for cell, own in self.launched.items()
-            if (speeds := counted([own[one] for one in blocks if one in own]))
-        }
+        """Each setting's over the fastest's, by all its launches of these blocks."""
+        return standing(
+            {
+                cell: speeds
+                for cell, own in self.launched.items()
+                if (speeds := counted({one: own[one] for one in blocks if one in own}))
+            }
+        )
 
     factors = staticmethod(factors)
 
@@ -166,11 +170,15 @@ class Recorded:
         return shorter
 
 
-def counted(records: list) -> list[float]:
-    """Speeds of those whose cores were as near as they are in the others, or all where none is."""
-    nearest = handover.nearest([seen for one in records for seen in handover.of(one)])
-    near = [one for one in records if not repeating.apart(one, nearest)] or records
-    return [*statistics.launches(near).values()]
+def counted(records: dict) -> Launches:
+    """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
+    nearest = handover.nearest([seen for one in records.values() for seen in handover.of(one)])
+    near = {block: one for block, one in records.items() if not repeating.apart(one, nearest)}
+    return {
+        (block, 0): speed
+        for block, one in (near or records).items()
+        for speed in statistics.launches([one]).values()
+    }
 
 
 def first(record, share: float):
@@ -184,13 +192,7 @@ def first(record, share: float):
 
 def by_half(recorded: Recorded) -> float:
     """How near to the best it is what looks the fastest by all that the search may launch."""
-    found = recorded.speeds(recorded.blocks)
-    return over_best(recorded.speed, max(found, key=found.__getitem__))
-
-
-def over_best(speeds: dict, one) -> float:
-    """Its speed over the fastest's."""
-    return speeds[one] / max(speeds.values())
+    return recorded.speed[next(iter(recorded.speeds(recorded.blocks)))]
 
 
 def trial(recorded: Recorded) -> tuple[float, float, float, float]:
@@ -200,46 +202,51 @@ def trial(recorded: Recorded) -> tuple[float, float, float, float]:
     """
     whole = exhaustive(recorded)
     taken, _, searched = tuned(recorded)
-    near = over_best(recorded.speed, taken), over_best(recorded.by_all, taken)
+    near = recorded.speed[taken], recorded.by_all[taken]
     return *near, searched / whole, recorded.seconds / whole
 
 
-def searches(words: list[str], results: Path, count: int) -> list[Tuning]:
-    """What `xfbench tune` finds with each of so many seeds."""
+def searches(words: list[str], results: Path, count: int) -> list[tuple[Tuning, dict]]:
+    """What `xfbench tune` finds with each of so many seeds, and launches by cell and block."""
     found = []
     for seed in range(count):
         folder = results / "searches" / f"{'-'.join(words[1:4:2])}-{seed}"
         if not of_folder(folder, print):
             line = [sys.executable, "-m", "xfbench", "tune", "--no-verify", *words]
             subprocess.run([*line, "--seed", str(seed), "--results", folder], check=True)
-        found += of_folder(folder, print)[-1:]
+        launched = defaultdict(dict)
+        for record in Store(folder).records():
+            launched[record.request.cell()][seed, record.request.launch] = record
+        found.append((of_folder(folder, print)[-1], launched))
     return found
 
 
-def on_machine(found: list[Tuning], replays: list[Recorded]) -> list[str]:
-    """What is told of these: how near to the best by all launches, and of an exhaustive's time."""
-    by_all = replays[0].by_all
-    near = [over_best(by_all, one.best) for one in found]
+def on_machine(
+    found: list[tuple[Tuning, dict]], launched: dict, replays: list[Recorded]
+) -> list[str]:
+    """How near to the best each of these is, and what it took of an exhaustive search's time.
+
+    The best is known by all launches of usual length but the search's own: those that every setting
+    had before, and those of the other searches' confirmations, which are of the best ones.
+    """
     whole = stdlib_statistics.median(map(exhaustive, replays))
-    shares = [one.machine_seconds / whole for one in found]
-    held = sum(one >= NEAR for one in near)
+    near, shares = [], []
+    for one, own in found:
+        known = {cell: dict(others) for cell, others in launched.items()}
+        for _, confirmed in found:
+            for cell in known if confirmed is not own else ():
+                known[cell].update(confirmed.get(cell, {}))
+        near.append(standing({cell: counted(all_of) for cell, all_of in known.items()})[one.best])
+        shares.append(one.machine_seconds / whole)
+    held = sum(one >= NEAR and share <= SHARE for one, share in zip(near, shares, strict=True))
     time = f"{stdlib_statistics.median(shares):.0%}, {max(shares):.0%} at most"
-    return [f"{len(found)}", f"{held}", f"{min(near):.3f}", time]
+    return [f"{len(found)}", f"{sum(one >= NEAR for one in near)}", f"{min(near):.3f}", time, held]
 
 
 def spread(launched: dict) -> float:
-    """The median over settings of how much launches of one differ: relative standard deviation."""
-    speeds = [counted([*own.values()]) for own in launched.values()]
-    deviations = [stdlib_statistics.stdev(map(math.log, own)) for own in speeds if len(own) > 1]
-    return stdlib_statistics.median(deviations)
-
-
-def best(launched: dict) -> str:
-    """The setting that is the fastest by all its launches."""
-    speeds = {
-        cell: stdlib_statistics.median(counted([*own.values()])) for cell, own in launched.items()
-    }
-    return told(max(speeds, key=speeds.__getitem__))
+    """How much launches of one setting differ, beside their blocks: relative standard deviation."""
+    speeds = {cell: counted(own) for cell, own in launched.items()}
+    return noise(speeds, {cell: (cell,) for cell in speeds}) or math.nan
 
 
 def summary(trials: list) -> list[str]:
