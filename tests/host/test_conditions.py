@@ -117,3 +117,4 @@ def test_a_shared_gpu_counts_against_what_trained_on_it():
     assert "python3" in conditions.defect(shared, "cuda")
     assert conditions.defect(shared, "cpu") is None
     assert conditions.defect(QUIET, "cuda") is None
+    assert conditions.defect(shared, "cuda", told=True) is None  # theirs were others

@@ -1,5 +1,6 @@
 """A GPU that is shared, busy, too hot or held down is found out, by what NVML told of it."""
 
+import os
 import shutil
 
 import pytest
@@ -110,6 +111,38 @@ def test_a_launch_has_its_device_on_the_record(launched):
     assert record.measurement.energy_joules == 250.0
     [seen] = record.observed.gpus
     assert seen == FREE
+
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1 $*" in
+--query-gpu=*) printf 'a GPU\\na GPU\\n' ;;
+*--id=0) ;;
+*) echo /usr/bin/theirs ;;
+esac
+"""
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """One that knows of two devices; somebody computes on the second."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_who_computes_on_another_device_of_the_node_is_told_and_counts(launched, nvidia_smi):
+    record = launched(nvml.tell)
+    assert record.status == "ok", record.reason
+    assert conditions.disturbed(record)[-1] == "theirs computed on a GPU of this node"
+
+
+def test_devices_that_are_not_ours_to_see_are_nobody_s_business(nvidia_smi, monkeypatch):
+    assert machine.accelerators() == ["a GPU", "a GPU"]
+    assert machine.accelerator_processes() == ["theirs"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert machine.accelerator_processes() == []
 
 
 def test_heat_is_counted_while_nobody_looks(launched):

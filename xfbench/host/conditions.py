@@ -130,12 +130,18 @@ def disturbed(record: Record) -> list[str]:
         found.append(f"the system moved the cores: from one to the other and back in {told}")
     if observed and measured:
         found += gpus.disturbances(observed.gpus, measured.wall_seconds)
+    if seen and observed and observed.gpus and seen.accelerator_processes:
+        found.append(f"{', '.join(seen.accelerator_processes)} computed on a GPU of this node")
     return found
 
 
-def defect(seen: Conditions, device: str) -> str | None:
-    """Why the launch does not count, whoever was the cause; None where it does."""
-    if device == "cuda" and seen.accelerator_processes:
+def defect(seen: Conditions, device: str, *, told: bool = False) -> str | None:
+    """Why the launch does not count, whoever was the cause; None where it does.
+
+    `told`: ranks' own devices said who else was on them, so that whoever computed on others' does
+    not matter.
+    """
+    if device == "cuda" and seen.accelerator_processes and not told:
         return (
             f"the GPU was shared with {', '.join(seen.accelerator_processes)}: "
             "wait until it has ended, or ask for a GPU of your own"

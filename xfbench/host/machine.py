@@ -7,6 +7,7 @@ can be told to be of one host.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -79,13 +80,17 @@ def accelerators() -> list[str]:
 
 
 def accelerator_processes() -> list[str]:
-    """Names of processes that compute on an NVIDIA device now; none where there is no driver."""
+    """Names of processes that compute on an NVIDIA device now; none where there is no driver.
+
+    On those that CUDA_VISIBLE_DEVICES leaves us, where it is set: a node's others are others' own.
+    """
     if not accelerators():
         return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = [f"--id={visible}"] if visible else []
+    asked = ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"]
     try:
-        listing = command.output(
-            ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"], timeout=30
-        )
+        listing = command.output([*asked, *chosen], timeout=30)
     except command.CommandError:
         return []
     return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]

@@ -104,7 +104,7 @@ def record(
     reason = reason or validity.unlike(fields.get("storage"))
     reason = reason or gpus.defect(observed.gpus, measurement.wall_seconds)
     if seen and not reason:
-        reason = conditions.defect(seen, request.device)
+        reason = conditions.defect(seen, request.device, told=bool(observed.gpus))
     made = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
     noise = conditions.disturbed(made) if strict and not reason else []
     if not noise:
