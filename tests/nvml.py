@@ -11,7 +11,6 @@ _FOLDER = Path(__file__).parent / "worker" / "nvml"
 RECORDINGS = tomllib.loads((_FOLDER / "recordings.toml").read_text())
 # A recording's unit in NVML's: MiB in bytes, microseconds in nanoseconds.
 _UNITS = {"memory": 2**20, "held": 1000}
-_HELD = {"held_power": "held_0", "held_thermal": "held_1"}
 # A device that is free, and had nothing to complain of. Values as NVML gives them: MHz, degrees
 # Celsius, mW, bytes, mJ, percent, bits, nanoseconds.
 FREE = {
@@ -48,7 +47,7 @@ def tell(file: Path, **values: object) -> None:
 def replay(file: Path, recording: str, **values: object) -> None:
     """Have it say what a device said, and `values`; of what was not recorded it says nothing."""
     recorded = {
-        _HELD.get(name, name): value * _UNITS.get(name.split("_")[0], 1)
+        name: value * _UNITS.get(name.split("_")[0], 1)
         for name, value in RECORDINGS[recording].items()
         if name != "source"
     }

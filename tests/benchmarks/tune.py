@@ -74,8 +74,9 @@ def main() -> None:
         searched = space(asked, {})
         launched = launches(searched, chosen.launches, Store(chosen.results))
         replays = [Recorded(launched, searched.default, seed) for seed in range(chosen.trials)]
-        trials = [trial(one) for one in replays]
-        facts = [len(launched), f"{spread(launched):.1%}", told(next(iter(replays[0].by_all)))]
+        by_all = speeds(launched)
+        trials = [trial(one, by_all) for one in replays]
+        facts = [len(launched), f"{spread(launched):.1%}", told(next(iter(by_all)))]
         facts.append(often([by_half(one) >= NEAR for one in replays]))
         rows.append([framework, workload, *facts, *summary(trials)])
         print(*rows[-1], file=sys.stderr, flush=True)
@@ -131,17 +132,7 @@ class Recorded:
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
-        self.speed, self.by_all = self.speeds(known), self.speeds(blocks)
-
-    def speeds(self, blocks: list[int]) -> dict:
-        """Each setting's over the fastest's, by all its launches of these blocks."""
-        return standing(
-            {
-                cell: speeds
-                for cell, own in self.launched.items()
-                if (speeds := counted({one: own[one] for one in blocks if one in own}))
-            }
-        )
+        self.speed = speeds(of_blocks(launched, known))
 
     factors = staticmethod(factors)
 
@@ -157,8 +148,8 @@ class Recorded:
             return self.one(cell, share, self.random.choice(self.blocks) if again else block)
 
         found = repeating.block(settings, launch, self.cores.spoiled)
-        speeds = {cell: statistics.launches([one]) for cell, one in found.items()}
-        return {cell: next(iter(own.values())) for cell, own in speeds.items() if own}
+        given = {cell: statistics.launches([one]) for cell, one in found.items()}
+        return {cell: next(iter(own.values())) for cell, own in given.items() if own}
 
     def one(self, cell, share: float, block: int):
         record = self.launched[cell].get(block)
@@ -168,6 +159,20 @@ class Recorded:
         self.seconds += record.conditions.seconds - saved
         self.cores.see(record)
         return shorter
+
+
+def of_blocks(launched: dict, blocks: list[int]) -> dict:
+    """The launches of these blocks alone."""
+    return {
+        cell: {block: own[block] for block in blocks if block in own}
+        for cell, own in launched.items()
+    }
+
+
+def speeds(launched: dict) -> dict:
+    """Each setting's speed over the fastest's, the fastest first, by all these launches."""
+    found = {cell: counted(own) for cell, own in launched.items()}
+    return standing({cell: own for cell, own in found.items() if own})
 
 
 def counted(records: dict) -> Launches:
@@ -192,22 +197,25 @@ def first(record, share: float):
 
 def by_half(recorded: Recorded) -> float:
     """How near to the best it is what looks the fastest by all that the search may launch."""
-    return recorded.speed[next(iter(recorded.speeds(recorded.blocks)))]
+    return recorded.speed[next(iter(speeds(of_blocks(recorded.launched, recorded.blocks))))]
 
 
-def trial(recorded: Recorded) -> tuple[float, float, float, float]:
-    """How near what it took is to the best, by one half and by all; what it took of the time.
+def trial(recorded: Recorded, by_all: dict) -> tuple[float, float, float, float]:
+    """How near what it took is to the best, by one half and `by_all`; what it took of the time.
 
     That is the search's alone, and all, over exhaustive search's.
     """
     whole = exhaustive(recorded)
     taken, _, searched = tuned(recorded)
-    near = recorded.speed[taken], recorded.by_all[taken]
+    near = recorded.speed[taken], by_all[taken]
     return *near, searched / whole, recorded.seconds / whole
 
 
 def searches(words: list[str], results: Path, count: int) -> list[tuple[Tuning, dict]]:
-    """What `xfbench tune` finds with each of so many seeds, and launches by cell and block."""
+    """What `xfbench tune` finds with each of so many seeds, and launches by cell and block.
+
+    Without certificates, as the exhaustive search is.
+    """
     found = []
     for seed in range(count):
         folder = results / "searches" / f"{'-'.join(words[1:4:2])}-{seed}"
@@ -236,7 +244,7 @@ def on_machine(
         for _, confirmed in found:
             for cell in known if confirmed is not own else ():
                 known[cell].update(confirmed.get(cell, {}))
-        near.append(standing({cell: counted(all_of) for cell, all_of in known.items()})[one.best])
+        near.append(speeds(known)[one.best])
         shares.append(one.machine_seconds / whole)
     held = sum(one >= NEAR and share <= SHARE for one, share in zip(near, shares, strict=True))
     time = f"{stdlib_statistics.median(shares):.0%}, {max(shares):.0%} at most"
@@ -245,8 +253,8 @@ def on_machine(
 
 def spread(launched: dict) -> float:
     """How much launches of one setting differ, beside their blocks: relative standard deviation."""
-    speeds = {cell: counted(own) for cell, own in launched.items()}
-    return noise(speeds, {cell: (cell,) for cell in speeds}) or math.nan
+    found = {cell: counted(own) for cell, own in launched.items()}
+    return noise(found, {cell: (cell,) for cell in found}) or math.nan
 
 
 def summary(trials: list) -> list[str]:

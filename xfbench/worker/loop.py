@@ -58,9 +58,7 @@ def train(
     data = data_set(request["data"], workload, request["global_batch_size"], seed, folder)
     of_rank = data if folder else data_set(request["data"], workload, batch_size, seed)
     first = of_rank.first(batch_size, seed)
-    gpu = (
-        nvml.read_before(group.rank) if options.device == "cuda" else None
-    )  # nothing of ours is there
+    gpu = nvml.read_before(group.rank) if options.device == "cuda" else None
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
