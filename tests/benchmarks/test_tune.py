@@ -1,6 +1,7 @@
 """Searches replayed from launches see what they would have launched, and cost what that took."""
 
 import random
+from statistics import geometric_mean
 
 import pytest
 
@@ -30,8 +31,8 @@ def test_a_replayed_search_finds_the_best_for_less_than_exhaustive_search_takes(
     for seed in range(20):
         recorded = tune.Recorded(launched, default, seed)
         assert tune.by_half(recorded) == 1
-        near, search, whole = tune.trial(recorded)
-        assert near == 1
+        near, by_all, search, whole = tune.trial(recorded, tune.speeds(launched))
+        assert near == by_all == 1
         # Twelve launches of a quarter of the steps, and eight of half of them, of sixty whole ones.
         assert 0.2 < search < 0.27
         assert search < whole < 1
@@ -41,9 +42,17 @@ def test_what_a_search_launches_and_how_fast_settings_are_come_from_different_bl
     recorded = tune.Recorded(launched, next(iter(launched)), 3)
     assert len(recorded.blocks) == BLOCKS / 2
     known = {*range(1, 1 + BLOCKS)} - {*recorded.blocks}
-    cell = next(iter(launched))
-    speeds = [4 / launched[cell][block].measurement.step_seconds[0] for block in known]
-    assert min(speeds) <= recorded.speed[cell] <= max(speeds)
+    slowest, *_, fastest = launched
+
+    def over_the_fastest(blocks):
+        seconds = {
+            cell: [launched[cell][block].measurement.step_seconds[0] for block in blocks]
+            for cell in (fastest, slowest)
+        }
+        return geometric_mean(seconds[fastest]) / geometric_mean(seconds[slowest])
+
+    assert recorded.speed[slowest] == pytest.approx(over_the_fastest(known))
+    assert recorded.speed[slowest] != pytest.approx(over_the_fastest(recorded.blocks))
 
 
 def test_a_short_launch_has_the_first_steps_and_is_charged_for_them(launched):
