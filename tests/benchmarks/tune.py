@@ -40,6 +40,7 @@ from xfbench.tuning import repeating
 from xfbench.tuning.effects import noise, standing
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import OVER, Asked, Space, factors, space, told
+from xfbench.worker import distance
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
 BATCHES = {"lenet": (), "convnet": (), "alexnet": (16,), "googlenet": (8,)}
@@ -177,7 +178,7 @@ def speeds(launched: dict) -> dict:
 
 def counted(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
-    nearest = handover.nearest([seen for one in records.values() for seen in handover.of(one)])
+    nearest = distance.nearest([seen for one in records.values() for seen in handover.of(one)])
     near = {block: one for block, one in records.items() if not repeating.apart(one, nearest)}
     return {
         (block, 0): speed

@@ -24,6 +24,7 @@ from tests.benchmarks import inside
 from xfbench import adapter
 from xfbench.analysis import statistics
 from xfbench.host import handover, machine
+from xfbench.worker import distance
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 30, "lenet": 60}
@@ -76,7 +77,7 @@ def measure(
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = TOGETHER[framework] if ranks > 1 else "none", max(cores // ranks, 1)
     options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
-    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), *near())
+    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), near())
     found: dict[str, list[float]] = inside.answer(
         *("versus_steps.py", framework, threads),
         *(",".join(kernels), "all", *asked, strategy, json.dumps(options)),
@@ -87,9 +88,9 @@ def measure(
     return found
 
 
-def near() -> tuple[float, float]:
-    """How many times the nearest counts as apart, and the seconds of that as far as it is known."""
-    return handover.APART, handover.nearest(handover.remembered()) or handover.seconds() or math.inf
+def near() -> float:
+    """Seconds between cores that lie near, as far as it is known."""
+    return distance.nearest(handover.remembered()) or handover.seconds() or math.inf
 
 
 def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tuple[str, str, str]:

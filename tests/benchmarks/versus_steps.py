@@ -1,12 +1,12 @@
 """Steps of the adapter and of loops as a framework's users write them, in turn, in one process.
 
 `python versus_steps.py WORKER FRAMEWORK KERNEL KERNELS OWN NETWORK ROUNDS BATCH_SIZE THREADS
-OWN_FIRST APART NEAREST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up,
+OWN_FIRST NEAREST STRATEGY OPTIONS`, in the framework's interpreter, which KERNEL has set up,
 on one rank or on several, which the strategy joins. KERNELS are those of the adapter, between
 commas, or nothing; OWN names one of the framework's own loops, or is "all" or "none". OWN_FIRST, 0
-or 1: which are made first. Rounds during which cores took APART times as long to reach each other
-as at their nearest, NEAREST seconds or less, are done again. OPTIONS is JSON. The first rank prints
-JSON: seconds of each step by name, those of the adapter by its kernel.
+or 1: which are made first. Rounds during which cores lay apart are done again; near, they take
+NEAREST seconds or less to reach each other. OPTIONS is JSON. The first rank prints JSON: seconds of
+each step by name, those of the adapter by its kernel.
 """
 
 import gc
@@ -22,7 +22,7 @@ WAITS, WAIT_SECONDS = 120, 0.5
 
 
 def main() -> None:
-    archive, framework, _, kernels, named, *counts, apart, nearest, strategy, chosen = sys.argv[1:]
+    archive, framework, _, kernels, named, *counts, nearest, strategy, chosen = sys.argv[1:]
     network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
@@ -84,34 +84,38 @@ def main() -> None:
     for _ in range(2):
         once()
     if cores:
-        taken = while_near(once, rounds, float(apart), float(nearest), cores)
+        taken = while_near(once, rounds, float(nearest), cores)
     else:
         taken = [once() for _ in range(rounds)]
     if not rank:
         print(json.dumps({name: [took[name] for took in taken] for name in steps}))
 
 
-def while_near(once, rounds: int, apart: float, nearest: float, cores) -> list:
+def while_near(once, rounds: int, nearest: float, cores) -> list:
     """So many rounds during which cores lay as near as in any; all, where they rarely do.
 
     One of them costs half a loop's speed while they do not (docs/findings.md#two-modes), so that
     it waits for them: a minute at most, all together.
     """
+    from xfbench.worker import distance
+
+    looks: list[float] = []
 
     def look() -> float:
-        nonlocal nearest
-        seconds = cores.seconds() or float("inf")  # where they were too busy to answer
-        nearest = min(nearest, seconds)
-        return seconds
+        looks.append(cores.seconds() or float("inf"))  # where they were too busy to answer
+        return looks[-1]
+
+    def apart(seconds: float) -> bool:
+        return distance.apart([seconds], min(nearest, distance.nearest(looks)))
 
     seen, taken, waits = look(), [], 0
     for _ in range(3 * rounds):
-        while seen > apart * nearest and waits < WAITS:
+        while apart(seen) and waits < WAITS:
             time.sleep(WAIT_SECONDS)
             seen, waits = look(), waits + 1
         took, before, seen = once(), seen, look()
         taken.append((max(before, seen), took))
-        near = [took for far, took in taken if far <= apart * nearest]
+        near = [took for far, took in taken if not apart(far)]
         if len(near) >= rounds:
             return near
     return [took for _, took in taken]

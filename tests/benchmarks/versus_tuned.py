@@ -108,7 +108,7 @@ def pairs(
     def loop(number: int) -> None:
         steps = inside.answer(
             *("versus_steps.py", plain.framework, plain.threads, "", PLAIN[plain.framework]),
-            *(plain.workload, rounds, plain.global_batch_size, plain.threads, 0, *near()),
+            *(plain.workload, rounds, plain.global_batch_size, plain.threads, 0, near()),
             *("none", json.dumps({})),
             kernel=plain.kernel,
         )

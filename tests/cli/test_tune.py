@@ -5,6 +5,7 @@ import json
 import pytest
 
 from xfbench.host import handover, machine
+from xfbench.worker import distance
 
 # A framework that sleeps, with the kernel `quick` for the shortest time.
 TRAINER = """
@@ -88,7 +89,7 @@ def test_the_best_setting_is_found_in_parts_kept_and_used(xfbench, odd, tmp_path
     nearest = min(handover.remembered(), default=0)
     last = {json.dumps(kept[one]["request"]): one for one in found["records"]}
     again = {*found["records"]} - {*last.values()}
-    assert all(max(handovers[one]) > handover.APART * nearest for one in again)
+    assert all(max(handovers[one]) > distance.APART * nearest for one in again)
     assert {one["launch"] for one in asked if one["steps"] == 1} == {1}
     assert {one["launch"] for one in asked if one["steps"] == 4} == {2, 3}
     took = [kept[one]["conditions"]["seconds"] for one in found["records"]]

@@ -8,7 +8,7 @@ import pytest
 
 from xfbench.host import conditions, handover
 from xfbench.records.record import Conditions
-from xfbench.worker import observe, pingpong
+from xfbench.worker import distance, observe, pingpong
 from xfbench.worker.handover import Cores
 
 ASK = "from xfbench.host import handover; print(handover.seconds())"
@@ -36,11 +36,11 @@ def test_a_core_that_never_answers_keeps_nobody_waiting(monkeypatch, tmp_path):
 
 
 def test_cores_are_apart_where_a_word_takes_half_as_long_again():
-    assert not handover.apart(())
-    assert not handover.apart((2.0e-7,))
-    assert not handover.apart((2.0e-7, 2.9e-7))
-    assert handover.apart((2.0e-7, 3.1e-7)) and handover.apart((3.1e-7, 2.0e-7))
-    assert handover.apart((3.1e-7, 3.2e-7), 2.0e-7) and not handover.apart((3.1e-7,), 2.9e-7)
+    assert not distance.apart(())
+    assert not distance.apart((2.0e-7,))
+    assert not distance.apart((2.0e-7, 2.9e-7))
+    assert distance.apart((2.0e-7, 3.1e-7)) and distance.apart((3.1e-7, 2.0e-7))
+    assert distance.apart((3.1e-7, 3.2e-7), 2.0e-7) and not distance.apart((3.1e-7,), 2.9e-7)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")

@@ -6,6 +6,7 @@ from tests.likenesses import varied
 from xfbench.host import handover
 from xfbench.records.record import Conditions
 from xfbench.tuning import repeating
+from xfbench.worker import distance
 
 
 def test_what_is_spoiled_is_done_again_when_all_had_theirs():
@@ -49,14 +50,14 @@ def test_a_launch_of_several_threads_is_spoiled_by_cores_farther_apart_than_at_t
     launched,
 ):
     near, far, moved = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7), launched(2.0e-7, 3.3e-7)
-    nearest = handover.nearest([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
+    nearest = distance.nearest([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
     assert nearest == 1.9e-7
     assert [repeating.apart(a, nearest) for a in (near, far, moved, launched())] == [0, 1, 1, 0]
     assert not repeating.apart(launched(3.3e-7, 3.2e-7, threads=1), nearest)
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
     assert not repeating.apart(varied(far, **failed), nearest)
     assert not repeating.apart(far, 3.2e-7)  # nothing nearer is known
-    assert handover.nearest([]) is None
+    assert distance.nearest([]) is None
 
 
 def test_a_search_learns_how_near_they_can_be(launched):

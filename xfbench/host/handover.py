@@ -15,8 +15,6 @@ from xfbench import atomic, command, digest, paths
 from xfbench.records.record import Record
 from xfbench.worker import pingpong, system_files
 
-APART = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
-_RARE = 0.1  # of all times: two cores that are, for once, the two threads of one, say
 _REMEMBERED = 1000  # a search's
 _LIMIT = 2.0  # seconds; a hundred times what it takes
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -39,20 +37,6 @@ def of(record: Record) -> Sequence[float]:
     """What was measured while its steps were timed; where nobody did, before and after it."""
     meanwhile = record.observed.handover_seconds if record.observed else ()
     return meanwhile or (record.conditions.handover_seconds if record.conditions else ())
-
-
-def apart(handovers: Sequence[float], least: float | None = None) -> bool:
-    """Whether cores were, at one of these times, farther apart than they are at their nearest.
-
-    That takes the `least` seconds, or the shortest of these where nothing else is known.
-    """
-    known = [*handovers, *([least] if least else [])]
-    return bool(handovers) and max(handovers) > APART * min(known)
-
-
-def nearest(handovers: Sequence[float]) -> float | None:
-    """Seconds that the cores take where they are near, as they are not only now and then."""
-    return sorted(handovers)[int(_RARE * len(handovers))] if handovers else None
 
 
 def remembered() -> list[float]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from xfbench.host import handover
 from xfbench.records.record import Record
+from xfbench.worker import distance
 
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
@@ -49,7 +50,7 @@ class Cores:
     @property
     def nearest(self) -> float | None:
         """Seconds that it takes where they are near."""
-        return handover.nearest(self.handovers)
+        return distance.nearest(self.handovers)
 
     def see(self, record: Record) -> None:
         """A launch that was done."""
@@ -73,4 +74,4 @@ def apart(record: Record, nearest: float | None) -> bool:
     if request is None or record.measurement is None:
         return False
     several = request.threads * request.ranks > 1
-    return several and handover.apart(handover.of(record), nearest)
+    return several and distance.apart(handover.of(record), nearest)
