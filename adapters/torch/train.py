@@ -27,7 +27,8 @@ LARS = True
 
 _ONEDNN = ("onednn", "channels_last", "inductor")
 _LAST = ("channels_last", "inductor")
-_CUDNN = ("cudnn", "inductor")
+_CUDNN = ("cudnn", "channels_last", "inductor")
+_CAME_LAST = "between layers channels come last in memory"
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {
     "weight": "weight",
@@ -42,7 +43,7 @@ _PARAMETERS = {
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
     """A trainer for `network`.
 
-    Kernels: "onednn" and, with channels last, "channels_last" (CPU), "cudnn" (CUDA); "inductor",
+    Kernels: "onednn" (CPU) and "cudnn" (CUDA); with channels last, "channels_last"; "inductor",
     training compiled, with channels last and the same libraries; or "native", without them.
     """
     return TorchTrainer(network, solver, options, group)
@@ -232,8 +233,11 @@ class TorchTrainer:
     def _libraries(self) -> tuple[str, list[str]]:
         if self.device.type == "cuda":
             enabled = torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
-            flag = f"torch.backends.cudnn.enabled is {enabled}"
-            shown = ["requested, not shown", flag, f"version {torch.backends.cudnn.version()}"]
+            flags = [f"torch.backends.cudnn.enabled is {enabled}"]
+            flags += [f"torch.backends.cudnn.benchmark is {torch.backends.cudnn.benchmark}"]
+            shown = ["requested, not shown", *flags, f"version {torch.backends.cudnn.version()}"]
+            if enabled and self.batch is not None and self._images_last():
+                return "channels_last", [*shown, _CAME_LAST]
             return "cudnn" if enabled else "native", shown
         enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
         asked = "channels_last" if self.options.kernel == "inductor" else self.options.kernel
@@ -249,7 +253,7 @@ class TorchTrainer:
         if not set(computed) - {"reorder"}:
             return "native", evidence
         if self._images_last():
-            return "channels_last", [*evidence, "between layers channels come last in memory"]
+            return "channels_last", [*evidence, _CAME_LAST]
         return "onednn", evidence
 
     def _ran(self) -> Counter[tuple[str, str]]:
@@ -333,6 +337,8 @@ def _choose(options: Options) -> None:
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
     torch.backends.cudnn.enabled = options.kernel in _CUDNN
+    # As other frameworks do it unasked: for each shape cuDNN's fastest algorithm, by trying them.
+    torch.backends.cudnn.benchmark = True
     # By default cuDNN computes in TF32 what is asked for in float32.
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"

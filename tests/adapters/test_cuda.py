@@ -1,11 +1,14 @@
 """Frameworks asked for CUDA, as a worker is on a node where nobody has looked for a device."""
 
+import json
+
 import pytest
 
+from tests import interpreters
 from xfbench import adapter, experiment
 from xfbench.host import machine
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running import runner, worker_archive
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
 CPU_ONLY = {  # what each build says of itself
@@ -49,8 +52,34 @@ def test_gpus_have_kernels_of_their_own(framework):
     described = adapter.load(framework)
     on_gpu, on_cpu = described.kernels_on("cuda"), described.kernels_on("cpu")
     assert on_gpu and on_cpu[0] == described.default_kernel
-    assert not {"onednn", "eigen", "channels_last"} & {*on_gpu}
+    assert not {"onednn", "eigen"} & {*on_gpu}
     assert "cudnn" not in on_cpu
+
+
+SWITCHES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from xfbench.adapters.torch import train
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import workloads
+lenet = workloads()["lenet"]
+found = {}
+for kernel in json.loads(sys.argv[2]):
+    train.build(lenet.network, lenet.solver, Options(kernel, 1), Group())
+    cudnn = torch.backends.cudnn
+    found[kernel] = [cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32]
+print(json.dumps(found))
+"""
+
+
+def test_pytorch_lets_cudnn_try_its_algorithms_as_others_do_unasked(tmp_path):
+    kernels = adapter.load("torch").kernels_on("cuda")
+    assert [*kernels] == ["cudnn", "channels_last", "inductor", "native"]
+    archive = worker_archive.worker_archive("torch")
+    shown = interpreters.run("torch", SWITCHES, archive, json.dumps(kernels), folder=tmp_path)
+    found = json.loads(shown.splitlines()[-1])
+    assert found == {kernel: [kernel != "native", True, False] for kernel in kernels}
 
 
 def test_what_a_framework_has_not_on_a_gpu_is_unsupported():
