@@ -137,6 +137,10 @@ class Recorded:
 
     factors = staticmethod(factors)
 
+    def takes(self, cell) -> float:
+        own = self.launched[cell].values()
+        return stdlib_statistics.median(one.conditions.seconds for one in own)
+
     def launch(self, cell, share: float) -> float | None:
         return self.block([cell], share).get(cell)
 
@@ -221,7 +225,7 @@ def searches(words: list[str], results: Path, count: int) -> list[tuple[Tuning, 
     for seed in range(count):
         folder = results / "searches" / f"{'-'.join(words[1:4:2])}-{seed}"
         if not of_folder(folder, print):
-            line = [sys.executable, "-m", "xfbench", "tune", "--no-verify", *words]
+            line = [sys.executable, "-m", "xfbench", "tune", "--no-verify", "--resume", *words]
             subprocess.run([*line, "--seed", str(seed), "--results", folder], check=True)
         launched = defaultdict(dict)
         for record in Store(folder).records():

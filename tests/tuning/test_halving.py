@@ -41,10 +41,13 @@ class Machine:
         kernel, count, affinity = setting
         return (kernel, count), affinity
 
+    def takes(self, setting, steps=STEPS):
+        return self.startup + (1 + WARMUP + steps) / self.speed[setting]
+
     def launch(self, setting, share, drift=0.0):
         """Images per second as it is seen: launches differ, and so do the few steps of one."""
         steps = round(STEPS * share)
-        self.seconds += self.startup + (1 + WARMUP + steps) / self.speed[setting]
+        self.seconds += self.takes(setting, steps)
         of_steps = self.random.gauss(0, 0.03 / math.sqrt(steps))
         return self.speed[setting] * math.exp(drift + self.random.gauss(0, self.noise) + of_steps)
 
@@ -261,6 +264,33 @@ def test_it_is_settled_when_more_launches_would_hardly_change_anything(rival, ex
 def test_one_launch_settles_nothing():
     assert not settled(launches(100.0), [launches(50.0)])
     assert not settled({}, [STEADY])
+
+
+def test_a_rival_may_be_faster_by_two_percent_in_one_case_of_twenty():
+    """Above the one-sided bound of 95 % is 1.02; the interval's end of 95 % is not."""
+    rival = launches(102, 99, 100, 102, 99, 101, 100)
+    winner = launches(99, 101, 100, 100, 100, 99, 101)
+    bounds = [statistics.compare(rival, winner, one).ratio.high for one in (0.9, 0.95)]
+    assert bounds[0] < 1.02 < bounds[1]
+    assert settled(winner, [rival])
+
+
+@pytest.mark.parametrize(
+    ("by", "often"),
+    [
+        (1.001, 5),  # these are precise at once
+        (1.05, 10),
+        (1.5, 20),
+    ],
+)
+def test_a_quarter_of_an_exhaustive_searchs_time_is_enough(by, often):
+    """Launches that differ `by` so many times need so many of each setting."""
+    differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
+    speeds = {"w": differ, "d": differ, "none": {}}.values()
+    seconds = often * 300.0 / 4  # all of them take 300 once
+    assert not halving.enough(seconds - 1, 300.0, speeds, 5, 20)
+    assert halving.enough(seconds + 1, 300.0, speeds, 5, 20)
+    assert not halving.enough(1e9, 300.0, [launches(100)], 5, 20)
 
 
 def test_the_winner_of_the_search_stays_unless_another_is_certainly_faster():

@@ -77,12 +77,16 @@ def test_who_is_surely_slower_has_the_launches_at_least_and_the_others_more(laun
     def steps(cell, _):
         return (next(drawn),) * 3 if cell.threads <= 2 else SLOW
 
-    launches, _ = launching(cells, steps)
+    launches, said = launching(cells, steps)
     _, found, confirming = searched(launches, cells)
     often = {cell: sum(one.request.cell() == cell for one in confirming) for cell in found}
     slow = [often[cell] for cell in found if cell.threads > 2]
     assert slow and {*slow} == {5}
-    assert {often[cell] for cell in found if cell.threads <= 2} == {20}
+    [quick] = {often[cell] for cell in found if cell.threads <= 2}
+    assert 5 < quick < 20
+    # A quarter of twenty launches of eight settings, of which some are a bit longer.
+    assert 40 <= len(launches.records) <= 46
+    assert said[-1].endswith("that launching every setting takes: --launches for more")
 
 
 def test_further_rungs_say_why_they_are(launching, cells):

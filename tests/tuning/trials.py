@@ -2,13 +2,14 @@
 
 The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has
 `speed`, by setting; `default`, one of them; `factors(setting)`, as `effects.py` has them;
-`seconds`, what its launches took so far; `launch(setting, share)`, with that share of the usual
-steps: images per second, or None where it does not count; and `block(settings, share)`, one launch
-of each after the other: images per second of those that count.
+`takes(setting)`, the seconds of a usual launch; `seconds`, what its launches took so far;
+`launch(setting, share)`, with that share of the usual steps: images per second, or None where it
+does not count; and `block(settings, share)`, one launch of each after the other: images per second
+of those that count.
 """
 
 from xfbench.analysis import statistics
-from xfbench.tuning.halving import Round, halve, taken, unsettled
+from xfbench.tuning.halving import Round, enough, halve, taken, unsettled
 
 LEAST, MOST = 5, 20
 
@@ -27,10 +28,12 @@ def tuned(machine):
     searched = machine.seconds
     compared = [*dict.fromkeys([winner, runner_up, machine.default])]
     speeds = {one: {} for one in compared}
-    wanted = compared
+    wanted, all_once = compared, sum(map(machine.takes, machine.speed))
     for block in range(MOST):
         if block >= LEAST:
             wanted = unsettled(winner, wanted, speeds)
+            if enough(machine.seconds, all_once, speeds.values(), LEAST, MOST):
+                break
         if not wanted:
             break
         for one, speed in machine.block(wanted, 1.0).items():

@@ -182,6 +182,18 @@ def is_precise(values: Sequence[float], precision: float) -> bool:
     return bool(found and found.high and found.high / found.value - 1 <= precision)
 
 
+def launches_until(precision: float, deviation: float, least: int, most: int) -> int:
+    """How many launches it takes until that precise, of `least` and up to `most`.
+
+    `deviation` is the standard one of the logarithms of a cell's launches.
+    """
+    for count in range(max(least, 2), most):
+        certain = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+        if certain * deviation / math.sqrt(count) <= math.log1p(precision):
+            return count
+    return most
+
+
 @dataclass(frozen=True)
 class Comparison:
     """How many times A is B: the ratio with its interval, of so many launches of each.
@@ -233,10 +245,10 @@ class _Difference:
     paired: bool
 
 
-def compare(a: Launches, b: Launches) -> Comparison:
+def compare(a: Launches, b: Launches, confidence: float = CONFIDENCE) -> Comparison:
     """A over B: by pairs where both ran in the same blocks, else by Welch's test, of logarithms.
 
-    Raises ValueError where one has no launch.
+    `confidence` is that of the ratio's interval. Raises ValueError where one has no launch.
     """
     if not a or not b:
         raise ValueError("both need a launch")
@@ -245,7 +257,7 @@ def compare(a: Launches, b: Launches) -> Comparison:
     if error is None:
         ratio = Interval(math.exp(centre), None, None, found.count)
         return Comparison(ratio, None, None, False)
-    certain, seen = special.stdtrit(found.freedom, [(1 + CONFIDENCE) / 2, POWER])
+    certain, seen = special.stdtrit(found.freedom, [(1 + confidence) / 2, POWER])
     low, high = (_exp(centre + side * certain * error) for side in (-1, 1))
     [p] = _probabilities([found])
     visible = math.expm1(min((certain + seen) * error, _MOST))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics as stdlib_statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -24,6 +24,8 @@ T = TypeVar("T", bound=Hashable)
 
 FINALISTS = 2
 WITHIN = 0.02  # a difference that is not worth more launches
+SHARE = 0.25  # of the time of an exhaustive search, after which the confirmation goes no further
+_ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # of an interval that 5 % of cases are above
 _KEPT = 3  # one in so many goes on, and one more where others tell of each
 _FEW = 8  # of which each is launched: what is saved is less than what the confirmation takes
 _SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
@@ -196,7 +198,10 @@ def settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     Of each rival that has launches it is known that it is faster, or slower, or at least that it is
     not faster by more than WITHIN.
     """
-    for found in (statistics.compare(rival, winner) for rival in rivals if rival and winner):
+    for rival in rivals if winner else ():
+        if not rival:
+            continue
+        found = statistics.compare(rival, winner, _ONE_SIDED)
         high = found.ratio.high
         if high is None:
             return False
@@ -213,6 +218,22 @@ def unsettled(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) ->
     rivals = [one for one in compared if one != winner]
     still = [one for one in rivals if not settled(speeds[winner], [speeds[one]])]
     return [winner, *still] if still or not speeds[winner] else []
+
+
+def enough(
+    spent: float, all_once: float, speeds: Iterable[Launches], least: int, most: int
+) -> bool:
+    """Whether a search has taken its SHARE of an exhaustive one's time: `spent` seconds.
+
+    That would launch everything, which takes `all_once` seconds, as `run` does it: `least` to
+    `most` times, until within WITHIN by how much these launches of one setting each differ.
+    """
+    logs = [[math.log(one) for one in own.values()] for own in speeds if len(own) > 1]
+    if not logs:
+        return False
+    deviation = math.sqrt(stdlib_statistics.fmean(map(stdlib_statistics.variance, logs)))
+    often = statistics.launches_until(WITHIN, deviation, least, most)
+    return spent >= SHARE * often * all_once
 
 
 def taken(winner: T, speeds: Mapping[T, Launches]) -> T:

@@ -29,6 +29,7 @@ from xfbench.tuning.halving import (
     Halved,
     Round,
     Rung,
+    enough,
     halve,
     rungs,
     standing_for_all,
@@ -251,6 +252,12 @@ class _Launching:
             if count >= self.choices.least:
                 speeds = {cell: statistics.launches(own) for cell, own in done.items()}
                 wanted = unsettled(winner, wanted, speeds)
+                if wanted and self._took_its_share(speeds):
+                    self.say(
+                        f"{' and '.join(map(told, wanted))} are not told apart in a quarter of the "
+                        "time that launching every setting takes: --launches for more"
+                    )
+                    break
             if not wanted:
                 break
             new = [cell for cell in wanted if cell.request(block) not in known]
@@ -307,6 +314,12 @@ class _Launching:
         compared = dict.fromkeys([*fastest[:2], self.space.default])
         each = sum(_seconds_of(one, self.last[one]) for one in compared if one in self.last)
         return self.choices.least * each
+
+    def _took_its_share(self, speeds: Mapping[Cell, Launches]) -> bool:
+        known = [self._foreseen(cell, cell) for cell in self.space.cells if cell in self.last]
+        all_once = len(self.space.cells) * stdlib_statistics.fmean(known or [0.0])
+        launches = self.choices.least, self.choices.most
+        return enough(self.seconds, all_once, speeds.values(), *launches)
 
     def _known(self, requests: Sequence[Request]) -> dict[Request, Record]:
         """What of these was launched before on this kind of machine, in the same environment."""
