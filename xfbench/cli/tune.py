@@ -71,7 +71,7 @@ def tune(
         typer.Option(
             min=1,
             help="Of each setting that the confirmation compares (default: 5 to 20, until it "
-            "is clear).",
+            "is clear, or has taken a quarter of launching everything).",
             show_default=False,
         ),
     ] = None,
