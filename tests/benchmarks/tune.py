@@ -7,7 +7,9 @@ whole launch, or its first steps, for the seconds that those took. Both leave ou
 while the cores lay apart (`xfbench/tuning/repeating.py`), and pay for it. The fastest of many by
 few launches looks faster than it is, so that being near it is harder here than it would be near
 the truth: how often all launches of the search's half come so near is told too,
-and how often the search is near the best of all launches, its own among them.
+and how often the search is near the best of all launches, its own among them. `--of-the-best M`:
+settings within a tenth of the fastest are launched M times then, which few launches do not tell
+apart; replays have the launches that all settings had.
 
 `--searches N`: as many of `xfbench tune` itself then, on the machine, a seed each; each is held
 against all launches but its own. Goes on where it was interrupted.
@@ -21,6 +23,7 @@ import statistics as stdlib_statistics
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tabulate import tabulate
@@ -33,7 +36,7 @@ from xfbench.analysis.statistics import Launches
 from xfbench.cli.options import FRAMEWORKS, positive, words
 from xfbench.host import handover, machine
 from xfbench.plan import Plan
-from xfbench.request import Protocol
+from xfbench.request import Cell, Protocol
 from xfbench.results.store import Store
 from xfbench.running import runner
 from xfbench.tuning import repeating
@@ -44,7 +47,7 @@ from xfbench.worker import distance
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
 BATCHES = {"lenet": (), "convnet": (), "alexnet": (16,), "googlenet": (8,)}
-NEAR, SHARE = 0.98, 0.25
+NEAR, SHARE, CLOSE = 0.98, 0.25, 0.9
 
 
 def main() -> None:
@@ -54,6 +57,7 @@ def main() -> None:
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--workload", default=",".join(BATCHES))
     parser.add_argument("--launches", type=positive, default=10, help="of each setting")
+    parser.add_argument("--of-the-best", type=positive, default=0, help="of those near the best")
     parser.add_argument("--steps", type=positive, help="timed steps of a launch, else as `run`")
     parser.add_argument("--trials", type=positive, default=200)
     parser.add_argument("--searches", type=int, default=0, help="of `tune` itself")
@@ -73,8 +77,13 @@ def main() -> None:
         sizes = BATCHES.get(workload, ())
         asked = Asked(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)
         searched = space(asked, {})
-        launched = launches(searched, chosen.launches, Store(chosen.results))
-        replays = [Recorded(launched, searched.default, seed) for seed in range(chosen.trials)]
+        store = Store(chosen.results)
+        cells = [*dict.fromkeys([*searched.cells, searched.default])]
+        launched = launches(searched, cells, chosen.launches, store)
+        best = [one for one, speed in speeds(launched).items() if speed >= CLOSE]
+        launched |= launches(searched, best, max(chosen.launches, chosen.of_the_best), store)
+        alike = of_blocks(launched, range(1, 1 + chosen.launches))
+        replays = [Recorded(alike, searched.default, seed) for seed in range(chosen.trials)]
         by_all = speeds(launched)
         trials = [trial(one, by_all) for one in replays]
         facts = [len(launched), f"{spread(launched):.1%}", told(next(iter(by_all)))]
@@ -102,9 +111,8 @@ def again(chosen: argparse.Namespace, sizes: tuple[int, ...]) -> list[str]:
     return [*batch, *steps, *(word for one in chosen.over for word in ("--over", one))]
 
 
-def launches(searched: Space, count: int, store: Store) -> dict:
-    """Records of every setting that may win, by block."""
-    cells = [*dict.fromkeys([*searched.cells, searched.default])]
+def launches(searched: Space, cells: Sequence[Cell], count: int, store: Store) -> dict:
+    """Records of these settings, by block, unless no launch of one counts."""
     pairs = tuple((cell, Protocol.fixed(count)) for cell in cells)
     whole = Plan(
         requests=tuple(runner.plan(pairs)),
@@ -166,7 +174,7 @@ class Recorded:
         return shorter
 
 
-def of_blocks(launched: dict, blocks: list[int]) -> dict:
+def of_blocks(launched: dict, blocks: Iterable[int]) -> dict:
     """The launches of these blocks alone."""
     return {
         cell: {block: own[block] for block in blocks if block in own}
