@@ -270,7 +270,7 @@ def test_a_rival_may_be_faster_by_two_percent_in_one_case_of_twenty():
     """Above the one-sided bound of 95 % is 1.02; the interval's end of 95 % is not."""
     rival = launches(102, 99, 100, 102, 99, 101, 100)
     winner = launches(99, 101, 100, 100, 100, 99, 101)
-    bounds = [statistics.compare(rival, winner, one).ratio.high for one in (0.9, 0.95)]
+    bounds = [statistics.compare(rival, winner, confidence=one).ratio.high for one in (0.9, 0.95)]
     assert bounds[0] < 1.02 < bounds[1]
     assert settled(winner, [rival])
 

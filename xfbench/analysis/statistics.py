@@ -245,7 +245,7 @@ class _Difference:
     paired: bool
 
 
-def compare(a: Launches, b: Launches, confidence: float = CONFIDENCE) -> Comparison:
+def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
     """A over B: by pairs where both ran in the same blocks, else by Welch's test, of logarithms.
 
     `confidence` is that of the ratio's interval. Raises ValueError where one has no launch.

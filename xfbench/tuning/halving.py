@@ -201,7 +201,7 @@ def settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     for rival in rivals if winner else ():
         if not rival:
             continue
-        found = statistics.compare(rival, winner, _ONE_SIDED)
+        found = statistics.compare(rival, winner, confidence=_ONE_SIDED)
         high = found.ratio.high
         if high is None:
             return False
