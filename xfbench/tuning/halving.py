@@ -198,9 +198,7 @@ def settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     Of each rival that has launches it is known that it is faster, or slower, or at least that it is
     not faster by more than WITHIN.
     """
-    for rival in rivals if winner else ():
-        if not rival:
-            continue
+    for rival in filter(None, rivals if winner else ()):
         found = statistics.compare(rival, winner, confidence=_ONE_SIDED)
         high = found.ratio.high
         if high is None:

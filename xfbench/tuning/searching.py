@@ -316,6 +316,7 @@ class _Launching:
         return self.choices.least * each
 
     def _took_its_share(self, speeds: Mapping[Cell, Launches]) -> bool:
+        """Whether it is `enough`, by what launches of usual length are foreseen to take."""
         known = [self._foreseen(cell, cell) for cell in self.space.cells if cell in self.last]
         all_once = len(self.space.cells) * stdlib_statistics.fmean(known or [0.0])
         launches = self.choices.least, self.choices.most
