@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Most tests wait for processes that start: two at a time. What fails is shown at once, what hangs
-# fails, and on a slow machine what was seen is told before somebody's patience ends.
-ABREAST := --numprocesses 2 --instafail --durations 25 --timeout 1200 --session-timeout 4500
+# Two processes, one for each core; a failure is shown at once and a test that hangs fails.
+PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
+QUICK := not deep and not long
+DEEP := deep and not long
 
-.PHONY: help bench test test-all overhead intervals prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -14,13 +15,30 @@ help: ## List the targets.
 bench: $(VENV)/installed ## Measure four frameworks on two small networks, print the tables.
 	$(BIN)/xfbench run
 
-test: $(VENV)/developed lint types ## Everything that decides whether a change lands.
-	$(BIN)/pytest -m 'alone and not long' tests xfbench/benchmarks
-	$(BIN)/pytest -m 'not alone and not long' $(ABREAST) tests
+test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (12 minutes on two cores).
+	$(BIN)/pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
+	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 1800 tests
 
-test-all: $(VENV)/developed lint types ## The same with the tests that take minutes.
+test-deep: $(VENV)/developed ## What else decides whether a change lands (55 minutes on two cores).
+	$(BIN)/pytest -m 'alone and $(DEEP)' tests xfbench/benchmarks
+	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 4500 tests
+
+test-all: $(VENV)/developed lint types ## All tests, before a release (hours).
 	$(BIN)/pytest -m alone tests xfbench/benchmarks
-	$(BIN)/pytest -m 'not alone' $(ABREAST) --timeout 3600 --session-timeout 0 tests
+	$(BIN)/pytest -m 'not alone' $(PARALLEL) --timeout 3600 tests
+
+coverage: $(VENV)/developed ## Lines and branches of the driver that `make test` runs.
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
+	$(BIN)/coverage run -m pytest -m 'not alone and $(QUICK)' $(PARALLEL) tests
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
+
+golden: $(VENV)/developed ## Write tests/golden anew; read the diff before you commit it.
+	$(BIN)/python -m tests.golden
+
+mutants: $(VENV)/developed ## Try 20 drawn mutations of the source against the quick tests (hours).
+	$(BIN)/python -m tests.mutants
 
 overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
 	$(BIN)/python -m tests.benchmarks.overhead

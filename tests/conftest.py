@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
 
-from tests import abreast, side_by_side, turns
+from tests import scheduler, side_by_side
 from xfbench import digest
 from xfbench.records.facts import facts
 from xfbench.records.record import Measurement, Observed, Record
@@ -20,27 +20,28 @@ from xfbench.results.store import Store
 from xfbench.running import canary, runner
 from xfbench.workloads import workloads
 
-pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(abreast.make_scheduler)
-ON_REQUEST = "ipex"  # a framework whose environment is too large to be made for every change
+pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(scheduler.make_scheduler)
+LARGE_FRAMEWORK = "ipex"  # its environment is too large to create for every change
 NODES = pytest.StashKey[str]()  # what the cluster's nodes were
 
 
 def pytest_configure(config):
-    """Sessions of pytest that tests start are none of those that run side by side."""
-    turns.settle()
+    """Hide pytest-xdist from the sessions of pytest that tests start."""
     if hasattr(config, "workerinput"):
         os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
-@pytest.hookimpl(tryfirst=True)  # before those are left out that are long
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items):
+    """Mark tests of IPEX as long; the benchmarks that xfbench brings are deep and run alone."""
     here = Path(__file__).parent
     for item in items:
-        called = getattr(item, "callspec", None)
-        if called and ON_REQUEST in called.id.split("-"):
+        parameters = getattr(item, "callspec", None)
+        if parameters and LARGE_FRAMEWORK in parameters.id.split("-"):
             item.add_marker(pytest.mark.long)
-        if not item.path.is_relative_to(here):  # the benchmarks that xfbench brings
+        if not item.path.is_relative_to(here):
             item.add_marker(pytest.mark.alone)
+            item.add_marker(pytest.mark.deep)
 
 
 def pytest_sessionfinish(session):
@@ -97,13 +98,13 @@ def cell():
 def record(cell):
     """A function that makes an "ok" record of a launch with the given step times, in seconds.
 
-    Each was made at least a millisecond after the one before, as launches are.
+    Each is created a millisecond after the one before.
     """
-    last = datetime.min.replace(tzinfo=UTC)
+    last = datetime(2026, 11, 26, tzinfo=UTC)
 
     def created():
         nonlocal last
-        last = max(datetime.now(UTC), last + timedelta(milliseconds=1))
+        last += timedelta(milliseconds=1)
         return last.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def make(steps=(0.1, 0.1, 0.1), launch=1, fields=None, **request):

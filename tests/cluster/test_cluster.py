@@ -16,6 +16,8 @@ import pytest
 from tests.cluster import namespaces, processes
 from tests.cluster.conftest import until
 
+pytestmark = pytest.mark.deep
+
 USES = """
 import sys
 from tests.cluster import {place}, slurm

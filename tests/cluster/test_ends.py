@@ -12,6 +12,8 @@ import pytest
 from tests.cluster.conftest import left_running, records, until, until_gone, watched
 from tests.side_by_side import SLOW
 
+pytestmark = pytest.mark.deep
+
 
 def recorded(output):
     return json.loads(output)["records"]

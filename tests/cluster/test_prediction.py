@@ -8,6 +8,8 @@ from tests.benchmarks import prediction
 from tests.cluster import shaping
 from tests.cluster.conftest import XFBENCH
 
+pytestmark = pytest.mark.deep
+
 MEGABITS = 100
 
 

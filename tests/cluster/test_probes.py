@@ -7,6 +7,8 @@ import pytest
 from tests.cluster.conftest import XFBENCH
 from xfbench.records.features import FEATURES
 
+pytestmark = pytest.mark.deep
+
 STUDY = """
 name = "mine"
 title = "t"

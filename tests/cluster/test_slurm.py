@@ -9,6 +9,7 @@ from tests.side_by_side import SLOW
 from xfbench import adapter
 
 
+@pytest.mark.deep
 def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_path):
     """The whole way: a job per number of nodes, two ranks on two nodes, a scaling table."""
     asked = "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
@@ -30,6 +31,7 @@ def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_pat
     assert not cluster.jobs() and not left_running(tmp_path)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
@@ -51,6 +53,7 @@ def test_parameter_servers_of_ranks_on_three_nodes(cluster, framework, strategy,
     assert not cluster.jobs() and not left_running(tmp_path)
 
 
+@pytest.mark.deep
 def test_two_ranks_on_each_of_two_nodes_inside_an_allocation(cluster, xfbench, tmp_path):
     words = xfbench(more="--ranks 4 --nodes 2 --steps 3")
     done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
@@ -76,6 +79,7 @@ def test_submitting_twice_is_one_job_and_resume_picks_it_up(cluster, xfbench, tm
     assert "nothing" in cluster.run(*words, "--resume").stderr
 
 
+@pytest.mark.deep
 def test_from_the_login_node_of_an_allocation_every_node_is_elsewhere(cluster, xfbench):
     """Nothing of a launch may count on the loopback: neither the ranks nor who watches them."""
     words = xfbench(more="--ranks 1,2 --threads 1 --steps 3")
@@ -83,6 +87,7 @@ def test_from_the_login_node_of_an_allocation_every_node_is_elsewhere(cluster, x
     assert [one["status"] for one in records(done)] == ["ok", "ok"], done.stderr
 
 
+@pytest.mark.deep
 def test_ranks_share_what_a_job_has_of_a_node_as_they_are_many(cluster, xfbench):
     """One rank of two threads, two ranks of one: a job for both asks for two CPUs."""
     done = cluster.run(*xfbench(more="--ranks 1,2 --steps 3"))

@@ -22,6 +22,7 @@ def verify():
     return do
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("framework", "strategy", "ranks"),
     [
@@ -51,6 +52,7 @@ def test_after_every_update_the_weights_are_those_of_one_process(
         assert "whole network, float64, scaled weights" in checked
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("strategy", ["ddp", "mpi"])
 def test_ranks_that_compile_what_they_train_are_equal_too(verify, strategy):
     verdict = verify("torch", "lenet", 2, strategy=[strategy], kernel=["inductor"])

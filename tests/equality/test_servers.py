@@ -14,6 +14,7 @@ from xfbench.equality.verify import judged
 from xfbench.workloads import workloads
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )

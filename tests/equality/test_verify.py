@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from tests import turns
+from tests.equality.conftest import Proof, shown
 from xfbench import adapter, experiment
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
@@ -20,33 +20,26 @@ from xfbench.running import runner
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
-PLANTS = [plant for plant in plants.plants() if plant.workload in ("lenet", "convnet")]
+MIXED = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # a unit in the last place
+SMALL_MUTATIONS = [plant for plant in plants.plants() if plant.workload in ("lenet", "convnet")]
+# One of each kind of mistake, in four frameworks; all others are the deep tests'.
+QUICK_MUTATIONS = (
+    *("max pooling for average pooling", "padding on one side, as SAME has it"),
+    *("LRN's alpha off by a tenth", "loss summed over the batch", "Nesterov's momentum"),
+    *("weight decay decoupled from momentum", "biases without their multipliers"),
+    *("flattened as channels, rows, columns where rows, columns, channels are meant"),
+    *("input scaled by 1/255 for 1/256", "gradients of earlier steps not cleared"),
+)
 
 
-@pytest.fixture(scope="module")
-def verify():
-    """A function: the verdict on a framework and workload."""
-    verifier = Verifier()
-
-    def verdict(framework, workload, seed=0, **settings):
-        matrix = experiment.matrix(framework=[framework], workload=[workload], **settings)
-        [(cell, _)] = experiment.cells([matrix])
-        found = environment.ensure(adapter.load(framework))
-        return verifier.verify(cell.request(1), found, seed)
-
-    return verdict
+def proofs(*made):
+    return pytest.mark.parametrize("proof", made, ids=str)
 
 
-def told(verdict):
-    """What a failing assertion shows."""
-    return [(d.case.name, d.quantity, d.relative_error, d.tolerance) for d in verdict.wrong[:5]]
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("workload", ["lenet", "convnet"])
-def test_the_right_network_is_equal(verify, framework, workload):
-    verdict = verify(framework, workload)
-    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+@proofs(*(Proof.of(*cell) for cell in product(FRAMEWORKS, ("lenet", "convnet"))))
+def test_the_right_network_is_equal(prove, proof):
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
     assert verdict.place is None
     kinds = {check.kind for check in verdict.checks}
     assert {
@@ -54,81 +47,87 @@ def test_the_right_network_is_equal(verify, framework, workload):
         for what in ("whole network", "blocks")
         for weights in ("own", "scaled")
     } <= kinds
-    if "float64" in adapter.load(framework).precisions:
+    if "float64" in adapter.load(proof.framework).precisions:
         assert "whole network, float64, scaled weights" in kinds
 
 
-MIXED = product(["jax", "tensorflow", "torch"], [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
-
-
-@pytest.mark.parametrize(
-    ("framework", "precision", "ulp"), turns.by_day([(one, *kind) for one, kind in MIXED], 3)
-)
-def test_mixed_precision_is_equal_within_what_an_oracle_rounded_so_allows(
-    verify, framework, precision, ulp
-):
+@pytest.mark.deep
+@proofs(*(Proof.of(name, precision=p) for name in ("jax", "tensorflow", "torch") for p in MIXED))
+def test_mixed_precision_is_equal_to_a_rounded_oracle(prove, proof):
     """In float16 the loss is scaled on its way back, in the framework and in the oracle."""
-    verdict = verify(framework, "lenet", precision=[precision])
-    assert (verdict.verdict, told(verdict)) == ("equal", [])
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict)) == ("equal", [])
+    precision = dict(proof.settings)["precision"]
+    ulp = MIXED[precision]
     checks = {check.kind: check for check in verdict.checks}
     rounded = checks[f"blocks, {precision}, scaled weights"]
-    assert 3 * ulp < rounded.tolerance < 128 * ulp  # what it does is seen, and does not hide all
-    assert rounded.excess > 0.001  # it was not float32 that ran
+    assert 3 * ulp < rounded.tolerance < 128 * ulp  # rounding shows, and does not hide everything
+    assert rounded.excess > 0.001  # float32 would be nearer
     assert checks["whole network, float64, own weights"].tolerance == pytest.approx(1e-8, rel=0.1)
 
 
-def test_what_is_compiled_is_equal(verify):
-    verdict = verify("torch", "lenet", kernel=["inductor"])
-    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+@pytest.mark.deep
+@proofs(Proof.of("torch", kernel="inductor"))
+def test_a_compiled_network_is_equal(prove, proof):
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
 
 
-def test_tf32_is_asked_of_a_gpu():
-    [(cell, _)] = experiment.cells(
-        [experiment.matrix(framework=["torch"], workload=["lenet"], precision=["tf32"])]
-    )
-    assert "NVIDIA" in runner.refusal(cell.request(1))
+def test_tf32_needs_an_nvidia_gpu():
+    assert "NVIDIA" in runner.refusal(Proof.of("torch", precision="tf32").request)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("framework", "workload"),
-    [
-        ("torch", "alexnet"),
-        # These take minutes more each, a quarter of an hour beside others: `make test-all`.
-        *(
-            pytest.param(name, workload, marks=pytest.mark.long)
-            for name, workload in product(FRAMEWORKS, ("googlenet", "caffenet"))
-        ),
-    ],
-)
-def test_an_imagenet_network_is_equal(verify, framework, workload):
-    verdict = verify(framework, workload)
-    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+@proofs(Proof.of("torch", "alexnet"))
+def test_alexnet_is_equal(prove, proof):
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
 
 
-@pytest.mark.parametrize("framework", turns.by_day(FRAMEWORKS, 2))
-def test_another_seed_is_no_false_alarm(verify, framework):
-    verdict = verify(framework, "lenet", seed=7)
-    assert (verdict.verdict, told(verdict)) == ("equal", [])
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@proofs(*(Proof.of(*cell) for cell in product(FRAMEWORKS, ("googlenet", "caffenet"))))
+def test_an_imagenet_network_is_equal(prove, proof):
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_lars_and_warm_up_are_the_oracles(verify, framework):
-    verdict = verify(framework, "lenet", lars=[0.5], rate_warmup=[2])
-    assert (verdict.verdict, told(verdict), verdict.reason) == ("equal", [], None)
+@pytest.mark.deep
+@proofs(*(Proof.of(name, seed=7) for name in FRAMEWORKS))
+def test_another_seed_gives_no_false_alarm(prove, proof):
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict)) == ("equal", [])
+
+
+@pytest.mark.deep
+@proofs(*(Proof.of(name, lars=0.5, rate_warmup=2) for name in FRAMEWORKS))
+def test_lars_and_warm_up_are_equal(prove, proof):
+    verdict = prove(proof)
+    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
     assert verdict.request.solver == "LARS 0.5, warm-up 2 epochs"
 
 
-@pytest.mark.parametrize("plant", turns.by_day(PLANTS, 3), ids=lambda plant: plant.name)
-def test_a_planted_discrepancy_is_caught_at_its_layer(plant):
-    result = plants.self_test([plant], 0, print, 600)
-    [found] = result["planted"]
-    assert found["caught"]
-    assert found["first_layer"] == plant.layer
-    assert found["likely_cause"]
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(p, marks=() if p.name in QUICK_MUTATIONS else pytest.mark.deep)
+        for p in SMALL_MUTATIONS
+    ],
+    ids=lambda plant: plant.name,
+)
+def test_a_mutation_is_caught_at_its_layer(plant):
+    [answer] = plants.self_test([plant], 0, print, 600)["planted"]
+    assert answer["caught"]
+    assert answer["first_layer"] == plant.layer
+    assert answer["likely_cause"]
 
 
-def test_there_are_twenty_plants_and_each_one_changes_what_is_there():
+def test_ten_mutations_are_tried_in_the_quick_tests():
+    assert len({plant.name for plant in SMALL_MUTATIONS} & {*QUICK_MUTATIONS}) == 10
+
+
+def test_each_mutation_changes_its_file():
     every = plants.plants()
     assert len(every) >= 20
     assert len({plant.name for plant in every}) == len(every)
@@ -137,8 +136,8 @@ def test_there_are_twenty_plants_and_each_one_changes_what_is_there():
         assert plant.workload in workloads()
 
 
-def test_what_an_adapter_says_it_cannot_do_is_unsupported(verify):
-    verdict = verify("caffe", "lenet", precision=["float64"])
+def test_a_precision_that_an_adapter_lacks_is_unsupported(prove):
+    verdict = prove(Proof.of("caffe", precision="float64"))
     assert verdict.verdict == "unsupported"
     assert "no precision float64" in verdict.reason
 
@@ -154,7 +153,8 @@ def command(*words, **variables):
     )
 
 
-def test_the_command_prints_verdicts_and_gives_certificates_that_it_finds_again():
+@pytest.mark.deep
+def test_verify_prints_a_certificate_and_finds_it_again():
     first = command("verify", "--framework", "torch", "--workload", "lenet", "--again", "--json")
     assert first.returncode == 0, first.stderr
     [verdict] = json.loads(first.stdout)["verdicts"]
@@ -169,6 +169,7 @@ def test_the_command_prints_verdicts_and_gives_certificates_that_it_finds_again(
     assert "cases" not in again.stderr  # nothing was run
 
 
+@pytest.mark.deep
 def test_a_different_network_exits_with_1_and_says_where():
     plant = next(p for p in plants.plants() if p.name == "loss summed over the batch")
     with plants.standing(plant):
@@ -179,7 +180,7 @@ def test_a_different_network_exits_with_1_and_says_where():
             assert "goes wrong first at  loss" in done.stdout
 
 
-def test_a_certificate_holds_for_one_adapter_alone():
+def test_a_certificate_holds_for_one_adapter_only():
     plant = next(p for p in plants.plants() if p.framework == "torch")
     found = environment.ensure(adapter.load("torch"))
     [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
@@ -192,7 +193,8 @@ def test_a_certificate_holds_for_one_adapter_alone():
     }
 
 
-def test_a_kernel_that_was_not_the_one_asked_for_proves_nothing(verify):
+@pytest.mark.deep
+def test_another_kernel_than_the_requested_one_proves_nothing():
     other = plants.Plant(
         name="oneDNN off",
         framework="torch",
@@ -205,4 +207,5 @@ def test_a_kernel_that_was_not_the_one_asked_for_proves_nothing(verify):
         plants.standing(other),
         pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
     ):
-        verify("torch", "lenet")
+        found = environment.ensure(adapter.load("torch"))
+        Verifier().verify(Proof.of("torch").request, found)

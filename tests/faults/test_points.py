@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import mounted, turns
+from tests import mounted
 from tests.faults.points import killed
 from tests.leftovers import left_running, until
 from xfbench.results.store import Store
@@ -76,12 +76,20 @@ def _killed_at(numbers, words, tmp_path):
         gone_on_with(words, results, tmp_path)
 
 
-def test_a_driver_killed_before_each_kind_of_change_is_gone_on_with(words, tmp_path):
-    """The second launch's, which has all of them: each place in the source, within three days."""
+def test_a_killed_driver_is_resumed(words, tmp_path):
+    """Killed before the last of its launches starts, and before the last record is stored."""
+    changes = [event for event, _ in points(words, tmp_path)]
+    last = {event: number for number, event in enumerate(changes, 1)}
+    _killed_at([last["subprocess.Popen"], last["os.rename"]], words, tmp_path)
+
+
+@pytest.mark.deep
+def test_driver_killed_at_each_place_is_resumed(words, tmp_path):
+    """Killed once before the last change that each line of the source makes."""
     found = points(words, tmp_path)
     last = {point: number for number, point in enumerate(found, 1)}
     assert {event for event, _ in last} >= {"open", "os.rename", "os.mkdir", "subprocess.Popen"}
-    _killed_at(turns.todays(last.values(), 3), words, tmp_path)
+    _killed_at(last.values(), words, tmp_path)
 
 
 @pytest.mark.long

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import turns
 from tests.fuzz.targets import KEPT, TARGETS
 
 SECONDS = 10
@@ -31,7 +30,8 @@ def test_what_can_be_read_is(name):
     assert readable or name in ("experiment", "tuning")  # a file's name, and its id, are not right
 
 
-@pytest.mark.parametrize("name", turns.by_day(TARGETS, 3))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", TARGETS)
 def test_no_file_is_more_than_its_reader_bears(name, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

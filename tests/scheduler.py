@@ -1,0 +1,35 @@
+"""Which tests stay together in one of pytest-xdist's processes.
+
+Tests that share an expensive session fixture stay together. So do all tests that train with two
+threads: two of them at the same time would need four cores.
+
+pytest-xdist's own groups (``--dist loadgroup``) change the ids of tests, and pytest 9.2 then no
+longer finds them in the groups. This scheduler looks at paths alone.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+# Paths below tests/; the tests of one group run one after another in one process.
+GROUPS = {
+    "training": ("adapters", "equality", "training", "data/test_photographs.py"),
+    "cluster": ("cluster",),
+    "report": ("report",),
+    "packaging": ("test_packaging.py",),
+    "workflow": ("test_workflow.py",),
+}
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Give the largest group to the first free process, and all other tests one at a time."""
+
+    def _split_scope(self, nodeid):
+        path = nodeid.partition("::")[0].removeprefix("tests/")
+        for group, members in GROUPS.items():
+            if any(f"{path}/".startswith(f"{member}/") for member in members):
+                return group
+        return nodeid
+
+
+def make_scheduler(config, log):
+    """Return the scheduler, for pytest-xdist's hook of this name."""
+    return GroupScheduling(config, log)

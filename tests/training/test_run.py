@@ -1,0 +1,68 @@
+"""Every framework trains LeNet and ConvNet through `xfbench run`, from a request to a rank."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+FRAMEWORKS = ("caffe", "jax", "mxnet", "tensorflow", "torch")
+WORKLOADS = ("lenet", "convnet")
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory):
+    return tmp_path_factory.mktemp("run") / "results"
+
+
+def xfbench(results, *words):
+    """Run the command and return its JSON document; certificates are in the user's cache."""
+    done = subprocess.run(
+        [sys.executable, "-m", "xfbench", *words, "--results", str(results), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+        env={**os.environ, "TERM": "dumb"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def records(results):
+    """The records of one launch of each framework and network, by these two."""
+    words = ["--framework", ",".join(FRAMEWORKS), "--workload", ",".join(WORKLOADS)]
+    sizes = ["--batch-size", "16", "--steps", "5", "--warmup", "1", "--launches", "1"]
+    document = xfbench(results, "run", *words, *sizes)
+    return {
+        (record["request"]["framework"], record["request"]["workload"]): record
+        for record in document["records"]
+    }
+
+
+@pytest.fixture(scope="session")
+def rows(records, results):
+    """The leaderboard's rows of these records, by framework and network."""
+    tables = xfbench(results, "leaderboard")["tables"]
+    return {
+        (row["framework"], table["workload"]): row for table in tables for row in table["rows"]
+    }
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_network_is_trained_and_verified(records, framework, workload):
+    record = records[framework, workload]
+    assert record["status"] == "ok", record["reason"]
+    assert record["certificate"]
+    assert len(record["measurement"]["step_seconds"]) == 5
+    assert record["observed"]["framework_version"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_verified_network_has_a_rank(rows, framework, workload):
+    assert rows[framework, workload]["rank"]
+    assert rows[framework, workload]["images_per_second"] 
