@@ -12,8 +12,6 @@ from xfbench.errors import UsageError
 from xfbench.results.store import Store
 from xfbench.running import carry
 
-pytestmark = pytest.mark.deep
-
 
 @pytest.fixture(scope="module")
 def carried(tmp_path_factory):

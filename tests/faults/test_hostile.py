@@ -25,8 +25,6 @@ from xfbench.studies import media
 from xfbench.worker import checkpoint
 from xfbench.workloads import workloads
 
-pytestmark = pytest.mark.deep
-
 # What runs, or may run, what a file says; what unpacks to where an archive says; names that
 # somebody may take first.
 RUNS = [

@@ -103,8 +103,6 @@ def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(own_adapter
 
 ANOTHER = """
 from xfbench.worker import host
-
-pytestmark = pytest.mark.deep
 if SECOND:
     host.facts = lambda known=host.facts: {**known(), "cpu_model": "Another 9000"}
 """

@@ -52,8 +52,6 @@ def test_a_sweep_ends_with_a_record_for_every_cell(odd, tmp_path, capsys):
     acts = {one: act for one, (act, _) in plan.items() if act != "pass"}
     lines = f"""
 import subprocess, time
-
-pytestmark = pytest.mark.deep
 ACTS = {acts!r}
 class Faulty(Trainer):
     def step(self, batch):
