@@ -54,7 +54,9 @@ def test_a_group_runs_in_one_process(tmp_path):
         "test_packaging.py",
         "test_single.py",
     )
-    assert len(processes["tests.adapters.test_one"] | processes["tests.equality.deeper.test_two"]) == 1
+    assert (
+        len(processes["tests.adapters.test_one"] | processes["tests.equality.deeper.test_two"]) == 1
+    )
     assert len(processes["tests.test_packaging"]) == 1
     assert set.union(*processes.values()) == {"gw0", "gw1"}
 

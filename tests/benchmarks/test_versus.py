@@ -13,6 +13,7 @@ OWN = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("framework", versus.TOGETHER)
 def test_on_two_ranks_the_adapter_and_the_own_loop_take_their_turns(framework):
     kernel = adapter.load(framework).default_kernel
@@ -26,6 +27,7 @@ def test_processes_may_have_different_numbers_of_rounds():
     assert versus.told(found, "k", "own") == ("3000.0", "1500.0", "2.000 (2.000–2.000)")
 
 
+@pytest.mark.deep
 def test_one_process_takes_rounds_until_enough_had_their_cores_near():
     found = versus.measure("caffe", ["openblas"], "lenet", 3, ranks=1, cores=2, own_first=True)
     assert {*found} == {"openblas", "the solver's own step"}

@@ -1,7 +1,6 @@
 """Shares of the limit: measured peaks are possible ones, and a result beyond them is refused."""
 
 import os
-import time
 
 import pytest
 

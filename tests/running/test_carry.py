@@ -49,6 +49,7 @@ def there(folder, *interpreters):
     )
 
 
+@pytest.mark.deep
 def test_a_real_framework_comes_back_certified_and_ranked(tmp_path, capsys):
     """With no network, and a Python that has nothing but the framework and NumPy."""
     plan = planned("torch", ranks=[1, 2], scaling="strong", threads=[1])

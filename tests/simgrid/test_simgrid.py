@@ -66,6 +66,7 @@ LINKS = {
 MEGABYTES_4 = 4 * 2**20
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("ranks", [4, 12, 64, 256])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -83,6 +84,7 @@ def test_an_all_reduce_of_1024_ranks_does_too(simulated, algorithm):
     assert said == pytest.approx(simulated(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
 
 
+@pytest.mark.deep
 def test_one_algorithm_is_not_the_other(simulated):
     """So that the tests above can fail: on 256 ranks and small messages they are far apart."""
     link = LINKS["1 Gbit/s"]

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.cluster import slurm
+
 FRAMEWORKS = ("caffe", "jax", "mxnet", "tensorflow", "torch")
 WORKLOADS = ("lenet", "convnet")
 
@@ -46,9 +48,7 @@ def records(results):
 def rows(records, results):
     """The leaderboard's rows of these records, by framework and network."""
     tables = xfbench(results, "leaderboard")["tables"]
-    return {
-        (row["framework"], table["workload"]): row for table in tables for row in table["rows"]
-    }
+    return {(row["framework"], table["workload"]): row for table in tables for row in table["rows"]}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -65,4 +65,16 @@ def test_a_network_is_trained_and_verified(records, framework, workload):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_verified_network_has_a_rank(rows, framework, workload):
     assert rows[framework, workload]["rank"]
-    assert rows[framework, workload]["images_per_second"] 
+    assert rows[framework, workload]["images_per_second"]
+
+
+def test_two_ranks_train_under_mpi(results):
+    """Open MPI's mpirun starts them, and DistributedDataParallel joins them."""
+    if reason := slurm.missing():
+        pytest.skip(f"no Open MPI: {reason}")
+    words = ["--framework", "torch", "--workload", "lenet", "--ranks", "2", "--scaling", "weak"]
+    sizes = ["--threads", "1", "--batch-size", "8", "--steps", "3", "--launches", "1"]
+    document = xfbench(results, "run", "--launcher", "mpi", "--no-verify", *words, *sizes)
+    [record] = document["records"]
+    assert record["status"] == "ok", record["reason"]
+    assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1]
