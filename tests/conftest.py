@@ -1,23 +1,21 @@
 """What tests share: records to work on, and adapters that stand in a folder of the test's own."""
 
+import itertools
+import json
 import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
 
-from tests import scheduler, side_by_side
+from tests import fake_framework, scheduler
 from xfbench import digest
 from xfbench.records.facts import facts
 from xfbench.records.record import Measurement, Observed, Record
-from xfbench.request import Cell
-from xfbench.results.store import Store
-from xfbench.running import canary, runner
 from xfbench.workloads import workloads
 
 pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(scheduler.make_scheduler)
@@ -75,23 +73,7 @@ def open_folder():
 @pytest.fixture
 def cell():
     """A function that makes a cell; every field can be given."""
-
-    def make(**fields):
-        chosen = {
-            "framework": "reference",
-            "environment": "own",
-            "workload": "lenet",
-            "kernel": "numpy",
-            "threads": 1,
-            "global_batch_size": 4,
-            "batch_size_per_rank": 4,
-            "data": "synthetic",
-            "steps": 3,
-            "warmup": 1,
-        }
-        return Cell(**{**chosen, **fields})
-
-    return make
+    return fake_framework.cell
 
 
 @pytest.fixture
@@ -143,44 +125,51 @@ def record(cell):
 
 
 @pytest.fixture
-def own_adapter(tmp_path, monkeypatch):
-    """A function that puts an adapter with this `train.py` beside the built-in ones.
+def fake_adapter(tmp_path, monkeypatch):
+    """A function that writes an adapter of the fake framework beside the built-in ones."""
 
-    EXPECTED_LOSS there becomes what `cell` must have as its canary.
-    """
-
-    def make(name, train, **extra):
-        folder = tmp_path / "adapters" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "__init__.py").write_text("")
-        if "EXPECTED_LOSS" in train:
-            expected = canary.expected("lenet", "synthetic", 4, 0, "float32")
-            train = train.replace("EXPECTED_LOSS", repr(expected.loss))
-        (folder / "train.py").write_text(textwrap.dedent(train))
-        lines = "".join(f"{key} = {value}\n" for key, value in extra.items())
-        (folder / "adapter.toml").write_text(
-            f'name = "{name}"\ntitle = "{name}"\nmodule = "numpy"\ndevices = ["cpu"]\n'
-            'precisions = ["float32"]\nstrategies = ["none"]\ndefault_kernel = "plain"\n'
-            f'{lines}[environment]\nkind = "own"\n[kernels.plain]\ntitle = "plain"\n'
-        )
+    def make(body="", name="odd", **options):
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
+        return fake_framework.write(tmp_path / "adapters" / name, body, **options)
 
     return make
 
 
 @pytest.fixture
-def launch(own_adapter, cell, tmp_path):
-    """A function that does one launch of two ranks with this `train.py`: its record."""
+def launch(tmp_path, monkeypatch):
+    """A function that launches the fake framework: the record and its run folder."""
+    numbers = itertools.count(1)
 
-    def do(train, time_limit=60.0, **request):
-        side_by_side.write(own_adapter, tmp_path, train)
-        session = runner.Session(Store(tmp_path / "results"), time_limit=time_limit)
-        session.prepare(["odd"], {}, print)
-        settings = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"}
-        sizes = {"global_batch_size": 8, "batch_size_per_rank": 4}
-        asked = cell(framework="odd", kernel="plain", **{**settings, **sizes, **request})
-        [record] = runner.run([asked.request(1)], session)
-        return record, session.store.run_folder(record)
+    def do(body="", **options):
+        root = tmp_path / f"launch-{next(numbers)}"
+        monkeypatch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
+        return fake_framework.launch(root, body, **options)
+
+    return do
+
+
+@pytest.fixture(scope="session")
+def shared_launch(tmp_path_factory):
+    """`launch` for tests that only look at the result: equal calls are one launch."""
+    results = {}
+
+    def do(body="", **options):
+        key = json.dumps([body, options], sort_keys=True, default=str)
+        if key not in results:
+            results[key] = fake_framework.launch(tmp_path_factory.mktemp("launch"), body, **options)
+        return results[key]
+
+    return do
+
+
+@pytest.fixture
+def judge(tmp_path, monkeypatch):
+    """A function that returns the record of a launch after `change` of its last rank's reply."""
+
+    def do(launch, change, **options):
+        _, folder = launch
+        monkeypatch.setenv("XFBENCH_ADAPTERS", str(folder.parents[2] / "adapters"))
+        return fake_framework.judge(tmp_path, launch, change, **options)
 
     return do
 

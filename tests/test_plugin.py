@@ -1,9 +1,6 @@
 """The plugin in real pytest sessions, judged by what pytest-benchmark writes and prints."""
 
 import json
-import os
-import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -21,31 +18,16 @@ from xfbench.workloads import workloads
 
 pytest_plugins = ["pytester"]
 
-# A trainer whose steps take as long as a file says, and leave a line each in another.
-TRAINER = """
-import time
-from pathlib import Path
-import numpy as np
-
+# A trainer whose steps take as long as a file says, and write a line each to another file.
+PACED = """
 FOLDER = Path({folder!r})
-
-class Trainer:
-    def load(self, images, labels): return images
+EXPECTED_LOSS = {loss!r}
+class Trainer(FakeTrainer):
     def step(self, batch):
         with (FOLDER / "steps").open("a") as file: file.write("step\\n")
         time.sleep(float((FOLDER / "seconds").read_text()))
-    def wait(self): return 1.0
-    def loss(self, batch): return {loss!r}
-    def parameters(self): return {{}}
-    def assign(self, parameters): pass
-    def observed(self):
-        return {{
-            "framework_version": "3.1", "layout": "NCHW", "kernel": "plain", "kernel_evidence": []
-        }}
-
-def build(network, solver, options, group):
-    return Trainer()
 """
+NO_LENET = [{"workload": "lenet", "reason": "it has no LeNet"}]
 
 
 @pytest.fixture
@@ -66,14 +48,14 @@ def session(pytester, monkeypatch):
 
 
 @pytest.fixture
-def trainer(own_adapter, pytester):
+def trainer(fake_adapter, pytester):
     """A function that puts such a trainer beside the built-in ones; it can be told to be slower."""
 
-    def make(name="paced", more="", seconds=0.04, **extra):
+    def make(name="paced", more="", seconds=0.04, **description):
         (pytester.path / "seconds").write_text(str(seconds))
         loss = canary.expected("lenet", "synthetic", 64, 0, "float32").loss
-        code = TRAINER.format(folder=str(pytester.path), loss=loss) + textwrap.dedent(more)
-        own_adapter(name, code, **extra)
+        code = PACED.format(folder=str(pytester.path), loss=loss)
+        fake_adapter(code + more, name, **description)
 
     return make
 
@@ -165,7 +147,7 @@ def test_without_frameworks_the_reference_is_measured_on_both_networks(session):
 
 def test_a_bad_launch_fails_with_its_reason_and_spoils_no_other(session, trainer, pytester):
     trainer("good")
-    trainer("ended", "import os; Trainer.step = lambda self, batch: os._exit(7)")
+    trainer("ended", "Trainer.step = lambda self, batch: os._exit(7)")
     trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
     trainer("diverged", "Trainer.wait = lambda self: float('nan')")
     forged = "import xfbench.worker.loop as loop; loop.perf_counter = lambda: {}"
@@ -201,17 +183,10 @@ def test_a_bad_launch_fails_with_its_reason_and_spoils_no_other(session, trainer
 
 def test_what_cannot_be_had_is_skipped_with_the_reason(session, trainer, pytester):
     trainer("good")
-    trainer("refused", unsupported='[{workload = "lenet", reason = "it has no LeNet"}]')
-    trainer(
-        "choosy",
-        """
-        from xfbench.worker.protocol import Unsupported
-        def build(*_): raise Unsupported("not with these layers")
-        """,
-    )
-    trainer("absent")
-    file = Path(os.environ["XFBENCH_ADAPTERS"]) / "absent" / "adapter.toml"
-    file.write_text(file.read_text().replace('module = "numpy"', 'module = "no_such_module"'))
+    trainer("refused", unsupported=NO_LENET)
+    raises = "from xfbench.worker.protocol import Unsupported\nraise Unsupported('{}')"
+    trainer("choosy", raises.format("not with these layers"))
+    trainer("absent", module="no_such_module")
     result = session(
         *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-workload=lenet", "-rs"),
         "--xfbench-framework=refused,choosy,absent,good",
@@ -228,7 +203,7 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(session, trainer, pyteste
 
 
 def test_a_session_of_skipped_benchmarks_alone_ends_well(session, trainer, pytester):
-    trainer("refused", unsupported='[{workload = "lenet", reason = "it has no LeNet"}]')
+    trainer("refused", unsupported=NO_LENET)
     result = session(
         *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-workload=lenet"),
         "--xfbench-framework=refused",

@@ -11,16 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reframe"
-BROKEN = """
-    def build(network, solver, options, group):
-        raise RuntimeError("no such network here")
-"""
 
 
 @pytest.fixture
-def outcomes(own_adapter, tmp_path):
+def outcomes(fake_adapter, tmp_path):
     """By framework, of one session: each test's result in ReFrame's own report."""
-    own_adapter("broken", BROKEN)
+    fake_adapter('raise RuntimeError("no such network here")', name="broken")
     copied = shutil.copytree(ROOT / "adapters" / "reference", tmp_path / "adapters" / "copied")
     for file in copied.iterdir():
         if file.is_file():

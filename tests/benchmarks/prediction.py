@@ -61,7 +61,9 @@ def main() -> None:
 
 def write(folder: Path, cases=CASES) -> None:
     """The adapter, with the losses that its launches are to have: it has no network to ask."""
-    shutil.copytree(Path(__file__).parent / "sleeping", folder)
+    here = Path(__file__).parent
+    shutil.copytree(here / "sleeping", folder)
+    shutil.copy(here.parent / "fake_trainer.py", folder)
     shutil.copy(adapter.load("torch").folder / "requirements.lock", folder)
     (folder / "__init__.py").write_text("")
     sizes = {

@@ -169,8 +169,8 @@ def test_a_study_of_probes_is_run_resumed_told_again_and_sent_away(xfbench, mine
     assert board["tables"] == []
 
 
-def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, mine, own_adapter, tmp_path):
-    own_adapter("odd", "import os\ndef build(*_): os._exit(7)\n")
+def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, mine, fake_adapter, tmp_path):
+    fake_adapter("os._exit(7)")
     (tmp_path / "own" / "mine.toml").write_text(PROBES.replace('"reference"', '"odd"'))
     run = xfbench(*f"study run {mine} --json".split())
     assert run.returncode == 0, run.stderr

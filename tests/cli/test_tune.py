@@ -7,30 +7,16 @@ import pytest
 from xfbench.host import handover, machine
 from xfbench.worker import distance
 
-# A framework that sleeps, with the kernel `quick` for the shortest time.
+# The kernel `quick` takes the shortest time; with `broken` nothing can be built.
 TRAINER = """
-import time
-import numpy as np
-
-class Trainer:
-    def __init__(self, options):
-        self.kernel = options.kernel
-        self.seconds = {"plain": 0.05, "quick": 0.025, "slow": 0.1}[options.kernel]
-    def load(self, images, labels): return images
+SECONDS = {"plain": 0.05, "quick": 0.025, "slow": 0.1}
+class Trainer(FakeTrainer):
+    def __init__(self, options, group):
+        super().__init__(options, group)
+        self.seconds = SECONDS[options.kernel]
     def step(self, batch): time.sleep(self.seconds)
-    def wait(self): return 1.0
-    def loss(self, batch): return EXPECTED_LOSS
-    def scores(self, batch): return np.zeros((len(batch), 10), np.float32)
-    def gradients(self, batch): return {}
-    def parameters(self): return {}
-    def assign(self, parameters): pass
-    def observed(self):
-        known = {"framework_version": "1", "layout": "NCHW", "kernel": self.kernel}
-        return {**known, "kernel_evidence": []}
-
-def build(network, solver, options, group):
-    return Trainer(options)
 """
+KERNELS = {name: {"title": name} for name in ("plain", "quick", "slow", "broken")}
 SMALL = "--framework odd --workload lenet --batch-size 4 --data synthetic"
 CORES = machine.usable_cores()
 OVER = f"--over affinity=none --over allocator=system --over threads={CORES}"
@@ -38,12 +24,8 @@ TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 
 
 @pytest.fixture
-def odd(own_adapter, tmp_path):
-    """The framework: `broken` is a kernel that cannot be built with."""
-    own_adapter("odd", TRAINER)
-    described = tmp_path / "adapters" / "odd" / "adapter.toml"
-    more = "".join(f'[kernels.{one}]\ntitle = "{one}"\n' for one in ("quick", "slow", "broken"))
-    described.write_text(described.read_text() + more)
+def odd(fake_adapter):
+    fake_adapter(TRAINER, kernels=KERNELS)
 
 
 def records(folder):

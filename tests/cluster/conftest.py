@@ -8,7 +8,6 @@ import time
 import psutil
 import pytest
 
-from tests import side_by_side
 from tests.cluster import namespaces, slurm
 from tests.conftest import NODES
 
@@ -57,14 +56,14 @@ def own_cluster(place):
 
 
 @pytest.fixture
-def xfbench(own_adapter, tmp_path):
+def xfbench(fake_adapter, tmp_path):
     """The words that run xfbench with a framework of the test's own, and its results folder.
 
     `site` are lines of its site file beyond those every test has.
     """
 
-    def make(train="", more="", site=""):
-        side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + train)
+    def make(lines="", more="", site="", **adapter):
+        fake_adapter(lines, **adapter)
         file = tmp_path / "site.toml"
         file.write_text(f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}')
         results = str(tmp_path / "my results")  # with what shells split words at

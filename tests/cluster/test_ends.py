@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.cluster.conftest import left_running, records, until, until_gone, watched
-from tests.side_by_side import SLOW
+from tests.fake_framework import SLOW
 
 pytestmark = pytest.mark.deep
 
@@ -180,7 +180,7 @@ def test_a_job_with_too_little_memory_for_its_driver_is_out_of_memory(cluster, x
     assert not until_gone(tmp_path) and not cluster.jobs()
 
 
-HANGS = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * (rank == 1))\n"
+HANGS = "def after_step(rank, steps): time.sleep(600 * (rank == 1))"
 
 
 def test_a_rank_that_hangs_is_ended_at_the_launchs_limit_and_the_job_with_it(

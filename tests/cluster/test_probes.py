@@ -43,8 +43,7 @@ def answers(run):
 
 
 def test_slurm_starts_ranks_that_find_one_another_by_what_it_tells(cluster, xfbench, tmp_path):
-    xfbench()
-    (tmp_path / "adapters" / "odd" / "native.py").write_text(NATIVE)
+    xfbench("Trainer.save = None  # it saves no checkpoints", files={"native.py": NATIVE})
     matrices = [MATRIX.format(probe=p, launcher=by, ranks=n) for p, by, n in TRIED]
     file = tmp_path / "mine.toml"
     file.write_text(STUDY.format(matrices="".join(matrices)))
@@ -55,7 +54,7 @@ def test_slurm_starts_ranks_that_find_one_another_by_what_it_tells(cluster, xfbe
     assert done.returncode == 0, done.stderr
     found = answers(done)
     assert found[FEATURES["slurm"]] == found[FEATURES["native_slurm"]] == "yes", done.stderr
-    assert found[FEATURES["signal"]] == "no"  # it saves no checkpoints
+    assert found[FEATURES["signal"]] == "no"
     assert done.stderr.count("job ") >= 1 and not cluster.jobs()
 
 

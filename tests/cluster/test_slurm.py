@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cluster.conftest import XFBENCH, left_running, records
-from tests.side_by_side import SLOW
+from tests.fake_framework import SLOW
 from xfbench import adapter
 
 

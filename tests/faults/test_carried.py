@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests import side_by_side
+from tests import fake_framework
 from tests.running.test_carry import planned, there
 from xfbench.errors import UsageError
 from xfbench.results.store import Store
@@ -17,15 +17,7 @@ from xfbench.running import carry
 def carried(tmp_path_factory):
     """A folder that was run, and where its adapter is."""
     root = tmp_path_factory.mktemp("carried")
-    folder = root / "adapters" / "odd"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "train.py").write_text(side_by_side.TRAINER.replace("EXPECTED_LOSS", "2.3"))
-    (folder / "adapter.toml").write_text(
-        'name = "odd"\ntitle = "odd"\nmodule = "numpy"\ndevices = ["cpu"]\n'
-        'precisions = ["float32"]\nstrategies = ["none"]\ndefault_kernel = "plain"\n'
-        '[environment]\nkind = "own"\n[kernels.plain]\ntitle = "plain"\n'
-    )
+    fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
         carry.write(planned("odd", launches=1, batch_size=[4]), root / "away", print)

@@ -194,17 +194,17 @@ def test_arrays_with_anything_in_them_are_no_results_and_run_nothing(cell, tmp_p
 
 
 def test_a_worker_that_lies_about_its_cases_is_no_proof_and_no_defect_of_ours(
-    own_adapter, tmp_path, cell
+    fake_adapter, tmp_path, cell
 ):
     """Its reply is as the protocol wants it, its arrays are garbage."""
-    own_adapter(
-        "odd",
-        "from xfbench.worker import check\n"
-        "def check_(cases, options, build, group, inputs, output):\n"
-        "    output.write_bytes(b'PK garbage')\n"
-        "    return {'unsupported': {}, 'observed': None}\n"
-        "check.check = check_\n"
-        "def build(*_): pass\n",
+    fake_adapter(
+        """
+        from xfbench.worker import check
+        def check_(cases, options, build, group, inputs, output):
+            output.write_bytes(b'PK garbage')
+            return {'unsupported': {}, 'observed': None}
+        check.check = check_
+        """
     )
     described = adapter.load("odd")
     request = cell(framework="odd", kernel="plain").request(1)

@@ -11,22 +11,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests import side_by_side
+from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
 from tests.leftovers import left_running, until
-from tests.side_by_side import TRAINER
 from xfbench.results.store import Store
 from xfbench.running import runner
 from xfbench.running.watch import Watch
 
-SECOND = "\nimport atexit, os\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
+SECOND = "import atexit\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
 MOMENTS = {
     "at its start": ("if SECOND: os._exit(5)", "no reply: it ended with exit status 5"),
     "while it builds": (
-        "def build(*_):\n    if SECOND: os.abort()\n    import time; time.sleep(600)",
+        "def build(*_): os.abort() if SECOND else time.sleep(600)",
         "no reply: it was ended by SIGABRT",
     ),
     "when all steps are done": (
-        "Trainer.observed = lambda self: os._exit(6) if SECOND else __import__('time').sleep(600)",
+        "Trainer.observed = lambda self: os._exit(6) if SECOND else time.sleep(600)",
         "no reply: it ended with exit status 6",
     ),
     "after its reply": (
@@ -37,13 +36,12 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_rank_that_ends_is_named_whenever_it_does(launch, tmp_path, moment):
+def test_a_rank_that_ends_is_named_whenever_it_does(launch, moment):
     lines, words = MOMENTS[moment]
-    record, folder = launch(f"{TRAINER}{SECOND}{lines}\n")
+    record, folder = launch(SECOND + lines, **TWO_RANKS)
     assert record.status == "crashed"
     assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
-    assert left_running(tmp_path) == []
 
 
 def test_ranks_that_wait_in_a_collective_for_one_that_stands_still_are_ended(cell, tmp_path):
@@ -76,41 +74,23 @@ def training(folder):
     return left_running(folder, lambda one: one.num_threads() > 3)
 
 
-HELPER = """
-[together."{}"]
-title = "with a server"
-helpers = [{{ ROLE = "server" }}]
-serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
-"""
-
-
-def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(own_adapter, cell, tmp_path):
+def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(launch):
     """Somebody has it since it was found to be free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        side_by_side.write(own_adapter, tmp_path, f"{TRAINER}{side_by_side.SLOW}")
-        with (tmp_path / "adapters" / "odd" / "adapter.toml").open("a") as file:
-            file.write(HELPER.format(side_by_side.STRATEGY, taken.getsockname()[1]))
-        session = runner.Session(Store(tmp_path / "results"))
-        session.prepare(["odd"], {}, print)
-        together = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"}
-        asked = cell(framework="odd", kernel="plain", global_batch_size=8, steps=100, **together)
-        [record] = runner.run([asked.request(1)], session)
+        serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
+        serve = serve.format(taken.getsockname()[1])
+        strategy = {"title": "with a server", "helpers": [{"ROLE": "server"}], "serve": serve}
+        record, _ = launch(SLOW, adapter={"together": {STRATEGY: strategy}}, steps=100, **TWO_RANKS)
     assert record.status == "crashed"
     assert record.reason.startswith("a helper of strategy side by side: it ended with exit status")
     assert "Address already in use" in record.reason
-    assert left_running(tmp_path) == []
 
 
-ANOTHER = """
-from xfbench.worker import host
-if SECOND:
-    host.facts = lambda known=host.facts: {**known(), "cpu_model": "Another 9000"}
-"""
-
-
-def test_ranks_on_nodes_of_different_kinds_are_no_figure_of_either(launch):
+def test_ranks_on_nodes_of_different_kinds_are_no_figure_of_either(shared_launch, judge):
     """As a queue gives them that has both."""
-    record, _ = launch(f"{TRAINER}{SECOND}{ANOTHER}")
+    another = {"cpu_model": "Another 9000"}
+    ranks = shared_launch(**TWO_RANKS)
+    record = judge(ranks, lambda reply: reply["machine"].update(another))
     assert record.status == "invalid"
     assert "nodes of different kinds (" in record.reason
     assert "Another 9000" in record.reason and "--constraint" in record.reason

@@ -22,7 +22,7 @@ TOKENS = {
     )
 }
 SAYS = """
-import os, platform, sys
+import platform, sys
 print(sorted(os.environ.items()), file=sys.stderr)
 raise RuntimeError(f"{platform.node()} has no /home/alice/data for alice@example.org")
 """
@@ -37,7 +37,7 @@ def told(monkeypatch):
 
 @pytest.mark.parametrize("more", [[], ["--ranks=2", "--strategy=side by side", "--scaling=weak"]])
 def test_a_token_is_in_nothing_that_is_kept_or_shown(odd, xfbench, tmp_path, told, more):
-    shown = [xfbench(*odd("import os, sys\nprint(dict(os.environ), file=sys.stderr)"), *more)]
+    shown = [xfbench(*odd("import sys\nprint(dict(os.environ), file=sys.stderr)"), *more)]
     shown += [xfbench("leaderboard", "--format", one) for one in ("text", "html", "json")]
     shown += [xfbench("report", "--output", "report.html")]
     shown += [xfbench("results", "export", name) for name in ("all.tar", "rows.csv")]
@@ -75,17 +75,14 @@ def test_a_record_names_no_host_and_no_user(odd, xfbench, tmp_path):
     assert getpass.getuser() == "root" or getpass.getuser() not in text  # a word of others, too
 
 
-def test_a_password_of_an_index_is_in_no_reason(own_adapter, cell, tmp_path, monkeypatch, capsys):
+def test_a_password_of_an_index_is_in_no_reason(fake_adapter, cell, tmp_path, monkeypatch, capsys):
     """Of somebody else's mirror, as pip has it in its settings."""
+    lock = f"nowhere==1 --hash=sha256:{'0' * 64}\n"
+    managed = {"kind": "managed", "python": "3.11"}
+    fake_adapter(environment=managed, files={"requirements.lock": lock})
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://alice:hunter2!%40@localhost:1/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    own_adapter("odd", "")
-    folder = tmp_path / "adapters" / "odd"
-    described = folder / "adapter.toml"
-    managed = 'kind = "managed"\npython = "3.11"'
-    described.write_text(described.read_text().replace('kind = "own"', managed))
-    (folder / "requirements.lock").write_text(f"nowhere==1 --hash=sha256:{'0' * 64}\n")
     session = runner.Session(Store(tmp_path / "results"))
     session.prepare(["odd"], {}, print)
     [record] = runner.run([cell(framework="odd", kernel="plain").request(1)], session)

@@ -4,7 +4,6 @@ How one raises, dies, hangs or forges is in tests/running/test_runner.py, memory
 tests/host/test_memory.py.
 """
 
-import copy
 import json
 import signal
 import subprocess
@@ -13,23 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import limited, side_by_side
+from tests import limited
+from tests.fake_framework import STRATEGY, TWO_RANKS
 from tests.faults.driver import command as command_line
 from tests.leftovers import left_running, until
-from xfbench import adapter, command, written
-from xfbench.command import Outcome
-from xfbench.environments import environment
-from xfbench.records import facts
+from xfbench import command, written
+from xfbench.host import machine
 from xfbench.records.record import Record
 from xfbench.results.store import Store
-from xfbench.running import job, launched, reply, runner
-from xfbench.workloads import workloads
-
-DIES = "import os\nos._exit(0)"
+from xfbench.running import reply
 
 
-def test_of_100_megabytes_of_output_beginning_and_end_are_kept(one):
-    record, folder = one("import sys\nprint('first', 'x' * 10**8, 'last', flush=True)")
+def test_of_100_megabytes_of_output_beginning_and_end_are_kept(launch):
+    record, folder = launch("print('first', 'x' * 10**8, 'last', flush=True)")
     assert record.status == "ok", record.reason
     kept = (folder / "stdout").read_bytes()
     assert len(kept) < written.MOST_KEPT + 100
@@ -37,18 +32,18 @@ def test_of_100_megabytes_of_output_beginning_and_end_are_kept(one):
     assert b"83,222,796 bytes left out" in kept
 
 
-def test_output_without_an_end_ends_the_launch(one, monkeypatch):
+def test_output_without_an_end_ends_the_launch(launch, monkeypatch):
     monkeypatch.setattr(command, "MOST_OUTPUT", 2**20)
     monkeypatch.setattr(command, "_LOOK_SECONDS", 0.1)
-    record, folder = one("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
+    record, folder = launch("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
     assert record.status == "crashed"
     assert record.reason.startswith("no reply: it wrote more than 1 MiB to stderr")
     assert len(record.reason) < 500
     assert (folder / "stderr").stat().st_size < written.MOST_KEPT + 100
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(one):
-    record, _ = one("import os\nos.kill(os.getpid(), 40)")
+def test_a_signal_without_a_name_is_told_by_its_number(launch):
+    record, _ = launch("os.kill(os.getpid(), 40)")
     assert (record.status, record.reason) == ("crashed", "no reply: it was ended by signal 40")
 
 
@@ -60,11 +55,10 @@ def test_a_signal_without_a_name_is_told_by_its_number(one):
         "os.unlink('stderr'); os.mkfifo('stderr')",
         "os.mkfifo('reply.json')",
         "os.symlink('/dev/zero', 'reply.json')",
-        "open('reply.json', 'w').write('[' * 200_000)",
     ],
 )
-def test_whatever_a_worker_makes_of_its_folder_its_record_is_kept(one, mischief):
-    record, _ = one(f"import os\n{mischief}\n{DIES}")
+def test_whatever_a_worker_makes_of_its_folder_its_record_is_kept(launch, mischief):
+    record, _ = launch(f"{mischief}\nos._exit(0)")
     assert record.status == "crashed"
     assert "reply" in record.reason
 
@@ -136,27 +130,21 @@ STRANGE = st.sampled_from(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_reply_with_anything_at_any_place_becomes_a_record(one, launch, ranks, tmp_path):
-    record, folder = one("") if ranks == 1 else launch(side_by_side.TRAINER)
+def test_a_reply_with_anything_at_any_place_becomes_a_record(shared_launch, judge, ranks):
+    launch = shared_launch(**(TWO_RANKS if ranks > 1 else {}))
+    record, folder = launch
     assert record.status == "ok", record.reason
-    described = adapter.load("odd")
-    found = environment.ensure(described)
-    files = [folder / name for name in ("reply.json", "reply.1.json")[:ranks]]
-    whole = [json.loads(file.read_bytes()) for file in files]
-    known = {"workload": facts.facts(workloads()["lenet"]), "conditions": record.conditions}
-    known["machine"] = record.machine
-    ways = [way for way in places(whole[-1]) if way and way[0] not in ("schema", "job")]
+    last = json.loads((folder / ("reply.1.json" if ranks > 1 else "reply.json")).read_text())
+    ways = [way for way in places(last) if way and way[0] not in ("schema", "job")]
     ways += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
 
     def becomes(way, value):
-        document = copy.deepcopy(whole[-1])
-        part = document
-        for step in way[:-1]:
-            part = part[step]
-        part[way[-1]] = value
-        files[-1].write_text(json.dumps(document))
-        answer = job.replied(folder, whole[0]["job"], record.request, Outcome(0), 1.0)
-        made = launched.record(record.request, answer, described, found, known)
+        def change(reply):
+            for step in way[:-1]:
+                reply = reply[step]
+            reply[way[-1]] = value
+
+        made = judge(launch, change, limit=None)
         assert Record.read(json.dumps(made.document()).encode()) == made
         assert made.reason is None or "\n" not in made.reason
 
@@ -177,7 +165,7 @@ def test_a_reply_with_anything_at_any_place_becomes_a_record(one, launch, ranks,
 
 
 HANGS = """
-import subprocess, time
+import subprocess
 subprocess.Popen(["sleep", "1234.5"], start_new_session=True)
 def after_step(rank, steps): time.sleep(600)
 """
@@ -191,7 +179,7 @@ def _sleeps(process):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     """Nor what a worker has started and let go."""
-    more = {"ranks": 2, "strategy": side_by_side.STRATEGY, "scaling": "weak"} if ranks > 1 else {}
+    more = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak"} if ranks > 1 else {}
     results = tmp_path / "results"
     words = odd(HANGS, results=results, **more)
     driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
@@ -214,24 +202,17 @@ def test_a_driver_ends_what_its_worker_started_though_it_is_told_to_end(odd, tmp
     until(lambda: not left_running(results), 15)
 
 
-def test_a_device_that_is_not_there_costs_no_launch(own_adapter, cell, tmp_path):
-    own_adapter("odd", side_by_side.TRAINER)
-    described = tmp_path / "adapters" / "odd" / "adapter.toml"
-    described.write_text(described.read_text().replace('["cpu"]', '["cpu", "cuda"]'))
-    store = Store(tmp_path / "results")
-    session = runner.Session(store)
-    session.prepare(["odd"], {}, print)
-    asked = cell(framework="odd", kernel="plain", device="cuda").request(1)
-    if runner.obstacle(asked) is None:
+def test_a_device_that_is_not_there_costs_no_launch(launch):
+    if machine.accelerators():
         pytest.skip("there is an NVIDIA device here")
-    [record] = runner.run([asked], session)
+    record, folder = launch(device="cuda", adapter={"devices": ["cpu", "cuda"]})
     assert (record.status, record.reason) == ("unavailable", "no NVIDIA device was found here")
-    assert not list((store.folder / "runs").iterdir())
+    assert not list(folder.parent.iterdir())
 
 
 def test_a_worker_that_the_kernel_ends_for_memory_says_so_and_the_driver_goes_on(odd, tmp_path):
-    takes = "\ndef after_step(rank, steps):\n    if LARGE: np.ones(2 * 10**9, np.uint8)\n"
-    takes += "LARGE = len(os.listdir('..')) == 1"  # the first launch
+    takes = "LARGE = len(os.listdir('..')) == 1\n"  # the first launch
+    takes += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"
     results = tmp_path / "results"
     words = odd(takes, results=results, launches=2)
     with limited.memory(800 * 10**6) as within:

@@ -16,33 +16,22 @@ LIMIT = 400_000_000
 # What dies of it differs: one that is told so, one that asks in vain and aborts, one that says
 # nothing, and one that the kernel would have ended.
 DEATHS = {
-    "raised": "import numpy\nnumpy.empty(10**9)",
-    "aborted": "import os\nos.write(2, b'std::bad_alloc')\nos.abort()",
-    "silent": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
-    "killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "raised": "np.empty(10**9)",
+    "aborted": "os.write(2, b'std::bad_alloc')\nos.abort()",
+    "silent": "import signal\nos.kill(os.getpid(), signal.SIGSEGV)",
+    "killed": "os.kill(os.getpid(), 9)",
     "other": "raise RuntimeError('a defect')",
 }
-TRAIN = """
-def build(network, solver, options, group):
-    import resource
-    print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)
-{}
-    raise SystemExit(3)
-"""
+PRINT_LIMIT = "import resource\nprint(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)\n"
 
 
 @pytest.fixture
-def dead(own_adapter, cell, tmp_path):
+def dead(launch):
     """A function: the record of a launch that dies so, and what it wrote."""
 
     def do(how, limit=LIMIT):
-        lines = "\n".join(f"    {line}" for line in DEATHS[how].splitlines())
-        own_adapter("odd", TRAIN.format(lines))
-        session = runner.Session(Store(tmp_path / "results"), time_limit=60.0)
-        session.prepare(["odd"], {}, print)
-        asked = cell(framework="odd", kernel="plain", memory_limit=limit)
-        [record] = runner.run([asked.request(1)], session)
-        return record, (session.store.run_folder(record) / "stdout").read_text()
+        record, folder = launch(PRINT_LIMIT + DEATHS[how], memory_limit=limit)
+        return record, (folder / "stdout").read_text()
 
     return do
 

@@ -62,9 +62,9 @@ def test_modules_without_a_python_say_so(lmod, folder):
 
 
 def test_a_framework_of_a_sites_modules_is_found_and_trains_with_their_variables(
-    lmod, folder, tmp_path, own_adapter
+    lmod, folder, tmp_path, fake_adapter
 ):
-    own_adapter("odd", "")
+    fake_adapter()
     site = tmp_path / "site.toml"
     site.write_text(
         f'title = "s"\n[modules]\ninit = "{lmod}"\npath = ["{folder}"]\n'

@@ -8,21 +8,27 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
 
 import pytest
 
-from tests import side_by_side
 from tests.cluster import slurm
 from tests.cluster.conftest import left_running, watched
+from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, dies
 from tests.faults.driver import command
 from tests.leftovers import until
-from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
 from xfbench import adapter
 from xfbench.environments import environment
 from xfbench.errors import UnavailableError
 from xfbench.launchers import mpi
 from xfbench.plan import Plan
 from xfbench.running import dry
+
+
+@pytest.fixture
+def launch(launch):
+    """`launch` of two ranks under mpirun."""
+    return partial(launch, launcher="mpi", **TWO_RANKS)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +54,7 @@ def family(request):
 
 
 def test_ranks_train_and_each_writes_its_own_output(launch, family):
-    record, folder = launch(TRAINER, launcher="mpi")
+    record, folder = launch()
     assert record.status == "ok", record.reason
     assert [one.rank for one in record.observed.ranks] == [0, 1]
     names = {path.name for path in folder.iterdir()}
@@ -57,7 +63,7 @@ def test_ranks_train_and_each_writes_its_own_output(launch, family):
 
 
 def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monkeypatch):
-    record, folder = launch(TRAINER, launcher="mpi")
+    record, folder = launch()
     request = record.request
     plan = Plan(
         requests=(request,),
@@ -78,7 +84,7 @@ def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monke
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_ends_in_a_step_is_named(launch, family, tmp_path, rank, how):
     _, status, words = DEATHS[how]
-    record, _ = launch(TRAINER + ends(rank, how), launcher="mpi")
+    record, _ = launch(dies(rank, how))
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and words in record.reason
     assert not left_running(tmp_path)
@@ -99,17 +105,17 @@ def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    record, _ = launch(TRAINER + SLOW, launcher="mpi", steps=30)
+    record, _ = launch(SLOW, steps=30)
     killer.join()
     assert record.status == "crashed"
     assert "rank" in record.reason and "was lost" in record.reason
     assert not left_running(tmp_path)
 
 
-def test_a_killed_driver_leaves_no_rank(own_adapter, family, tmp_path):
-    side_by_side.write(own_adapter, tmp_path, TRAINER + SLOW)
+def test_a_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
+    fake_adapter(SLOW)
     settings = {"batch-size": 4, "data": "synthetic", "steps": 100, "launches": 1, "ranks": 2}
-    settings |= {"strategy": side_by_side.STRATEGY, "scaling": "weak", "launcher": "mpi"}
+    settings |= {"strategy": STRATEGY, "scaling": "weak", "launcher": "mpi"}
     words = [f"--{name}={value}" for name, value in settings.items()]
     words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
     driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
@@ -120,8 +126,8 @@ def test_a_killed_driver_leaves_no_rank(own_adapter, family, tmp_path):
 
 
 def test_a_limit_ends_ranks_that_hang(launch, family, tmp_path):
-    train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
-    record, _ = launch(TRAINER + train, launcher="mpi", time_limit=8)
+    hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
+    record, _ = launch(hangs, time_limit=8)
     assert record.status == "timed_out"
     assert not left_running(tmp_path)
 
@@ -131,7 +137,7 @@ def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
 ):
     site = tmp_path / "odd.toml"
     site.write_text('title = "odd"\n[variables]\nPYTHONHOME = "/nowhere"\n')
-    record, _ = launch(TRAINER, launcher="mpi", site=str(site))
+    record, _ = launch(site=str(site))
     assert record.status == "crashed"
     assert "no rank was started" in record.reason
 
@@ -139,7 +145,7 @@ def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
 def test_a_host_whose_name_does_not_resolve_starts_no_rank(launch, family, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text('title = "odd"\nhosts = ["no-such-host.invalid"]\n')
-    record, _ = launch(TRAINER, launcher="mpi", site=str(site), time_limit=40)
+    record, _ = launch(site=str(site), time_limit=40)
     assert record.status == "crashed", record.reason
     assert "no rank was started" in record.reason
     assert not left_running(tmp_path)
@@ -151,14 +157,14 @@ def test_a_site_says_how_ranks_are_started(launch, openmpi, tmp_path):
         'title = "odd"\nstart = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]\n'
         'start_options = ["2"]\n'
     )
-    record, folder = launch(TRAINER, launcher="mpi", site=str(site))
+    record, folder = launch(site=str(site))
     assert record.status == "ok", record.reason
     assert "--oversubscribe" in (folder / "command.json").read_text()
 
 
 def test_without_an_mpi_it_is_said_what_to_do(launch, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    record, _ = launch(TRAINER, launcher="mpi")
+    record, _ = launch()
     assert record.status == "unavailable"
     assert "mpirun is not on the PATH" in record.reason
 

@@ -5,12 +5,10 @@ import shutil
 
 import pytest
 
-from tests import nvml, side_by_side
+from tests import nvml
 from xfbench.host import conditions, machine
 from xfbench.records import gpus
 from xfbench.records.gpus import Gpu
-from xfbench.results.store import Store
-from xfbench.running import runner
 
 FREE = Gpu(
     name="a GPU",
@@ -78,7 +76,7 @@ def test_how_a_site_runs_its_devices_is_told_and_counts(update, line):
 
 
 @pytest.fixture
-def launched(own_adapter, cell, tmp_path, monkeypatch):
+def launched(launch, tmp_path, monkeypatch):
     """A function that has a launch's device say what `write` writes to a file; its record.
 
     The driver is told of a device that is not there, and the worker of its state, by NVML.
@@ -86,23 +84,17 @@ def launched(own_adapter, cell, tmp_path, monkeypatch):
     if not shutil.which("cc"):
         pytest.skip("needs a C compiler")
     file = tmp_path / "values"
-    variables = f'{{ LD_LIBRARY_PATH = "{tmp_path}", NVML_VALUES = "{file}" }}'
-    own_adapter("odd", side_by_side.TRAINER, variables=variables)
-    described = tmp_path / "adapters" / "odd" / "adapter.toml"
-    described.write_text(described.read_text().replace('["cpu"]', '["cpu", "cuda"]'))
+    variables = {"LD_LIBRARY_PATH": str(tmp_path), "NVML_VALUES": str(file)}
+    adapter = {"devices": ["cpu", "cuda"], "variables": variables}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
-    session = runner.Session(Store(tmp_path / "results"))
 
-    def launch(write, *options):
+    def do(write, *options):
         nvml.build(tmp_path, *options)
         write(file)
-        session.prepare(["odd"], {}, print)
-        asked = cell(framework="odd", kernel="plain", device="cuda").request(1)
-        [record] = runner.run([asked], session)
-        return record
+        return launch(device="cuda", adapter=adapter)[0]
 
-    return launch
+    return do
 
 
 def test_a_launch_has_its_device_on_the_record(launched):

@@ -10,7 +10,6 @@ import archspec.cpu
 import pytest
 from archspec.cpu import detect
 
-from tests import side_by_side
 from xfbench import adapter, experiment
 from xfbench.analysis.leaderboard import tables
 from xfbench.environments import environment
@@ -77,11 +76,11 @@ def test_a_real_framework_comes_back_certified_and_ranked(tmp_path, capsys):
 
 
 @pytest.fixture
-def odd(own_adapter, tmp_path):
-    def make(train=""):
-        side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + train)
+def odd(fake_adapter, tmp_path):
+    def make(lines="", module="numpy", **settings):
+        fake_adapter(lines, module=module)
         folder = tmp_path / "away"
-        carry.write(planned("odd", launches=1, batch_size=[4]), folder, print)
+        carry.write(planned("odd", launches=1, batch_size=[4], **settings), folder, print)
         return folder
 
     return make
@@ -101,11 +100,7 @@ def test_what_is_done_is_not_done_again(odd, tmp_path):
 
 
 def test_a_framework_that_is_not_there_is_unavailable_with_the_reason(odd, tmp_path):
-    folder = odd()
-    described = tmp_path / "adapters" / "odd" / "adapter.toml"
-    described.write_text(described.read_text().replace('"numpy"', '"not_there"'))
-    shutil.rmtree(folder)
-    carry.write(planned("odd", launches=1, batch_size=[4]), folder, print)
+    folder = odd(module="not_there")
     there(folder, f"odd={sys.executable}")
     [record] = imported(folder, tmp_path)
     assert record.status == "unavailable"
@@ -120,31 +115,24 @@ def test_an_interpreter_that_is_not_there_is_unavailable(odd, tmp_path):
 
 
 def test_a_launch_that_dies_is_crashed(odd, tmp_path):
-    folder = odd("\ndef after_step(rank, steps): os.kill(os.getpid(), 9)\n")
+    folder = odd("def after_step(rank, steps): os.kill(os.getpid(), 9)")
     assert there(folder, f"odd={sys.executable}").returncode == 1
     [record] = imported(folder, tmp_path)
     assert record.status == "crashed"
     assert "SIGKILL" in record.reason
 
 
-def test_a_rank_that_dies_ends_the_others_and_is_named(own_adapter, tmp_path):
-    died = "\nimport time\ndef after_step(rank, steps):"
-    died += "\n    os._exit(7) if rank else time.sleep(600)\n"
-    side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + died)
-    folder = tmp_path / "away"
-    plan = planned("odd", launches=1, batch_size=[4], ranks=[2], scaling="weak", threads=[1])
-    carry.write(plan, folder, print)
+def test_a_rank_that_dies_ends_the_others_and_is_named(odd, tmp_path):
+    died = "def after_step(rank, steps): os._exit(7) if rank else time.sleep(600)"
+    folder = odd(died, ranks=[2], scaling="weak", threads=[1])
     assert there(folder, f"odd={sys.executable}").returncode == 1
     [record] = imported(folder, tmp_path)
     assert record.status == "crashed"
     assert "rank 1 of 2: no reply: it ended with exit status 7" in record.reason
 
 
-def test_a_launch_beyond_its_time_limit_is_timed_out(own_adapter, tmp_path):
-    hangs = "\nimport time\ndef after_step(rank, steps): time.sleep(600)\n"
-    side_by_side.write(own_adapter, tmp_path, side_by_side.TRAINER + hangs)
-    folder = tmp_path / "away"
-    carry.write(planned("odd", time_limit=5, launches=1, batch_size=[4]), folder, print)
+def test_a_launch_beyond_its_time_limit_is_timed_out(odd, tmp_path):
+    folder = odd("def after_step(rank, steps): time.sleep(600)", time_limit=5)
     assert there(folder, f"odd={sys.executable}").returncode == 1
     [record] = imported(folder, tmp_path)
     assert record.status == "timed_out"

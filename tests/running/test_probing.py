@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import side_by_side
 from tests.cluster import slurm
-from tests.worker.test_checkpoints import TRAINER
+from tests.fake_framework import TWO_RANKS
 from xfbench.analysis import leaderboard, statistics
 from xfbench.errors import UnavailableError
 from xfbench.host import sites
@@ -16,10 +15,9 @@ from xfbench.launchers import mpi
 from xfbench.plan import Plan
 from xfbench.records.features import FEATURES, GROUP_OF
 from xfbench.request import Protocol
-from xfbench.results.store import Store
-from xfbench.running import probing, queued, runner
+from xfbench.running import probing, queued
 
-OWN = "\nTrainer.parameters = lambda self: {'a': np.array([self.group.rank])}\n"
+OWN = "Trainer.parameters = lambda self: {'a': np.array([self.rank])}"
 NATIVE = "def ranks():\n    import os, time\n    {}\n"
 
 
@@ -32,33 +30,31 @@ def programs():
 
 
 @pytest.fixture
-def tried(own_adapter, cell, tmp_path):
-    """A function: one probe of a framework of the test's own; its record and run folder."""
+def tried(launch):
+    """A function: one probe of the fake framework; its record and run folder."""
 
-    def do(probe, train=TRAINER, **request):
-        own_adapter("odd", train, checkpoint='"plain"')
-        session = runner.Session(Store(tmp_path / "results"), time_limit=60)
-        session.prepare(["odd"], {}, print)
-        asked = cell(framework="odd", kernel="plain", affinity="cores", probe=probe, **request)
-        [record] = runner.run([asked.request(1)], session)
-        return record, session.store.run_folder(record)
+    def do(probe, lines="", **request):
+        return launch(lines, affinity="cores", probe=probe, **request)
 
     return do
 
 
 @pytest.fixture
-def together(launch, tmp_path):
+def process(shared_launch):
+    """The record of a probe of one process."""
+    return shared_launch(affinity="cores", probe="process")[0]
+
+
+@pytest.fixture
+def together(launch):
     """A function: one probe of two ranks, which may have a native.py; its answers by feature."""
 
-    def do(train="", native=None, **request):
-        if native:
-            file = tmp_path / "adapters" / "odd" / "native.py"
-            file.parent.mkdir(parents=True)
-            file.write_text(NATIVE.format(native))
+    def do(lines="", native=None, **request):
+        files = {"native.py": NATIVE.format(native)} if native else {}
         if request.get("launcher", "local") == "local" and len(os.sched_getaffinity(0)) < 2:
             pytest.skip("two ranks need two processors")
-        settings = {"probe": "ranks", "affinity": "cores", **request}
-        record, _ = launch(side_by_side.TRAINER + train, **settings)
+        settings = {**TWO_RANKS, "probe": "ranks", "affinity": "cores", **request}
+        record, _ = launch(lines, adapter={"files": files}, **settings)
         return answers(record)
 
     return do
@@ -69,11 +65,10 @@ def answers(record):
     return {one.feature: one for one in probing.answers(record)}
 
 
-def test_a_probe_answers_its_features_and_each_has_evidence(tried):
-    record, _ = tried("process")
-    assert record.status == "ok", record.reason
-    found = answers(record)
-    assert set(found) == set(probing.features(record.request))
+def test_a_probe_answers_its_features_and_each_has_evidence(process):
+    assert process.status == "ok", process.reason
+    found = answers(process)
+    assert set(found) == set(probing.features(process.request))
     assert found["affinity"].supported == "yes", found
     assert found["signal"].supported == "yes", found
     assert all(one.evidence and "\n" not in one.evidence for one in found.values())
@@ -84,17 +79,15 @@ def test_threads_that_a_framework_lets_loose_are_seen(tried):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU is no choice")
     everywhere = sorted(os.sched_getaffinity(0))
-    loose = f"def __init__(self): import os; os.sched_setaffinity(0, {everywhere}); "
-    record, _ = tried("process", TRAINER.replace("def __init__(self): ", loose))
+    record, _ = tried("process", f"os.sched_setaffinity(0, {everywhere})")
     found = answers(record)["affinity"]
     assert record.status == "invalid" and found.supported == "no"
     assert f"may run on {', '.join(map(str, everywhere))}" in found.evidence
 
 
-def test_a_probe_stands_in_no_table_of_figures_and_is_no_launch_that_counts(tried):
-    record, _ = tried("process")
-    assert record.measurement and not statistics.launches([record])
-    assert leaderboard.tables([record], {}) == []
+def test_a_probe_stands_in_no_table_of_figures_and_is_no_launch_that_counts(process):
+    assert process.measurement and not statistics.launches([process])
+    assert leaderboard.tables([process], {}) == []
 
 
 def test_a_cell_that_is_no_probe_is_called_as_before_there_were_any(cell):
@@ -103,8 +96,7 @@ def test_a_cell_that_is_no_probe_is_called_as_before_there_were_any(cell):
 
 
 def test_what_crashes_is_a_no_and_what_cannot_be_started_is_not_here(tried, monkeypatch):
-    dies = TRAINER.replace("self.value *= 1.5", "import os; os._exit(7)")
-    record, _ = tried("process", dies)
+    record, _ = tried("process", "def after_step(rank, steps): os._exit(7)")
     found = answers(record)
     assert record.status == "crashed"
     assert {one.supported for one in found.values()} == {"no"}

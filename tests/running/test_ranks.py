@@ -8,50 +8,68 @@ import psutil
 import pytest
 
 from tests.cluster.conftest import left_running
-from tests.side_by_side import DEATHS, SLOW, TRAINER, ends
+from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, dies
 from xfbench import experiment
 from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.running import ranks
 
+two_cores = pytest.mark.skipif(machine.usable_cores() < 2, reason="each rank needs its own core")
+PRINTS = """
+class Trainer(FakeTrainer):
+    def step(self, batch):
+        print(len(batch), flush=True)
+        super().step(batch)
+"""
 
-def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(launch):
-    record, folder = launch(TRAINER)
+
+@pytest.fixture
+def together(shared_launch):
+    """A launch of two ranks, on their own cores if there are two."""
+    return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
+
+
+def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(together):
+    record, folder = together
     assert record.status == "ok", record.reason
     assert record.measurement.images == 3 * 8
     assert record.measurement.losses == (1.5,) * 5
     assert [one.rank for one in record.observed.ranks] == [0, 1]
+    said = [(folder / name).read_text().split() for name in ("stdout", "stdout.1")]
+    assert said == [["4"] * 5] * 2
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "reply.json", "reply.1.json"} <= names
     subprocess.run([folder / "command.sh"], check=True, timeout=60)
     again = {path.name for path in folder.iterdir()} - names
     assert again == {"reply-again.json", "reply-again.1.json"}
+    for name in again:
+        (folder / name).unlink()
 
 
 def test_under_strong_scaling_the_batch_is_shared(launch):
-    record, _ = launch(TRAINER, scaling="strong", global_batch_size=4, batch_size_per_rank=2)
-    # The canary is that of another batch size; what was trained on is the trainer's to check.
-    assert "initial weights" in (record.reason or "initial weights")
+    sizes = {"scaling": "strong", "global_batch_size": 4, "batch_size_per_rank": 2}
+    record, folder = launch(PRINTS, **{**TWO_RANKS, **sizes})
+    # The canary is that of another batch size.
+    assert record.status == "invalid" and "initial weights" in record.reason
     assert record.measurement.images == 3 * 4
+    assert (folder / "stdout.1").read_text().split() == ["2"] * 5
 
 
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, tmp_path, rank, how):
+def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
     _, status, words = DEATHS[how]
     begun = time.monotonic()
-    record, _ = launch(TRAINER + ends(rank, how))
+    record, _ = launch(dies(rank, how), **TWO_RANKS)
     assert time.monotonic() - begun < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason
-    assert not left_running(tmp_path)
 
 
-def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch, tmp_path):
-    train = "\nimport time\ndef after_step(rank, steps): time.sleep(600 * rank)\n"
-    record, _ = launch(TRAINER + train, time_limit=5)
+def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch):
+    hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
+    record, _ = launch(hangs, time_limit=5, **TWO_RANKS)
     assert record.status == "timed_out"
-    assert not left_running(tmp_path)
 
 
 def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_path):
@@ -73,29 +91,28 @@ def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_
 
     killer = Thread(target=kill)
     killer.start()
-    record, _ = launch(TRAINER + SLOW, steps=30)
+    record, _ = launch(SLOW, steps=30, **TWO_RANKS)
     killer.join()
     assert record.status == "crashed"
     assert "rank 1 of 2: no reply: it was ended by SIGKILL" in record.reason
 
 
-@pytest.mark.skipif(machine.usable_cores() < 2, reason="two ranks need two cores to be apart")
-def test_ranks_have_cores_of_their_own(launch):
-    record, _ = launch(TRAINER, affinity="cores")
-    assert record.status == "ok", record.reason
+@two_cores
+def test_ranks_have_cores_of_their_own(together):
+    record, _ = together
     given = [set(one.laid_out) for one in record.observed.ranks]
     assert [len(cpus) for cpus in given] == [1, 1] and not given[0] & given[1]
     assert [set(one.affinity) for one in record.observed.ranks] == given
 
 
-@pytest.mark.skipif(machine.usable_cores() < 2, reason="two ranks need two cores to be apart")
+@two_cores
 def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch):
     strays = """
 def after_step(rank, steps):
     if rank == 1:
         os.sched_setaffinity(0, range(os.cpu_count()))
 """
-    record, _ = launch(TRAINER + strays, affinity="cores")
+    record, _ = launch(strays, affinity="cores", **TWO_RANKS)
     assert record.status == "invalid"
     assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
 

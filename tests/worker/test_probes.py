@@ -6,55 +6,29 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 
+from tests.fake_trainer import FakeTrainer
 from xfbench.worker import placement, probes
 
 
-class Trainer:
-    """One parameter, and a checkpoint that is nothing else."""
-
-    def __init__(self):
-        self.value = np.arange(3.0)
-
-    def step(self, batch):
-        self.value = self.value + 1
-        sum(range(1_000_000))
-
-    def wait(self):
-        return 1.0
-
-    def parameters(self):
-        return {"conv1/weight": self.value.copy()}
-
-    def assign(self, parameters):
-        self.value = parameters["conv1/weight"].copy()
-
-    def save(self, folder):
-        np.save(folder / "value.npy", self.value)
-
-    def restore(self, folder):
-        self.value = np.load(folder / "value.npy")
-
-
-class Forgetful(Trainer):
+class Forgetful(FakeTrainer):
     def restore(self, folder):
         pass
 
 
-class Deaf(Trainer):
+class Deaf(FakeTrainer):
     def step(self, batch):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         super().step(batch)
 
 
-class Full(Trainer):
+class Full(FakeTrainer):
     def save(self, folder):
         raise RuntimeError("no room\nat all")
 
 
-class Unreadable(Trainer):
+class Unreadable(FakeTrainer):
     def restore(self, folder):
         raise ValueError("what is that?")
 
@@ -78,10 +52,10 @@ def trained(tmp_path, monkeypatch):
 
 
 def test_a_signal_in_a_step_is_outlived_saved_and_trained_on_from(trained):
-    watched, told = trained(Trainer())
+    watched, told = trained(FakeTrainer())
     assert told["supported"] == "yes", told
     assert "in step 3" in told["evidence"] and "2 steps more" in told["evidence"]
-    assert list(watched.parameters()["conv1/weight"]) == [5.0, 6.0, 7.0]
+    assert list(watched.parameters()["conv1/weight"][:3]) == [5.0, 6.0, 7.0]
     assert watched.steps == 5
 
 
@@ -102,11 +76,11 @@ def test_what_a_signal_ends_in_otherwise_is_a_no_with_the_reason(trained, traine
 def test_after_a_checkpoint_that_failed_training_goes_on_from_where_it_was(trained):
     watched, told = trained(Unreadable())
     assert told["supported"] == "no" and "what is that?" in told["evidence"]
-    assert list(watched.parameters()["conv1/weight"]) == [5.0, 6.0, 7.0]
+    assert list(watched.parameters()["conv1/weight"][:3]) == [5.0, 6.0, 7.0]
 
 
 def test_ranks_are_compared_before_each_goes_its_own_way():
-    class Apart(Trainer):
+    class Apart(FakeTrainer):
         def apart(self):
             self.value = self.value * 2
 
@@ -118,7 +92,7 @@ def test_ranks_are_compared_before_each_goes_its_own_way():
     other.step(None)
     assert one.together() == other.together()
     assert other.together()[1] == 1
-    alone = probes.Watched(Trainer(), signalled=False)
+    alone = probes.Watched(FakeTrainer(), signalled=False)
     alone.step(None)
     alone.step(None)
     assert not hasattr(alone, "apart")

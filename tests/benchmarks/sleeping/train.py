@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from xfbench.adapters.sleeping.fake_trainer import FakeTrainer
 from xfbench.worker.mpi import AllReduce
 
 FIXED, PER_IMAGE = 0.02, 0.01  # seconds of a step
@@ -34,10 +35,11 @@ class Whole:
         pass
 
 
-class Trainer:
-    """See `xfbench.worker.protocol.Trainer`."""
+class Trainer(FakeTrainer):
+    """A batch is its number of images."""
 
-    def __init__(self, network, group):
+    def __init__(self, network, options, group):
+        super().__init__(options, group)
         self.name, self.random = network.name, np.random.default_rng(group.rank)
         self.joined = AllReduce(group) if group.strategy == "mpi" else None
         if group.strategy == "ddp":
@@ -56,9 +58,6 @@ class Trainer:
         if self.joined:
             self.joined.join(self.asleep.gradients())
 
-    def wait(self):
-        return 0.0
-
     def loss(self, batch):
         return LOSSES[self.name][batch]
 
@@ -68,20 +67,10 @@ class Trainer:
     def gradients(self, batch):
         return {str(n): array for n, array in enumerate(self.asleep.gradients())}
 
-    def parameters(self):
-        return {}
-
-    def assign(self, parameters):
-        pass
-
     def apart(self):
         self.asleep.apart()
         self.joined = None
 
-    def observed(self):
-        known = {"framework_version": "1", "layout": "NCHW", "kernel": "asleep"}
-        return {**known, "kernel_evidence": []}
-
 
 def build(network, solver, options, group):
-    return Trainer(network, group)
+    return Trainer(network, options, group)

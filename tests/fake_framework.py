@@ -1,0 +1,145 @@
+"""Adapters of the fake framework (`fake_trainer`), and launches with it."""
+
+import json
+import textwrap
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.faults.driver import peaks
+from tests.leftovers import left_running
+from xfbench.adapter import load
+from xfbench.command import Outcome
+from xfbench.environments import environment
+from xfbench.host import roofline
+from xfbench.request import Cell
+from xfbench.results.store import Store
+from xfbench.running import canary, job, launched, runner
+
+STRATEGY = "side by side"
+TWO_RANKS = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak", "global_batch_size": 8}
+DESCRIPTION = {
+    "module": "numpy",
+    "devices": ["cpu"],
+    "precisions": ["float32"],
+    "strategies": ["none", STRATEGY],
+    "default_kernel": "plain",
+    "environment": {"kind": "own"},
+    "kernels": {"plain": {"title": "plain"}},
+}
+# Ways for a rank to end in a step: its code, and the status and reason of the record.
+DEATHS = {
+    "by a signal": ("os.kill(os.getpid(), 9)", "crashed", "ended by SIGKILL"),
+    "with a status": ("os._exit(7)", "crashed", "exit status 7"),
+    "with words": ("raise RuntimeError('no more memory')", "failed", "no more memory"),
+}
+SLOW = "def after_step(rank, steps): time.sleep(0.5)\n"
+
+
+def dies(rank, how):
+    """Return lines that end `rank` in its third step, while the other ranks hang."""
+    return f"""
+        def after_step(rank, steps):
+            if steps == 3:
+                if rank == {rank}:
+                    {DEATHS[how][0]}
+                time.sleep(600)
+        """
+
+
+def write(folder, body="", files=None, **description):
+    """Write an adapter to `folder`: the fake trainer and then `body`, and more `files` by name.
+
+    `description` replaces keys of its adapter.toml.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    train = (Path(__file__).parent / "fake_trainer.py").read_text()
+    train += f"\n\nEXPECTED_LOSS = {expected_loss()}\n{textwrap.dedent(body)}\n"
+    description = {"name": folder.name, "title": folder.name, **DESCRIPTION, **description}
+    lines = [f"{key} = {_toml(value)}\n" for key, value in description.items()]
+    contents = {"__init__.py": "", "train.py": train, "adapter.toml": "".join(lines)}
+    for name, text in {**contents, **(files or {})}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def _toml(value):
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()]
+        return f"{{ {', '.join(items)} }}"
+    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+@cache
+def expected_loss():
+    """Return the reference's loss for `cell`."""
+    return canary.expected("lenet", "synthetic", 4, 0, "float32").loss
+
+
+@cache
+def own_environment():
+    """Return the environment of the fake framework, without a process for each launch."""
+    return replace(environment.ensure(load("reference")), framework="odd")
+
+
+def cell(**fields):
+    """Return a cell of the reference with these fields."""
+    chosen = {
+        "framework": "reference",
+        "environment": "own",
+        "workload": "lenet",
+        "kernel": "numpy",
+        "threads": 1,
+        "global_batch_size": 4,
+        "batch_size_per_rank": 4,
+        "data": "synthetic",
+        "steps": 3,
+        "warmup": 1,
+    }
+    return Cell(**{**chosen, **fields})
+
+
+def launch(
+    root, body="", *, adapter=None, time_limit=60.0, strict=False, checkpoint_dir=None, **request
+):
+    """Launch the fake framework once; return the record and its run folder.
+
+    `adapter` are arguments of `write`. Nothing may be left running, and the store has this record.
+    """
+    write(root / "adapters" / "odd", body, **(adapter or {}))
+    store = Store(root / "results")
+    session = runner.Session(
+        store,
+        {"odd": own_environment()},
+        time_limit=time_limit,
+        strict=strict,
+        checkpoint_dir=checkpoint_dir,
+    )
+    chosen = cell(**{"framework": "odd", "kernel": "plain", **request})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
+        for threads, peak in peaks().items():
+            patch.setitem(roofline._PEAKS, threads, peak)
+        [record] = runner.run([chosen.request(1)], session)
+        assert left_running(root) == []
+        assert list(store.records()) == [record]
+    return record, store.run_folder(record)
+
+
+def judge(folder, launch, change, strict=False, **fields):
+    """Return the record of a launch after `change` of its last rank's reply.
+
+    `folder` is for the replies; `fields` replace what the driver knows of the launch.
+    """
+    record, run_folder = launch
+    names = ["reply.json", "reply.1.json"][: record.request.ranks]
+    replies = [json.loads((run_folder / name).read_text()) for name in names]
+    change(replies[-1])
+    for name, reply in zip(names, replies, strict=True):
+        (folder / name).write_text(json.dumps(reply))
+    answer = job.replied(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
+    known = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
+    where = load("odd"), own_environment()
+    return launched.record(record.request, answer, *where, known | fields, strict)

@@ -1,0 +1,38 @@
+"""The training loop in the test's own process, with a real clock or a simulated one."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from tests import fake_framework
+from xfbench.worker import loop
+from xfbench.worker.protocol import Group, Options
+from xfbench.workloads import workloads
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A function that trains in this process: the worker's reply."""
+
+    def do(trainer, folder=None, cores=None, **fields):
+        request = fake_framework.cell(**fields).request(1).model_dump(mode="json")
+        return loop.train(
+            workloads()[request["workload"]],
+            request,
+            Options("plain", 1),
+            lambda *_: trainer,
+            Group(),
+            saved_in=folder or tmp_path / "checkpoint",
+            cores=cores,
+        )
+
+    return do
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The training loop's clock, which stands still but for `now`."""
+    simulated, reads = SimpleNamespace(now=0.0), itertools.count()
+    monkeypatch.setattr(loop, "perf_counter", lambda: simulated.now + 1e-9 * next(reads))
+    return simulated

@@ -1,0 +1,123 @@
+"""The training loop: what it times as a step, how it warms up, when it looks at the cores."""
+
+import itertools
+import math
+import threading
+import time
+
+import pytest
+
+from tests.fake_trainer import FakeTrainer
+from xfbench.analysis import statistics
+from xfbench.records.record import Measurement
+from xfbench.worker import loop
+
+STEPS, WARMUP = 4, 2
+TIMED = ["step", "wait"]
+
+
+@pytest.fixture
+def simulated(clock, train):
+    """A function that trains with steps of these seconds, over and over: the reply."""
+
+    def do(paces, **request):
+        paces = itertools.cycle(paces)
+
+        class Simulated(FakeTrainer):
+            def step(self, batch):
+                clock.now += next(paces)
+
+        return train(Simulated(), **request)
+
+    return do
+
+
+def measured(reply):
+    return Measurement.model_validate(reply["measurement"])
+
+
+def test_steps_are_timed_one_by_one_where_nothing_is_queued(simulated):
+    timed = measured(simulated([9, 8, 1, 2, 3], steps=3, warmup=1))
+    assert timed.first_step_seconds == pytest.approx(9)
+    assert timed.warmup_seconds == pytest.approx((8,))
+    assert timed.step_seconds == pytest.approx((1, 2, 3))
+    assert (timed.window, timed.images, len(timed.losses)) == (1, 12, 5)
+    assert timed.wall_seconds == pytest.approx(23)
+
+
+def test_a_window_is_timed_as_one_and_gives_the_mean_step(simulated):
+    paces = [9, *[8, 8, 8, 8], *[1, 2, 3, 4], *[5, 5, 5, 9]]
+    timed = measured(simulated(paces, steps=8, warmup=3, window=4))
+    assert timed.warmup_seconds == pytest.approx((8,))
+    assert timed.step_seconds == pytest.approx((2.5, 6))
+    assert (timed.window, timed.images, len(timed.losses)) == (4, 32, 4)
+
+
+def test_epochs_end_windows_too(simulated):
+    """An epoch is 22 batches of 64: after the first step 21, in windows of 5, 5, 5, 5 and 1."""
+    sizes = {"global_batch_size": 64, "batch_size_per_rank": 64, "data": "digits", "steps": None}
+    reply = simulated([1], epochs=2, warmup=0, window=5, **sizes)
+    timed = measured(reply)
+    assert len(timed.step_seconds) == 5 + 5
+    assert timed.images == (2 * 22 - 1) * 64
+    assert [epoch["seconds"] for epoch in reply["learning"]] == pytest.approx([22, 22])
+
+
+def test_the_warm_up_goes_on_until_the_steps_are_steady(simulated, record):
+    timed = measured(simulated([5] * 13 + [1] * 1000, steps=20, warmup=2))
+    assert timed.step_seconds == pytest.approx((1,) * 20)
+    assert len(timed.warmup_seconds) == 2 + 10
+    assert statistics.is_steady(record(fields={"measurement": timed}))
+
+
+def test_a_launch_that_never_becomes_steady_ends_and_does_not_count(simulated, record):
+    timed = measured(simulated([1.05**n for n in range(200)], steps=20, warmup=2))
+    assert len(timed.step_seconds) == 20
+    assert len(timed.losses) == 1 + 2 + 3 * 20
+    launch = record(fields={"measurement": timed})
+    assert not statistics.is_steady(launch)
+    assert statistics.launches([launch]) == {}
+
+
+def test_cpus_kept_busy_are_cpu_time_over_the_clocks_time(train, clock):
+    class Busy(FakeTrainer):
+        def step(self, batch):
+            thread = threading.Thread(target=burn, args=(time.process_time() + 0.2,))
+            thread.start()
+            thread.join()
+            clock.now += 0.1
+
+    def burn(end):
+        while time.process_time() < end:
+            pass
+
+    assert 2 <= train(Busy())["observed"]["cpus"] < 4
+
+
+@pytest.mark.parametrize("apart", [0.0, math.inf])
+def test_the_cores_are_looked_at_around_and_between_timed_steps(monkeypatch, train, apart):
+    order = []
+
+    class Ordered(FakeTrainer):
+        def step(self, batch):
+            order.append("step")
+
+        def wait(self):
+            order.append("wait")
+            return 1.0
+
+    class Cores:
+        def seconds(self):
+            order.append("look")
+            return float(order.count("look"))
+
+    monkeypatch.setattr(loop, "_LOOKS_APART", apart)
+    reply = train(Ordered(), cores=Cores(), steps=STEPS, warmup=WARMUP)
+    between = [] if apart else ["look"]
+    untimed = [*TIMED, *between] * (1 + WARMUP)
+    assert order == ["look", *untimed, "look", *([*TIMED, *between] * STEPS), "look"]
+    # Only those around and between the timed steps are told.
+    first = untimed.count("look") + 2
+    seen = reply["observed"]["handover_seconds"]
+    assert seen == [float(number) for number in range(first, order.count("look") + 1)]
+    assert len(reply["measurement"]["step_seconds"]) == STEPS
