@@ -1,8 +1,10 @@
 """Golden values of the archives in docs/: what the commands and today's digests make of them."""
 
 import atexit
+import contextlib
 import functools
 import hashlib
+import io
 import json
 import shutil
 import tarfile
@@ -11,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from typer.testing import CliRunner
+import typer
 
 from tests.golden import form
 from xfbench import cli
@@ -60,10 +62,10 @@ COMPARISONS = {
 }
 # Other forms of the leaderboard than the plain one, where the archive has something for them.
 LEADERBOARDS = {
-    "columns": ("--by framework", "--columns slowdown"),
+    "columns": ("--by framework",),
     "laptop-kernels": ("--by kernel",),
     "laptop-learning-speedup": ("--accuracy 90%",),
-    "laptop-slowdown": ("--columns layers",),
+    "laptop-slowdown": ("--columns slowdown",),
     "laptop-variability": ("--published",),
 }
 
@@ -119,6 +121,7 @@ def results_validate(name: str) -> dict[str, Any]:
     return {"archive": _validated(sources()[name]), "folder": _validated(results(name))}
 
 
+@functools.cache
 def keys(name: str) -> dict[str, Any]:
     """Return the digests by which the archive's records and certificates are found, recomputed.
 
@@ -140,9 +143,8 @@ def stored_cells(name: str) -> dict[str, str | None]:
 def results(name: str) -> Path:
     """Import the archive into a results folder, as its readers do; once."""
     folder = _scratch() / name / "results"
-    line = ["results", "import", str(sources()[name]), "--results", str(folder)]
-    done = CliRunner().invoke(cli.app, line)
-    assert done.exit_code == 0, done.output
+    status, _ = _run("results", "import", str(sources()[name]), "--results", str(folder))
+    assert status == 0
     return folder
 
 
@@ -173,11 +175,11 @@ def damaged_results() -> Path:
 
 
 def _validated(path: Path) -> Any:
-    done = CliRunner().invoke(cli.app, ["results", "validate", str(path), "--json"])
-    document = json.loads(done.stdout)
+    status, output = _run("results", "validate", str(path), "--json")
+    document = json.loads(output)
     for defect in document["defects"]:
         defect["file"] = defect["file"].removeprefix(str(path)).lstrip(":/")
-    return {"exit status": done.exit_code, **form.comparable(document)}
+    return {"exit status": status, **form.comparable(document)}
 
 
 def _printed(name: str, command: str, options: str) -> Any:
@@ -186,9 +188,21 @@ def _printed(name: str, command: str, options: str) -> Any:
 
 def _output(name: str, command: str, options: str) -> Any:
     line = [*command.split(), *options.split(), "--json", "--results", str(results(name))]
-    done = CliRunner().invoke(cli.app, line)
-    assert done.exit_code == 0, (line, done.output, done.exception)
-    return json.loads(done.stdout)
+    status, output = _run(*line)
+    assert status == 0, (line, status)
+    return json.loads(output)
+
+
+@functools.cache
+def _command() -> Any:
+    return typer.main.get_command(cli.app)
+
+
+def _run(*line: str) -> tuple[int, str]:
+    """Run a command in this process: its exit status and standard output."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        status = _command().main(line, prog_name="xfbench", standalone_mode=False)
+    return status or 0, output.getvalue()
 
 
 def _short(value: Any) -> str:

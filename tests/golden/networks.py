@@ -3,6 +3,8 @@
 import hashlib
 from typing import Any
 
+import numpy as np
+
 from xfbench.records.facts import facts
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
@@ -18,19 +20,16 @@ def names() -> list[str]:
 def digests(name: str) -> dict[str, Any]:
     """Return the digest of the workload, of all its initial weights, and of each parameter.
 
-    The digest of all weights is that of every parameter's name, shape, type and bytes in order.
+    The digest of all weights is that of the parameters' lines, in the order of the network.
     """
     workload = workloads()[name]
-    every = hashlib.sha256()
     each = {}
     for parameter, value in initial_parameters(workload.network, SEED).items():
-        head = f"{parameter} {list(value.shape)} {value.dtype.str}"
-        content = value.tobytes()
-        every.update(head.encode() + content)
-        each[parameter] = f"{list(value.shape)} {hashlib.sha256(content).hexdigest()[:16]}"
+        content = hashlib.sha256(np.ascontiguousarray(value)).hexdigest()
+        each[parameter] = f"{value.dtype.str} {list(value.shape)} {content[:16]}"
+    lines = "".join(f"{parameter} {line}\n" for parameter, line in each.items())
     return {
         "facts": facts(workload).model_dump(mode="json"),
-        "initial_weights": f"sha256:{every.hexdigest()}",
+        "initial_weights": f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}",
         "parameters": each,
-        "parameters_in_order": hashlib.sha256(" ".join(each).encode()).hexdigest()[:16],
     }
