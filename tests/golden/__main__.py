@@ -1,0 +1,31 @@
+"""Write golden files: `python -m tests.golden [NAME...]`, all of them without a name.
+
+The name `self_test` runs every mutation of an adapter for real, which takes hours: only the
+mutations that are not in the file yet, so that it can be interrupted.
+"""
+
+import sys
+
+from tests import golden
+from tests.golden import mutations
+
+
+def main(wanted: list[str]) -> int:
+    """Write the files whose names begin with one of the words; return the exit status."""
+    names = [name for name in golden.SUBJECTS if not wanted or name.startswith(tuple(wanted))]
+    if golden.SELF_TEST in wanted:
+        mutations.run_missing()
+    elif not names:
+        print(f"no golden file begins with {' or '.join(wanted)}", file=sys.stderr)
+        return 2
+    for name in names:
+        file, text = golden.path(name), golden.build(name)
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            print(f"{file.relative_to(golden.FOLDER)} changed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""The form of golden files: JSON with sorted keys, rounded figures and no sentences."""
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+# Text for a reader, which may be written anew at any time.
+SENTENCES = {"reason", "detail", "differs", "evidence", "uncounted"}
+DIGITS = 9  # significant ones: the last digits of a figure depend on the mathematics library
+WIDTH = 100
+_NULL = {"type": "null"}
+_CHOICES = ("allOf", "anyOf", "oneOf")
+_STRUCTURE = {
+    *("title", "description", "$schema", "$defs", "$ref", *_CHOICES),
+    *("properties", "required", "prefixItems", "items"),
+}
+
+
+def text(value: Any, indent: int = 0) -> str:
+    """Return the value as JSON, with each part that fits into a line on one line."""
+    short = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    if not value or not isinstance(value, dict | list) or (indent and len(short) + indent <= WIDTH):
+        return short
+    inner = " " * (indent + 1)
+    if isinstance(value, dict):
+        parts = [
+            f"{inner}{json.dumps(key, ensure_ascii=False)}: {text(value[key], indent + 1)}"
+            for key in sorted(value)
+        ]
+        return "{\n" + ",\n".join(parts) + "\n" + " " * indent + "}"
+    return "[\n" + ",\n".join(inner + text(one, indent + 1) for one in value) + f"\n{inner[1:]}]"
+
+
+def comparable(value: Any) -> Any:
+    """Return the JSON value with rounded figures, short digests and "…" for each sentence.
+
+    The fields of an object that are null share one line.
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, str) and value.startswith("sha256:"):
+        return value[7:19]
+    if isinstance(value, list):
+        return [comparable(one) for one in value]
+    if isinstance(value, dict):
+        known = {key: _without_sentence(key, one) for key, one in value.items() if one is not None}
+        empty = sorted(key for key, one in value.items() if one is None)
+        return {**known, "null": " ".join(empty)} if empty else known
+    return value
+
+
+def _without_sentence(key: str, value: Any) -> Any:
+    return ("…" if value else value) if key in SENTENCES else comparable(value)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value that holds no other with its path; every item of a list is `[]`."""
+    if isinstance(value, dict) and value:
+        for key, one in value.items():
+            yield from leaves(one, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list) and value:
+        for one in value:
+            yield from leaves(one, f"{path}[]")
+    else:
+        yield path, value
+
+
+def schema_fields(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema as a flat object: the constraints of each field by its path.
+
+    Names of classes, titles and descriptions are left out. A field that contains its own kind
+    refers to the path above it.
+    """
+    return dict(_fields(schema, "", schema.get("$defs", {}), {}))
+
+
+def _fields(
+    node: dict[str, Any], path: str, kinds: dict[str, Any], above: dict[str, str]
+) -> Iterator[tuple[str, Any]]:
+    if "$ref" in node:
+        kind = node["$ref"].rpartition("/")[2]
+        if kind in above:
+            yield path, {"same as": above[kind]}
+            return
+        above = {**above, kind: path}
+        node = {**kinds[kind], **node}
+    plain = {key: one for key, one in node.items() if key not in _STRUCTURE}
+    if isinstance(plain.get("additionalProperties"), dict):
+        del plain["additionalProperties"]
+    if any(_NULL in node.get(key, ()) for key in _CHOICES):
+        plain["null"] = True
+    for suffix, inner, facts in _inner(node):
+        place = f"{path}{suffix}".lstrip(".")
+        for where, found in _fields(inner, place, kinds, above):
+            if where == path:
+                plain |= found
+            else:
+                yield where, {**found, **(facts if where == place else {})}
+    yield path, plain
+
+
+def _inner(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Yield the schemas in a schema: what the path has more, the schema, and facts about it."""
+    for key in _CHOICES:
+        options = [one for one in node.get(key, ()) if one != _NULL]
+        for number, one in enumerate(options):
+            yield ("" if len(options) == 1 else f"<{key} {number}>"), one, {}
+    for name, one in node.get("properties", {}).items():
+        yield f".{name}", one, {"required": name in node.get("required", ())}
+    for number, one in enumerate(node.get("prefixItems", ())):
+        yield f"[{number}]", one, {}
+    if "items" in node:
+        yield "[]", node["items"], {}
+    if isinstance(node.get("additionalProperties"), dict):
+        yield ".*", node["additionalProperties"], {}
+
+
+def each(
+    subject: str, names: Iterable[str], build: Callable[[str], Any]
+) -> dict[str, Callable[[], Any]]:
+    """Return a builder for each name, by the name of its file."""
+    return {f"{subject}/{name}": functools.partial(build, name) for name in names}

@@ -1,0 +1,126 @@
+"""Golden files are what today's code gives: see the docstring of the package."""
+
+import difflib
+
+import pytest
+
+from tests import golden
+from tests.golden import archives, mutations
+from xfbench.equality import plants
+
+MOST_LINES = 40  # of a difference that a failing test shows
+HOW = """{file} differs from what the code gives now.
+If an issue adds or renames what is shown, write the file again and list the change in the note:
+    python -m tests.golden {name}
+Digests of workloads and cells, and keys of certificates, never change."""
+
+
+def check(name):
+    """Compare a golden file with what the code gives; show a short difference."""
+    file = golden.path(name)
+    kept = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    now = golden.build(name).splitlines()
+    if kept != now:
+        lines = [*difflib.unified_diff(kept, now, "golden", "now", n=1, lineterm="")]
+        if len(lines) > MOST_LINES:
+            lines = [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
+        how = HOW.format(file=file.relative_to(golden.FOLDER.parents[1]), name=name)
+        pytest.fail("\n".join([how, *lines]), pytrace=False)
+
+
+def of(subject):
+    """Parametrise a test by the files of a subject."""
+    names = [name for name in golden.SUBJECTS if name.startswith(f"{subject}/")]
+    return pytest.mark.parametrize("name", names, ids=lambda name: name.partition("/")[2])
+
+
+@of("workloads")
+def test_workload_and_initial_weights_keep_digests(name):
+    check(name)
+
+
+@of("keys")
+def test_old_records_keep_cells_and_certificate_keys(name):
+    check(name)
+
+
+@pytest.mark.parametrize("archive", archives.names())
+def test_cells_that_records_name_are_those_recomputed(archive):
+    recomputed = archives.keys(archive)["records"]
+    named = archives.stored_cells(archive)
+    assert {one: keys.split()[0] for one, keys in recomputed.items()} == {
+        one: str(cell) for one, cell in named.items()
+    }
+
+
+@of("leaderboard")
+def test_leaderboard_keeps_its_figures(name):
+    check(name)
+
+
+@of("compare")
+def test_compare_keeps_its_figures_and_verdicts(name):
+    check(name)
+
+
+@of("list")
+def test_results_list_keeps_every_field(name):
+    check(name)
+
+
+@of("validate")
+def test_results_validate_keeps_its_findings(name):
+    check(name)
+
+
+def test_record_schema_is_unchanged():
+    check("record_schema")
+
+
+def test_schemas_of_other_documents_are_unchanged():
+    check("schemas")
+
+
+def test_commands_and_options_are_unchanged():
+    check("commands")
+
+
+def test_values_of_options_are_unchanged():
+    check("values")
+
+
+def test_toml_keys_are_unchanged():
+    check("toml_keys")
+
+
+def test_environment_variables_are_unchanged():
+    check("variables")
+
+
+def test_exit_codes_are_unchanged():
+    check("exit_codes")
+
+
+def test_python_interface_is_unchanged():
+    check("python")
+
+
+def test_every_golden_file_has_a_subject():
+    files = {
+        file.relative_to(golden.FOLDER).with_suffix("").as_posix()
+        for file in golden.FOLDER.rglob("*.json")
+    }
+    assert files == {*golden.SUBJECTS, golden.SELF_TEST}
+
+
+def test_no_mutation_of_the_self_test_is_lost():
+    known = {one.name: (one.framework, one.workload) for one in plants.plants()}
+    kept = {name: (one["framework"], one["workload"]) for name, one in mutations.outcomes().items()}
+    assert kept.items() <= known.items()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4000)
+@pytest.mark.parametrize("name", mutations.outcomes())
+def test_self_test_catches_a_mutation_where_it_did(name):
+    assert mutations.outcome(name) == mutations.outcomes()[name]
