@@ -143,3 +143,10 @@ def test_a_header_of_an_impossible_size_is_refused(tmp_path):
     (tmp_path / "evil.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 10240)
     with pytest.raises(ArchiveError, match="impossible size"):
         taken(tmp_path / "evil.tar", Store(tmp_path / "there"))
+
+
+def test_a_compressed_archive_has_no_time_or_name_in_its_header(store, tmp_path):
+    header = written(store, tmp_path / "all.tar.gz").read_bytes()[:10]
+    assert header[:3] == b"\x1f\x8b\x08"
+    assert header[3] == 0  # no flags: neither a file name nor a comment (RFC 1952)
+    assert header[4:8] == b"\0\0\0\0"  # the modification time

@@ -215,3 +215,17 @@ def test_two_that_pack_at_once_lose_nothing(store):
         one.communicate()
     assert read(store) == (before, [])
     assert files(store) == ["packs"]
+
+
+def test_pack_everything_keeps_a_damaged_pack(store, record):
+    store.pack()
+    [damaged] = store.packs()
+    content = damaged.read_bytes().replace(b'"ok"', b'"no"', 1)
+    damaged.write_bytes(content)
+    store.add(record(launch=99))
+    store.pack()
+    [intact] = [path for path in store.packs() if path != damaged]
+    assert store.pack(everything=True) == 30
+    assert damaged.read_bytes() == content
+    assert not intact.exists()
+    assert len(read(store)[0]) == 30
