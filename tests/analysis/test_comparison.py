@@ -180,3 +180,10 @@ def test_the_command_prints_verdicts_and_fails_on_a_regression(folder):
     assert command(after).returncode == 2
     itself = command("--self", "workload=lenet", "--results", before, "--json")
     assert json.loads(itself.stdout)["a_a"]["trials"] == 0
+
+
+@pytest.mark.parametrize(("launches", "verdicts"), [(9, 0), (10, 1), (20, 2)])
+def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
+    results = folder(launches=launches)
+    _, trials, _ = comparison.against_itself(Side.parse("workload=lenet", results))
+    assert trials == verdicts

@@ -196,3 +196,12 @@ def test_the_document_can_be_printed_as_json(launches):
     assert document["measured_ranks"] == [1, 2, 4] and document["launches"] == 9
     bandwidth = document["bandwidth"]
     assert bandwidth["low"] <= bandwidth["value"] <= bandwidth["high"]
+
+
+def test_an_interval_leaves_out_2_5_percent_of_draws_at_each_end(launches):
+    fit = fitted(launches([1], noise=0.02), LINK)
+    interval = fit.document()["computing_seconds"]["8"]
+    draws = [draw.computing(8) for draw in fit.draws]
+    assert len(draws) == 400
+    assert sum(draw < interval["low"] for draw in draws) == 10
+    assert sum(draw > interval["high"] for draw in draws) == 10

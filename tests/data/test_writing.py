@@ -320,3 +320,19 @@ def test_no_images_of_other_tools_are_no_set(tmp_path):
     (tmp_path / "train.tfrecord").write_bytes(b"")
     with pytest.raises(Damaged, match="no train images"):
         sources.existing(f"tfrecord:{tmp_path}")
+
+
+def test_a_cropped_set_that_keeps_its_size_stays_cropped(folders, tmp_path):
+    cropped = Preprocessing(channels=3, size=(24, 32), fit="crop")
+    before = made(sources.images(folders()), tmp_path / "first", "raw", cropped)
+    assert before.preprocessing.fit == "crop"
+    after = made(sources.existing(str(tmp_path / "first")), tmp_path / "second", "folder", KEPT)
+    assert (after.preprocessing.size, after.preprocessing.fit) == ((24, 32), "crop")
+
+
+def test_a_cropped_set_that_is_squashed_says_so(folders, tmp_path):
+    cropped = Preprocessing(channels=3, size=(24, 32), fit="crop")
+    made(sources.images(folders()), tmp_path / "first", "raw", cropped)
+    squashed = Preprocessing(channels=3, size=(16, 16))
+    after = made(sources.existing(str(tmp_path / "first")), tmp_path / "second", "raw", squashed)
+    assert (after.preprocessing.size, after.preprocessing.fit) == ((16, 16), "squash")

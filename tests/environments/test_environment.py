@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -180,6 +181,52 @@ def test_packages_that_were_changed_since_are_named(small, numpy_lock):
         environment.ensure(described)
     assert environment.remove(described)
     assert environment.ensure(described) == found
+
+
+@pytest.fixture
+def finished(small):
+    """A managed environment with one package, as if it had been made: adapter and packages' folder.
+
+    Nothing is installed: only the files that are looked at.
+    """
+    described = small("# nothing\n")
+    prefix = Path(environment.plan(described).rpartition(": ")[2])
+    packages = prefix / "lib" / "python3.11" / "site-packages"
+    install(packages, "first", "1.0")
+    made = environment.Environment(
+        *("small", "managed", Path(sys.executable), prefix, "1.0", "3.11"),
+        packages={"first": "1.0"},
+        digest="sha256:0",
+    )
+    document = {**vars(made), "interpreter": sys.executable, "prefix": str(prefix)}
+    (prefix / "environment.json").write_text(json.dumps(document))
+    return described, packages
+
+
+def install(folder, name, version):
+    """Put the metadata of a package into a folder."""
+    metadata = folder / f"{name}-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_an_environment_with_its_packages_is_used(finished):
+    described, _ = finished
+    assert environment.ensure(described).packages == {"first": "1.0"}
+
+
+def test_an_environment_with_an_added_package_is_refused(finished):
+    described, packages = finished
+    install(packages, "second", "2.0")
+    with pytest.raises(UnavailableError, match=r"second was not there and is 2\.0"):
+        environment.ensure(described)
+
+
+def test_an_environment_without_one_of_its_packages_is_refused(finished):
+    described, packages = finished
+    shutil.rmtree(packages / "first-1.0.dist-info")
+    with pytest.raises(UnavailableError, match=r"first was 1\.0 and is gone"):
+        environment.ensure(described)
 
 
 def test_a_framework_for_another_python_says_which(small, tmp_path):

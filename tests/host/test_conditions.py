@@ -118,3 +118,10 @@ def test_a_shared_gpu_counts_against_what_trained_on_it():
     assert conditions.defect(shared, "cpu") is None
     assert conditions.defect(QUIET, "cuda") is None
     assert conditions.defect(shared, "cuda", told=True) is None  # theirs were others
+
+
+@pytest.mark.parametrize(("seconds", "disturbs"), [(0.39, False), (0.41, True)])
+def test_steal_disturbs_beyond_one_percent_of_all_cores(seconds, disturbs):
+    """Of four cores in ten seconds that is 0.4 s."""
+    stolen = QUIET.model_copy(update={"steal_seconds": seconds})
+    assert bool(conditions.disturbances(stolen, 4)) == disturbs

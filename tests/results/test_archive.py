@@ -6,8 +6,10 @@ import tarfile
 
 import pytest
 
+from tests import likenesses
 from tests.results.test_audit import certified
 from xfbench import digest
+from xfbench.host.machine import describe
 from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
 from xfbench.results.store import Store
@@ -143,3 +145,41 @@ def test_a_header_of_an_impossible_size_is_refused(tmp_path):
     (tmp_path / "evil.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 10240)
     with pytest.raises(ArchiveError, match="impossible size"):
         taken(tmp_path / "evil.tar", Store(tmp_path / "there"))
+
+
+def test_a_compressed_archive_has_no_time_or_name_in_its_header(store, tmp_path):
+    header = written(store, tmp_path / "all.tar.gz").read_bytes()[:10]
+    assert header[:3] == b"\x1f\x8b\x08"
+    assert header[3] == 0  # no flags: neither a file name nor a comment (RFC 1952)
+    assert header[4:8] == b"\0\0\0\0"  # the modification time
+
+
+def test_certificates_are_in_the_order_of_their_ids(tmp_path, record):
+    """A set's order is another in every process: six are hardly ever in order by chance."""
+    store = Store(tmp_path / "results")
+    store.prepare()
+    launches = [
+        record(kernel=kernel, fields={"software": likenesses.SOFTWARE, "machine": describe()})
+        for kernel in "abcdef"
+    ]
+    records, certificates = likenesses.certified(launches)
+    for one in records:
+        store.add(one)
+    for one in certificates.values():
+        one.write(store.certificate_path(one.id))
+    with tarfile.open(written(store, tmp_path / "all.tar")) as tar:
+        names = [name for name in tar.getnames() if name.startswith("certificates/")]
+    assert len(names) == len(certificates) == 6
+    assert names == sorted(names)
+
+
+def test_an_archive_of_too_many_bytes_in_all_is_refused(store, tmp_path, monkeypatch):
+    source, target = written(store, tmp_path / "all.tar"), Store(tmp_path / "there")
+    with tarfile.open(source) as tar:
+        sizes = [one.size for one in tar]
+    monkeypatch.setattr(archive, "_MOST_BYTES", sum(sizes) - 1)
+    with pytest.raises(ArchiveError, match="more than an archive of records may hold"):
+        taken(source, target)
+    assert not target.folder.exists()
+    monkeypatch.setattr(archive, "_MOST_BYTES", sum(sizes))
+    assert taken(source, target) == (5, 0, [])

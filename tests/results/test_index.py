@@ -341,3 +341,14 @@ def test_the_index_chooses_as_the_conditions_say(known, data):
     wanted = [one.id for one in records if all(each.holds(one.document()) for each in conditions)]
     assert [one.id for _, one in found.select(conditions)] == wanted
     assert [one.id for _, one in found.newest(conditions, 3)] == wanted[::-1][:3]
+
+
+def test_records_of_one_moment_come_in_the_order_of_their_ids(store, record):
+    moment = {"created": "2026-01-01T00:00:00.000Z"}
+    identities = []
+    for launch in range(100, 108):
+        made = record(launch=launch, fields=moment)
+        store.add(made)
+        identities.append(made.id)
+    assert ask(store, "launch>=100")[0] == sorted(identities)
+    assert ask(store, "launch>=100", newest=True)[0] == sorted(identities, reverse=True)

@@ -99,3 +99,37 @@ def test_links_in_a_run_are_not_followed(folder, tmp_path):
     (source.run_folder(record) / "link").symlink_to(tmp_path / "secret")
     merged([source], target)
     assert [path.name for path in target.run_folder(record).iterdir()] == ["stdout"]
+
+
+def test_a_run_folder_that_is_a_link_is_not_followed(folder, tmp_path):
+    source, target = folder("a", (1,)), Store(tmp_path / "all")
+    [record] = source.records()
+    run = source.run_folder(record)
+    run.rename(tmp_path / "elsewhere")
+    run.symlink_to(tmp_path / "elsewhere")
+    assert merged([source], target) == (1, 0, [])
+    assert not target.run_folder(record).exists()
+
+
+def test_a_run_folder_that_is_there_stays_as_it_is(folder, tmp_path):
+    source, target = folder("a", (1,)), folder("all", ())
+    [record] = source.records()
+    target.run_folder(record).mkdir()
+    (target.run_folder(record) / "stdout").write_text("kept")
+    assert merged([source], target) == (1, 0, [])
+    assert [path.name for path in target.run_folder(record).iterdir()] == ["stdout"]
+    assert (target.run_folder(record) / "stdout").read_text() == "kept"
+
+
+def test_of_a_run_only_the_worker_is_one_file_in_both_folders(folder, tmp_path):
+    source, target = folder("a", (1,)), Store(tmp_path / "all")
+    [record] = source.records()
+    (source.run_folder(record) / "worker.pyz").write_bytes(b"archive")
+    merged([source], target)
+
+    def is_shared(name):
+        paths = [store.run_folder(record) / name for store in (source, target)]
+        return paths[0].samefile(paths[1])
+
+    assert is_shared("worker.pyz")
+    assert not is_shared("stdout")

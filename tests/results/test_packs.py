@@ -215,3 +215,69 @@ def test_two_that_pack_at_once_lose_nothing(store):
         one.communicate()
     assert read(store) == (before, [])
     assert files(store) == ["packs"]
+
+
+def test_pack_everything_keeps_a_damaged_pack(store, record):
+    store.pack()
+    [damaged] = store.packs()
+    content = damaged.read_bytes().replace(b'"ok"', b'"no"', 1)
+    damaged.write_bytes(content)
+    store.add(record(launch=99))
+    store.pack()
+    [intact] = [path for path in store.packs() if path != damaged]
+    assert store.pack(everything=True) == 30
+    assert damaged.read_bytes() == content
+    assert not intact.exists()
+    assert len(read(store)[0]) == 30
+
+
+def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
+    """The first file is read, then edited while the last one is complained of."""
+    first, *_, last = sorted(store.singles())
+    last.write_text("{}")
+    complaints = []
+
+    def edit(line):
+        complaints.append(line)
+        first.write_text(first.read_text().replace('"ok"', '"failed"'))
+
+    assert store.pack(edit) == 28
+    assert sorted(store.singles()) == [first, last]
+    assert [line.split(":")[0] for line in complaints] == [last.name, first.name]
+
+
+def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_path):
+    store.pack()
+    other = Store(tmp_path / "other")
+    other.prepare()
+    for one in (*read(store)[0], record(launch=99)):
+        other.add(one)
+    other.pack()
+    [more] = other.packs()
+    (store.folder / "packs" / more.name).write_bytes(more.read_bytes())
+    assert store.pack(everything=True) == 31
+    [path] = store.packs()
+    assert len(path.read_bytes().splitlines()) == 31
+
+
+def test_a_pack_has_its_records_in_the_order_of_their_ids(store):
+    store.pack()
+    identities = [line.identity for line in pack.lines(store.packs()[0])]
+    assert identities == sorted(identities)
+
+
+def test_a_pack_is_as_readable_as_other_new_files(store, tmp_path):
+    store.pack()
+    (tmp_path / "new").touch()
+    [path] = store.packs()
+    assert path.stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
+def test_records_of_one_moment_come_in_the_order_of_their_ids(store, record):
+    moment = {"created": "2026-01-01T00:00:00.000Z"}
+    identities = []
+    for launch in range(100, 108):
+        made = record(launch=launch, fields=moment)
+        store.add(made)
+        identities.append(made.id)
+    assert [one.id for one in store.records()][:8] == sorted(identities)

@@ -54,6 +54,20 @@ def test_a_job_per_number_of_nodes_asks_for_what_its_largest_launch_needs(plan, 
     assert (night.queue, night.account, night.minutes) == ("night", "B2", 60)
 
 
+def test_threads_of_a_job_cover_the_largest_launch_rounded_up(plan, site, tmp_path):
+    """Two ranks of three threads need six cores, which are shared by tasks for four ranks."""
+    two = plan(site=site, ranks=[2], nodes=[1], scaling="weak", threads=[3])
+    four = plan(site=site, ranks=[4], nodes=[1], scaling="weak", threads=[1])
+    both = two.model_copy(
+        update={
+            "requests": two.requests + four.requests,
+            "protocols": two.protocols + four.protocols,
+        }
+    )
+    [job] = jobs(both, tmp_path)
+    assert (job.per_node, job.threads) == (4, 2)
+
+
 def test_the_same_plan_is_the_same_job_and_another_one_is_not(plan, site, tmp_path):
     [first], [again] = (jobs(plan(site=site), tmp_path) for _ in range(2))
     assert first == again

@@ -428,3 +428,24 @@ def test_of_work_that_cannot_be_done_nothing_is_told():
         "crashed: no more",
         "not tried: no launch with its kernel and threads counted",
     }
+
+
+@pytest.mark.parametrize(("times", "again"), [(0.95, False), (1.05, True)])
+def test_the_best_are_launched_again_beyond_the_error_that_matters(times, again):
+    """The difference of two settings, of three launches each, has a standard error of 2 %."""
+    limit = 0.02 / math.sqrt(2 / 3)  # the deviation of one launch
+    # Eight residuals of this size in the second rung, with six degrees of freedom.
+    apart = times * limit * math.sqrt(6 / 8)
+    asked = []
+
+    def measure(rung, settings):
+        asked.append([*settings])
+        speeds = {one: {} for one in settings}
+        for one, block in product(settings, rung.blocks):
+            sign = 0 if block == 1 else (-1) ** (block + one)
+            speeds[one][block, 0] = math.exp(apart * sign) * (1.0 if one < 4 else 0.5)
+        return Round(speeds)
+
+    found = halve(range(12), alone, measure)
+    assert [len(one) for one in asked[:2]] == [12, 4]
+    assert (len(found.rungs) > 2) == again

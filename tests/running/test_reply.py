@@ -1,0 +1,31 @@
+"""Bounds of a worker's reply; damaged replies are in tests/faults/test_worker.py."""
+
+import pytest
+
+from xfbench.running import reply
+
+JOB = "sha256:11"
+LARGEST = 2**53 - 1
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A function that writes a reply with this number in it: its file."""
+
+    def write(number):
+        path = tmp_path / "reply.json"
+        path.write_text(f'{{"job": "{JOB}", "status": "ok", "bytes": {number}}}')
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("number", [LARGEST, -LARGEST])
+def test_the_largest_whole_numbers_of_a_float64_are_read(file, number):
+    assert reply.read(file(number), JOB)["bytes"] == number
+
+
+@pytest.mark.parametrize("number", [LARGEST + 1, -LARGEST - 1, 2**53 + 1, -(2**53) - 1])
+def test_a_whole_number_beyond_float64_is_refused(file, number):
+    with pytest.raises(reply.ReplyError, match="not whole"):
+        reply.read(file(number), JOB)
