@@ -32,7 +32,7 @@ MARKERS = "not deep and not long and not alone"
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "300", "-m", MARKERS)
 PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)
 COMMAND = shlex.join([*PYTEST, "tests"])
-LIMIT_S = 1800  # for each command
+LIMIT_S = 1800
 NO_TESTS = 5  # pytest's exit status
 # When `unshare` is killed, the kernel kills all processes of the namespace.
 ISOLATION = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def list_tests(path):
-    """Return the test files of the mirrored folder and importers elsewhere, the likeliest first."""
+    """Return the test files of the mirrored folder, and others that import or name the module."""
     parts = [part for part in Path(path).with_suffix("").parts if part != "__init__"]
     folders = parts[1:-1] if parts[0] == "xfbench" else parts[:1]
     imports = re.compile(rf"^\s*(from|import) .*\b{parts[-1]}\b", re.MULTILINE)
@@ -65,26 +65,29 @@ def list_tests(path):
     for test in sorted((ROOT / "tests").rglob("test_*.py")):
         mirrored = bool(folders) and test.parent == ROOT / "tests" / folders[0]
         imported = bool(imports.search(test.read_text()))
-        if mirrored or imported:
-            named = test.stem.startswith(f"test_{parts[-1]}")
-            ranks[test.relative_to(ROOT).as_posix()] = (not named, not imported, not mirrored)
+        named = test.stem.startswith(f"test_{parts[-1]}")
+        if mirrored or imported or named:
+            rank = (not (imported or named), not mirrored, not named)
+            ranks[test.relative_to(ROOT).as_posix()] = rank
     return sorted(ranks, key=ranks.get)
 
 
 def copy_checkout(target):
-    """Copy the files that git tracks or would track to `target`."""
+    """Copy the files that git tracks or would track to `target`, a repository of its own."""
     words = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listing = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listing.split("\0")):
         if (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
+    commit = "git init -q && git add -A && git -c user.name=x -c user.email=x commit -qm x"
+    subprocess.run(["sh", "-c", commit], cwd=target, check=True)
 
 
-def run_isolated(folder, words):
+def run_isolated(folder, words, limit_s=LIMIT_S):
     """Run a command with `folder`/source in the place of the checkout; return status and output.
 
-    The status is None if the command takes longer than LIMIT_S.
+    The status is None if the command takes longer than `limit_s`.
     """
     cache = paths.cache()
     for new in (cache, folder / "source/.venv", folder / "cache", folder / "scratch"):
@@ -101,7 +104,7 @@ def run_isolated(folder, words):
             start_new_session=True,
         )
         try:
-            status = process.wait(LIMIT_S)
+            status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
@@ -112,7 +115,7 @@ def run_isolated(folder, words):
         return status, output.read().decode(errors="replace")
 
 
-def try_mutation(mutation, commands):
+def try_mutation(mutation, commands, limit_s=LIMIT_S):
     """Run the commands in turn until a test fails that passes without the mutation."""
     begin = time.monotonic()
 
@@ -127,15 +130,15 @@ def try_mutation(mutation, commands):
         original = file.read_text()
         for command in commands:
             file.write_text(mutation.source)
-            status, output = run_isolated(folder, command)
+            status, output = run_isolated(folder, command, limit_s)
             if status in (0, NO_TESTS):
                 continue
             if status is None:
-                return conclude("undecided", f"more than {LIMIT_S} s")
+                return conclude("undecided", f"more than {limit_s} s")
             match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
             file.write_text(original)
             again = [*PYTEST, "-m", "", match[1]] if match else [*command, "--collect-only"]
-            if run_isolated(folder, again)[0] in ((1,) if match else (1, 2, 3, 4)):
+            if run_isolated(folder, again, limit_s)[0] in ((1,) if match else (1, 2, 3, 4)):
                 return conclude("undecided", f"without it too: {match[1] if match else output}")
             return conclude("caught", match[1] if match else "no test can be collected")
     return conclude("survived")
@@ -154,6 +157,7 @@ def main():
     parser.add_argument("--seed", type=int, default=SEED, help="of the draw (default: %(default)s)")
     parser.add_argument("--count", type=int, default=20, help="mutations (default: %(default)s)")
     parser.add_argument("--only", type=int, help="number of the one mutation to try")
+    parser.add_argument("--limit", type=int, default=LIMIT_S, help="seconds for each command")
     parser.add_argument("--list", action="store_true", help="print the mutations, try none")
     parser.add_argument("--json", type=Path, help="file for mutations and verdicts")
     parser.add_argument(
@@ -162,6 +166,7 @@ def main():
         help="what runs after the mirrored tests; empty for nothing (default: the fast tier)",
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is killed
     rows, documents = [], []
     if not options.list and (obstacle := find_obstacle()):
         parser.error(obstacle)
@@ -171,7 +176,7 @@ def main():
         mirrored = list_tests(mutation.path)
         commands = [[*PYTEST, *mirrored]] if mirrored else []
         commands += [shlex.split(options.command)] if options.command else []
-        verdict = None if options.list else try_mutation(mutation, commands)
+        verdict = None if options.list else try_mutation(mutation, commands, options.limit)
         document = {"number": number, **asdict(mutation), **(asdict(verdict) if verdict else {})}
         del document["source"]
         documents.append(document)
