@@ -8,10 +8,12 @@ import itertools
 import pytest
 
 from tests.likenesses import varied
+from xfbench.errors import UnavailableError
 from xfbench.records.record import Conditions
+from xfbench.results.store import Store
 from xfbench.running import runner
 from xfbench.tuning.halving import halve
-from xfbench.tuning.searching import Choices, _Launching
+from xfbench.tuning.searching import Choices, _Launching, search
 from xfbench.tuning.space import Space, factors
 
 SECONDS = 10.0  # that a launch takes
@@ -96,3 +98,10 @@ def test_further_rungs_say_why_they_are(launching, cells):
     titles = list(dict.fromkeys(line.split(" · ")[0] for line in said))
     assert titles[0] == "rung 1 of 1"
     assert titles[1] == "rung 2, since launches differ much"
+
+
+def test_a_search_without_its_framework_says_why(cells, tmp_path):
+    space = Space(cells, cells[-1], ())
+    choices = Choices(pythons={"reference": tmp_path / "python"})
+    with pytest.raises(UnavailableError, match=f"{tmp_path}/python"):
+        search(space, choices, Store(tmp_path), [].append)

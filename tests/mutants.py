@@ -1,0 +1,203 @@
+"""Change one line of the source at a time, and report which changes no test notices.
+
+python -m tests.mutants            draw 20 mutations and try them: hours
+python -m tests.mutants --list     draw them and print them
+python -m tests.mutants --only 7   try one of them again
+
+A mutation is tried in namespaces of its own, where a mutated copy is mounted over the checkout and
+an overlay over the cache: mutated code can neither damage files nor kill processes of the user.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from tests.mutations import ROOT, SEED, draw
+from xfbench import paths
+
+# The fast tier; tests marked `alone` measure the machine.
+MARKERS = "not deep and not long and not alone"
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "300", "-m", MARKERS)
+PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)
+COMMAND = shlex.join([*PYTEST, "tests"])
+LIMIT_S = 1800
+NO_TESTS = 5  # pytest's exit status
+# When `unshare` is killed, the kernel kills all processes of the namespace.
+ISOLATION = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
+ISOLATION += ("--user", "--map-current-user") if os.geteuid() else ()
+MOUNT = """set -e
+mount --bind "$2/.venv" "$1/source/.venv"
+mount --rbind "$1/source" "$2"
+mount -t overlay -o "$4" overlay "$3"
+cd "$2"
+shift 4
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`status` is "caught", "survived" or "undecided"; `test` is what failed, or why."""
+
+    status: str
+    test: str
+    seconds: float
+
+
+def list_tests(path):
+    """Return the test files of the mirrored folder, and others that import or name the module."""
+    parts = [part for part in Path(path).with_suffix("").parts if part != "__init__"]
+    folders = parts[1:-1] if parts[0] == "xfbench" else parts[:1]
+    imports = re.compile(rf"^\s*(from|import) .*\b{parts[-1]}\b", re.MULTILINE)
+    ranks = {}
+    for test in sorted((ROOT / "tests").rglob("test_*.py")):
+        mirrored = bool(folders) and test.parent == ROOT / "tests" / folders[0]
+        imported = bool(imports.search(test.read_text()))
+        named = test.stem.startswith(f"test_{parts[-1]}")
+        if mirrored or imported or named:
+            rank = (not (imported or named), not mirrored, not named)
+            ranks[test.relative_to(ROOT).as_posix()] = rank
+    return sorted(ranks, key=ranks.get)
+
+
+def copy_checkout(target):
+    """Copy the files that git tracks or would track to `target`, a repository of its own."""
+    words = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listing = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listing.split("\0")):
+        if (ROOT / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    commit = "git init -q && git add -A && git -c user.name=x -c user.email=x commit -qm x"
+    subprocess.run(["sh", "-c", commit], cwd=target, check=True)
+
+
+def run_isolated(folder, words, limit_s=LIMIT_S):
+    """Run a command with `folder`/source in the place of the checkout; return status and output.
+
+    The status is None if the command takes longer than `limit_s`.
+    """
+    cache = paths.cache()
+    for new in (cache, folder / "source/.venv", folder / "cache", folder / "scratch"):
+        new.mkdir(parents=True, exist_ok=True)
+    overlay = f"lowerdir={cache},upperdir={folder}/cache,workdir={folder}/scratch"
+    overlay += ",userxattr" if os.geteuid() else ""
+    with (folder / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            [*ISOLATION, "sh", "-c", MOUNT, "sh", folder, ROOT, cache, overlay, *words],
+            env={**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        return status, output.read().decode(errors="replace")
+
+
+def try_mutation(mutation, commands, limit_s=LIMIT_S):
+    """Run the commands in turn until a test fails that passes without the mutation."""
+    begin = time.monotonic()
+
+    def conclude(status, test=""):
+        return Verdict(status, test, round(time.monotonic() - begin, 1))
+
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # some tests are run by another user
+        copy_checkout(folder / "source")
+        file = folder / "source" / mutation.path
+        original = file.read_text()
+        for command in commands:
+            file.write_text(mutation.source)
+            status, output = run_isolated(folder, command, limit_s)
+            if status in (0, NO_TESTS):
+                continue
+            if status is None:
+                return conclude("undecided", f"more than {limit_s} s")
+            match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+            file.write_text(original)
+            again = [*PYTEST, "-m", "", match[1]] if match else [*command, "--collect-only"]
+            if run_isolated(folder, again, limit_s)[0] in ((1,) if match else (1, 2, 3, 4)):
+                return conclude("undecided", f"without it too: {match[1] if match else output}")
+            return conclude("caught", match[1] if match else "no test can be collected")
+    return conclude("survived")
+
+
+def find_obstacle():
+    """Return why mutations cannot be isolated here; empty if they can."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        (Path(name) / "source").mkdir()
+        status, output = run_isolated(Path(name), ["true"])
+    return "" if status == 0 else f"no namespaces or overlays below {Path(name).parent}: {output}"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the draw (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=20, help="mutations (default: %(default)s)")
+    parser.add_argument("--only", type=int, help="number of the one mutation to try")
+    parser.add_argument("--limit", type=int, default=LIMIT_S, help="seconds for each command")
+    parser.add_argument("--list", action="store_true", help="print the mutations, try none")
+    parser.add_argument("--json", type=Path, help="file for mutations and verdicts")
+    parser.add_argument(
+        "--command",
+        default=COMMAND,
+        help="what runs after the mirrored tests; empty for nothing (default: the fast tier)",
+    )
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is killed
+    rows, documents = [], []
+    if not options.list and (obstacle := find_obstacle()):
+        parser.error(obstacle)
+    for number, mutation in enumerate(draw(options.seed, options.count), 1):
+        if options.only not in (None, number):
+            continue
+        mirrored = list_tests(mutation.path)
+        commands = [[*PYTEST, *mirrored]] if mirrored else []
+        commands += [shlex.split(options.command)] if options.command else []
+        verdict = None if options.list else try_mutation(mutation, commands, options.limit)
+        document = {"number": number, **asdict(mutation), **(asdict(verdict) if verdict else {})}
+        del document["source"]
+        documents.append(document)
+        place, change = (
+            f"{mutation.path}:{mutation.line}",
+            f"{mutation.before}\n-> {mutation.after}",
+        )
+        rows.append([number, place, mutation.kind, change])
+        if verdict:
+            caught = verdict.status == "caught"
+            result = verdict.test if caught else f"{verdict.status.upper()} {verdict.test}"
+            rows[-1] += [result, verdict.seconds]
+            print(number, place, result, f"{verdict.seconds} s", file=sys.stderr, flush=True)
+    titles = ["", "place", "kind", "mutation", "caught by", "s"]
+    print(tabulate(rows, titles[: 4 if options.list else 6], tablefmt="simple"))
+    if options.json:
+        options.json.write_text(json.dumps(documents, indent=1) + "\n")
+    return int(
+        any(document.get("status") != "caught" for document in documents if not options.list)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The mutations that `python -m tests.mutants` draws, and what it says about two known ones."""
+
+import ast
+import difflib
+
+import pytest
+
+from tests import mutants, mutations
+from tests.mutations import ROOT
+
+WORKER = ROOT / "tests/worker"
+KINDS = {"comparison", "arithmetic", "and/or", "operand", "not", "guard", "constant", "call"}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return mutations.draw()
+
+
+def mutate(tmp_path, monkeypatch, line):
+    """Return what `line` becomes in the mutations of a file with this line alone."""
+    monkeypatch.setattr(mutations, "ROOT", tmp_path)
+    (tmp_path / "module.py").write_text(f"{line}\n")
+    return {mutation.after for mutation in mutations.list_mutations("module.py")}
+
+
+def test_the_same_seed_draws_the_same_mutations(drawn):
+    assert mutations.draw() == drawn
+    assert mutations.draw(seed=mutations.SEED + 1) != drawn
+
+
+def test_every_area_has_its_share_of_the_mutations(drawn):
+    areas = [
+        sum(mutation.path in mutations.list_files(area) for mutation in drawn)
+        for area in mutations.AREAS
+    ]
+    assert areas == [10, 5, 3, 2]
+    assert len({mutation.path for mutation in drawn}) == 20
+
+
+def test_a_mutation_changes_code_in_one_line(drawn):
+    for mutation in drawn:
+        source = (ROOT / mutation.path).read_text()
+        compile(mutation.source, mutation.path, "exec")
+        assert ast.dump(ast.parse(mutation.source)) != ast.dump(ast.parse(source))
+        lines = difflib.ndiff(source.splitlines(), mutation.source.splitlines())
+        changes = [line for line in lines if line.startswith(("- ", "+ "))]
+        assert [change[2:].strip() for change in changes] == [mutation.before, mutation.after]
+        assert source.splitlines()[mutation.line - 1].strip() == mutation.before
+
+
+def test_adapters_have_every_kind_of_mutation():
+    files = mutations.list_files("adapters")
+    assert {mutation.kind for file in files for mutation in mutations.list_mutations(file)} == KINDS
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("f(a <= b)", {"f(a < b)"}),
+        ("f(a not in b)", {"f(a in b)"}),
+        ("f(a is b)", {"f(a is not b)"}),
+        ("f(0.025)", {"f(0.05)"}),
+        ("f('ü', 7)", {"f('ü', 8)"}),
+        ("a += b", {"a -= b"}),
+        ("f(a and b)", {"f(a or b)", "f(a)", "f(b)"}),
+        (
+            "f((a or b) and c)",
+            {"f((a and b) and c)", "f((a) and c)", "f((b) and c)", "f((a or b) or c)"},
+        ),
+        ("f(not a)", {"f(a)"}),
+        ("if a: raise b", {"if False: raise b"}),
+        ("f(max(a, b))", {"f(min(a, b))"}),
+        ("f(sorted(a, key=b))", {"f(list(a))"}),
+        ("f(reversed(a))", {"f((a))"}),
+    ],
+)
+def test_a_line_has_these_mutations(line, changes, tmp_path, monkeypatch):
+    assert mutate(tmp_path, monkeypatch, line) == changes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "'1 < 2'",
+        "def f(a: Literal[1]) -> Literal[2]: pass",
+        "f(f'{1}')",
+        "f(timeout=1)",
+        "_TIMEOUT_SECONDS = 60.0",
+        "__version__ = (1, 2)",
+        "if __name__ == '__main__': f(1)",
+        "f(sys.version_info < (3, 11))",
+        "f('a' + b)",
+        "f(a, True)",
+    ],
+)
+def test_a_line_that_tests_cannot_depend_on_has_none(line, tmp_path, monkeypatch):
+    assert mutate(tmp_path, monkeypatch, line) == set()
+
+
+def test_mirrored_tests_come_with_the_likeliest_first():
+    tests = mutants.list_tests("xfbench/worker/steady.py")
+    assert tests[0] == "tests/worker/test_steady.py"
+    assert set(tests) >= {f"tests/worker/{file.name}" for file in WORKER.glob("test_*.py")}
+    assert not any(test.startswith("tests/report/") for test in tests)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("change", "status"), [("n=1, cutoff=1.0", "caught"), ("n=2, cutoff=0.5", "survived")]
+)
+def test_a_mutation_is_caught_if_a_test_fails(change, status):
+    if reason := mutants.find_obstacle():
+        pytest.skip(reason)
+    source = (ROOT / "xfbench/errors.py").read_text()
+    candidates = mutations.list_mutations("xfbench/errors.py")
+    mutation = next(candidate for candidate in candidates if change in candidate.after)
+    verdict = mutants.try_mutation(mutation, [[*mutants.PYTEST, "tests/test_errors.py"]])
+    assert verdict.status == status
+    assert verdict.test.startswith("tests/test_errors.py::" if status == "caught" else "")
+    assert (ROOT / "xfbench/errors.py").read_text() == source
