@@ -35,12 +35,20 @@ COUNT, TRAIN = 2000, 1680
 GRAY_EVERY, PROGRESSIVE_EVERY = 50, 40
 
 
-def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Path:
+def made(
+    cache: Path,
+    sides: tuple[int, int] = (256, 500),
+    count: int = COUNT,
+    train: int = TRAIN,
+    seed: int = 0,
+) -> Path:
     """The folder with `train` and `val`, made where it is not there yet.
 
-    Images have from `sides[0]` to `sides[1]` pixels a side. 1,680 of 2,000 are for training.
+    Images have from `sides[0]` to `sides[1]` pixels a side. The first `train` of `count` images
+    are for training.
     """
-    recipe = [Path(__file__).read_text(encoding="utf-8"), PIL.__version__, sides, seed]
+    recipe = [Path(__file__).read_text(encoding="utf-8"), PIL.__version__, sides]
+    recipe += [count, train, seed]
     recipe.append(importlib.metadata.version("scikit-image"))
     folder = cache / f"photographs-{hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]}"
     if folder.exists():
@@ -52,7 +60,10 @@ def made(cache: Path, sides: tuple[int, int] = (256, 500), seed: int = 0) -> Pat
             (partial / split / name).mkdir(parents=True)
     photographs = [opened(name) for name in NAMES]
     with ThreadPoolExecutor() as pool:
-        for _ in pool.map(lambda n: _write(partial, n, photographs, sides, seed), range(COUNT)):
+        splits = ["train"] * train + ["val"] * (count - train)
+        for _ in pool.map(
+            lambda n: _write(partial / splits[n], n, photographs, sides, seed), range(count)
+        ):
             pass
     try:
         partial.rename(folder)
@@ -80,9 +91,8 @@ def _write(
         crop = ImageOps.mirror(crop)
     if number % GRAY_EVERY == 7:
         crop = crop.convert("L")
-    split = "train" if number < TRAIN else "val"
     crop.save(
-        folder / split / CLASSES[label] / f"{number:04d}.JPEG",
+        folder / CLASSES[label] / f"{number:04d}.JPEG",
         "jpeg",
         quality=int(random.randint(75, 96)),
         subsampling=("4:2:0", "4:2:0", "4:2:2", "4:4:4")[random.randint(4)],

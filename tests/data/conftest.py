@@ -1,15 +1,13 @@
-"""Small data sets as their people publish them, of smooth seeded noise; frameworks to read them."""
+"""Data sets as their publishers give them, small and of seeded noise; frameworks to read them."""
 
-import functools
 import io
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests import interpreters
-from xfbench import adapter
-from xfbench.environments import environment
+from tests.data.sample_sets import SampleSets
+from tests.data.tasks import Answers
 
 
 @pytest.fixture
@@ -84,27 +82,22 @@ def cifar(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def found():
-    """A function that gives a framework's environment."""
-    return lambda name: environment.ensure(adapter.load(name))
+def find_set(request, tmp_path_factory):
+    """A function: the folder of a data set by its name, written when it is first needed."""
+    root = tmp_path_factory.mktemp("sets")
+    cache = getattr(request.config, "cache", None)
+    return SampleSets(root, cache.mkdir("photographs") if cache else root)
 
 
 @pytest.fixture(scope="session")
-def run_in():
-    """A function that runs a script in a framework's interpreter, in a folder: what it saves."""
-
-    def do(folder, framework, script, *arguments, variables=None):
-        target = folder / "answer.npz"
-        interpreters.run(framework, script, target, *arguments, folder=folder, variables=variables)
-        if not target.exists():
-            return {}
-        with np.load(target, allow_pickle=False) as arrays:
-            return dict(arrays)
-
-    return do
+def answers(request, find_set, tmp_path_factory):
+    """A function: the answer of a task, for which the tasks of all collected tests are run."""
+    cases = (getattr(item, "callspec", None) for item in request.session.items)
+    tasks = [case.params["answer"] for case in cases if case and "answer" in case.params]
+    return Answers(tasks, find_set, tmp_path_factory.mktemp("tasks"))
 
 
 @pytest.fixture
-def run(run_in, tmp_path):
-    """The same in the test's folder."""
-    return functools.partial(run_in, tmp_path)
+def answer(request, answers):
+    """The answer of the task that is the test's parameter."""
+    return answers(request.param)
