@@ -1,4 +1,4 @@
-"""Every way to install: what each puts there works outside the checkout, and nothing is left out.
+"""Every way to install xfbench: what it installs works outside the checkout and is complete.
 
 Distributions are built from a copy of the sources. Dependencies are not installed again: the
 fresh environments see those of the interpreter that runs the tests.
@@ -25,27 +25,31 @@ NOT_SOURCES = shutil.ignore_patterns(
     *(".git", ".venv", ".*_cache", ".hypothesis", ".benchmarks", "__pycache__", "*.egg-info"),
     *("build", "dist", "benchmark-sets"),
 )
-WAYS = ["wheel", "sdist", "editable", "pip"]
+# A wheel in an environment of uv is the usual way; the others differ from it in few files.
+WAYS = [
+    "wheel",
+    *(pytest.param(way, marks=pytest.mark.deep) for way in ("sdist", "editable", "pip")),
+]
 
 
 def packages():
-    """Every package by its importable name, and its folder relative to the sources."""
-    found = {}
+    """Return the folder of each package, relative to the sources, by its importable name."""
+    folders = {}
     for name, top in PACKAGE_FOLDERS.items():
         for init in sorted((ROOT / top).rglob("__init__.py")):
             parts = init.parent.relative_to(ROOT / top).parts
-            found[".".join((name, *parts))] = init.parent.relative_to(ROOT).as_posix()
-    return found
+            folders[".".join((name, *parts))] = init.parent.relative_to(ROOT).as_posix()
+    return folders
 
 
-def shipped():
-    """Every source file of the packages: its place in an installed one, and in the sources."""
-    found = {}
+def package_files():
+    """Return the path in the sources of each file of the packages, by its installed path."""
+    files = {}
     for package, folder in packages().items():
         for file in sorted((ROOT / folder).iterdir()):
             if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("."):
-                found[f"{package.replace('.', '/')}/{file.name}"] = f"{folder}/{file.name}"
-    return found
+                files[f"{package.replace('.', '/')}/{file.name}"] = f"{folder}/{file.name}"
+    return files
 
 
 def command(*argv, cwd, **variables):
@@ -66,35 +70,46 @@ def command(*argv, cwd, **variables):
     return done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sources(tmp_path_factory):
-    """A copy of the checkout, so that building leaves nothing in it and finds nothing stale."""
+    """A copy of the checkout, so that a build leaves nothing in it and uses nothing stale."""
     copy = tmp_path_factory.mktemp("packaging") / "sources"
 
-    def without(folder, names):
-        """Results of somebody's runs stand in the checkout's own folder."""
-        mine = {"results"} if Path(folder) == ROOT else set()
-        return NOT_SOURCES(folder, names) | mine
+    def ignored(folder, names):
+        results = {"results"} if Path(folder) == ROOT else set()
+        return NOT_SOURCES(folder, names) | results
 
-    shutil.copytree(ROOT, copy, ignore=without)
+    shutil.copytree(ROOT, copy, ignore=ignored)
     return copy
 
 
-@pytest.fixture(scope="module")
-def distributions(sources):
-    """The sdist, and the wheel that is built from it."""
-    built = sources.parent / "dist"
+def build(sources, kind):
+    """Build a distribution of this kind; return its file."""
+    folder = sources.parent / kind
     command(
-        *(sys.executable, "-m", "build", "--no-isolation", "--outdir", built, sources),
+        *(sys.executable, "-m", "build", "--no-isolation", f"--{kind}"),
+        *("--outdir", folder, sources),
         cwd=sources.parent,
     )
-    [sdist], [wheel] = built.glob("*.tar.gz"), built.glob("*.whl")
-    return {"sdist": sdist, "wheel": wheel}
+    [file] = folder.iterdir()
+    return file
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def wheel(sources):
+    """A wheel that is built from the sources."""
+    return build(sources, "wheel")
+
+
+@pytest.fixture(scope="session")
+def sdist(sources):
+    """A source distribution."""
+    return build(sources, "sdist")
+
+
+@pytest.fixture(scope="session")
 def dependencies(tmp_path_factory):
-    """A folder of links to all that is installed here, but for xfbench and what starts it."""
+    """A folder of links to all installed packages except xfbench."""
     folder = tmp_path_factory.mktemp("dependencies")
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         for path in Path(place).iterdir():
@@ -103,16 +118,16 @@ def dependencies(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="session", params=WAYS)
 def installed(request, sources, dependencies, tmp_path_factory):
-    """A fresh virtual environment with xfbench in it: a function that runs a program of it."""
+    """A function that runs a program of a fresh virtual environment with xfbench in it."""
     way, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
     uv = [find_uv_bin(), "--quiet", "--no-cache", "--offline"]
     if way == "pip":
         command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        # The setuptools that a Python before 3.12 puts there is older than the one we ask for.
+        # A Python before 3.12 brings a setuptools that is older than the build needs.
         command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
         pip += ["install"]
     else:
@@ -121,10 +136,10 @@ def installed(request, sources, dependencies, tmp_path_factory):
     [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
     if way in ("sdist", "wheel"):
-        what = [request.getfixturevalue("distributions")[way]]
+        package = [request.getfixturevalue(way)]
     else:
-        what = ["--editable", sources] if way == "editable" else [sources]
-    command(*pip, "--no-deps", "--no-build-isolation", *what, cwd=folder)
+        package = ["--editable", sources] if way == "editable" else [sources]
+    command(*pip, "--no-deps", "--no-build-isolation", *package, cwd=folder)
 
     def run(program, *arguments, cwd=folder):
         return command(
@@ -151,29 +166,30 @@ def test_every_folder_with_code_is_a_package():
     assert folders == set(packages().values())
 
 
-def test_the_wheel_is_the_packages_and_the_licence(distributions):
-    with zipfile.ZipFile(distributions["wheel"]) as wheel:
-        names = wheel.namelist()
+def test_the_wheel_is_the_packages_and_the_licence(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
         about = [name for name in names if ".dist-info/" in name]
-        assert sorted(set(names) - set(about)) == sorted(shipped())
+        assert sorted(set(names) - set(about)) == sorted(package_files())
         licence = next(name for name in about if name.endswith("/licenses/LICENSE"))
-        assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
-        metadata = wheel.read(next(name for name in about if name.endswith("/METADATA"))).decode()
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        metadata = archive.read(next(name for name in about if name.endswith("/METADATA"))).decode()
     assert "License-Expression: Apache-2.0" in metadata
     photograph = "xfbench/data/photographs/retina.jpg"
     for name in ("xfbench/py.typed", "xfbench/workloads/digits.npz", photograph):
         assert name in names
 
 
-def test_the_sdist_has_all_it_takes_to_build_and_test(distributions):
-    with tarfile.open(distributions["sdist"]) as sdist:
-        names = {name.partition("/")[2] for name in sdist.getnames()}
+@pytest.mark.deep
+def test_the_sdist_has_packages_and_tests(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
     tests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
-    assert {*shipped().values(), *tests, "LICENSE", "README.md", "pyproject.toml"} <= names
+    assert {*package_files().values(), *tests, "LICENSE", "README.md", "pyproject.toml"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-def test_what_is_imported_is_what_was_installed(installed):
+def test_the_installed_package_is_imported(installed):
     script = (
         "import xfbench, xfbench.workloads as w; print(xfbench.__file__, w.__file__, sep='\\n')"
     )
@@ -186,6 +202,9 @@ def test_what_is_imported_is_what_was_installed(installed):
     else:
         folder = installed.site_packages / "xfbench"
         assert places == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
+        files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+        relative = {path.relative_to(installed.site_packages).as_posix() for path in files}
+        assert relative == set(package_files())
 
 
 def test_the_command_answers(installed):
@@ -194,7 +213,7 @@ def test_the_command_answers(installed):
     assert {"lenet", "convnet", "caffenet", "alexnet", "googlenet", "resnet50"} <= set(workloads)
 
 
-def test_every_adapters_worker_can_be_packed_with_all_it_needs(installed):
+def test_a_worker_archive_has_the_files_of_its_adapter(installed):
     script = (
         "import json, zipfile\nfrom xfbench import adapter\n"
         "from xfbench.running import worker_archive\n"
@@ -203,32 +222,40 @@ def test_every_adapters_worker_can_be_packed_with_all_it_needs(installed):
     )
     archives = json.loads(installed("python", "-c", script))
     assert set(archives) == {toml.parent.name for toml in ROOT.glob("adapters/*/adapter.toml")}
-    own = {name for name in shipped() if name.startswith(("xfbench/worker/", "xfbench/workloads/"))}
+    own = {
+        name
+        for name in package_files()
+        if name.startswith(("xfbench/worker/", "xfbench/workloads/"))
+    }
     for adapter, names in archives.items():
-        theirs = {name for name in shipped() if name.startswith(f"xfbench/adapters/{adapter}/")}
+        theirs = {
+            name for name in package_files() if name.startswith(f"xfbench/adapters/{adapter}/")
+        }
         assert own | theirs <= set(names)
         assert "xfbench/workloads/digits.npz" in names
         lock = f"xfbench/adapters/{adapter}/requirements.lock"
         assert (lock in names) == (ROOT / "adapters" / adapter / "requirements.lock").is_file()
 
 
-def test_it_trains_on_the_digits(installed):
-    line = "--framework reference --workload lenet --data digits --batch-size 4 --steps 1"
+def test_an_installed_xfbench_trains_on_the_digits(installed):
+    line = (
+        "--framework reference --workload lenet --data digits --batch-size 4 --steps 1 --no-verify"
+    )
     document = json.loads(
         installed("xfbench", "run", *line.split(), "--launches", "1", "--warmup", "0", "--json")
     )
     assert document["summary"] == {"ok": 1}
 
 
-def test_its_benchmarks_are_found_by_the_packages_name(installed):
+def test_pytest_finds_the_benchmarks_by_package_name(installed):
     listing = installed(
         "python", "-m", "pytest", "--pyargs", "xfbench", *"--benchmark-only --co -q".split()
     )
     assert "test_cells.py::test_training[lenet-reference-numpy-cpu-" in listing
 
 
-@pytest.mark.parametrize("name", sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}))
-def test_a_top_level_import_in_a_checkout_says_which_name_to_use(installed, name):
-    script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
-    said = installed("python", "-c", script, cwd=installed.sources)
-    assert said == f"this package is called xfbench.{name}: import that name instead\n"
+def test_an_import_by_folder_name_says_the_right_name(installed):
+    for name in sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}):
+        script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
+        shown = installed("python", "-c", script, cwd=installed.sources)
+        assert shown == f"this package is called xfbench.{name}: import that name instead\n"

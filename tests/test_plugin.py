@@ -48,6 +48,12 @@ def session(pytester, monkeypatch):
 
 
 @pytest.fixture
+def session_here(session, pytester):
+    """The same within this process, for sessions that start no launch: a process takes longer."""
+    return lambda *arguments: pytester.runpytest_inprocess("--pyargs", "xfbench", *arguments)
+
+
+@pytest.fixture
 def trainer(fake_adapter, pytester):
     """A function that puts such a trainer beside the built-in ones; it can be told to be slower."""
 
@@ -120,6 +126,7 @@ def test_the_rounds_are_the_steps_of_the_record(session, pytester):
     }
 
 
+@pytest.mark.deep
 def test_a_certificate_that_is_there_already_covers_a_benchmark(session, pytester, cell):
     size = workloads()["lenet"].batch_size
     asked = cell(threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size)
@@ -135,8 +142,8 @@ def test_a_certificate_that_is_there_already_covers_a_benchmark(session, pyteste
     assert [row.rank for row in table.rows] == [(1, 1)]
 
 
-def test_without_frameworks_the_reference_is_measured_on_both_networks(session):
-    result = session("--benchmark-only", "--collect-only", "-q")
+def test_without_frameworks_the_reference_is_measured(session_here):
+    result = session_here("--benchmark-only", "--collect-only", "-q")
     cells = [line.partition("[")[2] for line in result.outlines if "::test_training[" in line]
     threads = machine.usable_cores()
     assert cells == [
@@ -145,7 +152,8 @@ def test_without_frameworks_the_reference_is_measured_on_both_networks(session):
     ]
 
 
-def test_a_bad_launch_fails_with_its_reason_and_spoils_no_other(session, trainer, pytester):
+@pytest.mark.deep
+def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
     trainer("good")
     trainer("ended", "Trainer.step = lambda self, batch: os._exit(7)")
     trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
@@ -181,7 +189,8 @@ def test_a_bad_launch_fails_with_its_reason_and_spoils_no_other(session, trainer
     assert "not used" not in result.stdout.str()  # pytest-benchmark's word on unused fixtures
 
 
-def test_what_cannot_be_had_is_skipped_with_the_reason(session, trainer, pytester):
+@pytest.mark.deep
+def test_an_unavailable_framework_is_skipped_with_the_reason(session, trainer, pytester):
     trainer("good")
     trainer("refused", unsupported=NO_LENET)
     raises = "from xfbench.worker.protocol import Unsupported\nraise Unsupported('{}')"
@@ -202,6 +211,7 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(session, trainer, pyteste
     assert len(report(pytester)["benchmarks"]) == 1
 
 
+@pytest.mark.deep
 def test_a_session_of_skipped_benchmarks_alone_ends_well(session, trainer, pytester):
     trainer("refused", unsupported=NO_LENET)
     result = session(
@@ -213,6 +223,7 @@ def test_a_session_of_skipped_benchmarks_alone_ends_well(session, trainer, pytes
     assert not (pytester.path / "out.json").exists()
 
 
+@pytest.mark.deep
 def test_disabled_benchmarks_do_one_step_and_keep_nothing(session, trainer, pytester):
     trainer()
     result = session(
@@ -226,15 +237,15 @@ def test_disabled_benchmarks_do_one_step_and_keep_nothing(session, trainer, pyte
     assert not (pytester.path / "out.json").exists()
 
 
+@pytest.mark.deep
 def test_a_disabled_benchmark_fails_where_the_launch_does(session, trainer):
     trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
     result = session("--benchmark-disable", "--xfbench-framework=raising")
     result.assert_outcomes(failed=2)
 
 
-def test_a_slower_session_fails_the_comparison_and_an_equal_one_does_not(
-    session, trainer, pytester
-):
+@pytest.mark.deep
+def test_only_a_slower_session_fails_the_comparison(session, trainer, pytester):
     cells = ("--benchmark-only", "--xfbench-framework=paced", "--xfbench-workload=lenet")
     against = ("--benchmark-compare=0001", "--benchmark-compare-fail=median:100%")
     trainer(seconds=0.02)
@@ -257,8 +268,8 @@ def test_a_slower_session_fails_the_comparison_and_an_equal_one_does_not(
         ("--xfbench-steps=0", "'0' is not a whole number of one or more"),
     ],
 )
-def test_a_wrong_option_stops_the_session_at_once(session, option, message):
-    result = session(option)
+def test_a_wrong_option_stops_the_session_at_once(session_here, option, message):
+    result = session_here(option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert message in result.stderr.str()
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
@@ -267,8 +278,8 @@ def test_a_wrong_option_stops_the_session_at_once(session, option, message):
 @pytest.mark.skipif(
     machine.describe().microarchitecture == "mic_knl", reason="this machine is a Xeon Phi"
 )
-def test_cells_of_another_architecture_are_skipped_with_the_reason(session):
-    result = session("--benchmark-only", "--xfbench-arch=knl", "-rs", "-v")
+def test_cells_of_another_architecture_are_skipped(session_here):
+    result = session_here("--benchmark-only", "--xfbench-arch=knl", "-rs", "-v")
     result.assert_outcomes(skipped=6)
     here = machine.describe().microarchitecture
     result.stdout.fnmatch_lines([f"SKIPPED*not Xeon Phi*: its processor is {here}"])
@@ -291,7 +302,7 @@ def test_cells_of_another_architecture_are_skipped_with_the_reason(session):
         ("v100", {"accelerators": ("Tesla V100-SXM2-16GB",)}, True),
     ],
 )
-def test_a_machine_is_told_by_its_processor_or_accelerator(name, fields, fits):
+def test_a_profile_fits_by_processor_or_accelerator(name, fields, fits):
     described = machine.describe().model_copy(update={"accelerators": (), **fields})
     reason = architectures.load(name).mismatch(described)
     assert (reason is None) is fits
@@ -305,24 +316,25 @@ def test_gpu_profiles_measure_on_the_device():
         assert cell.device == "cuda"
 
 
-def test_the_help_names_every_profile(session):
-    text = " ".join(session("--help").stdout.str().split())
+def test_the_help_names_every_profile(session_here):
+    text = " ".join(session_here("--help").stdout.str().split())
     assert f"host (default), {', '.join(architectures.names()[1:])}." in text
 
 
-def test_a_plain_session_skips_the_benchmarks_and_says_how_to_run_them(session, pytester):
-    result = session("-rs")
+def test_a_plain_session_skips_the_benchmarks_with_advice(session_here, pytester):
+    result = session_here("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*run them with --benchmark-only"])
     assert not (pytester.path / "results").exists()
 
 
-def test_benchmarks_named_by_their_place_are_wanted(pytester, session):
+def test_benchmarks_named_by_their_path_are_collected(pytester, session):
     folder = architectures.paths.package_folder("xfbench.benchmarks")
-    result = pytester.runpytest_subprocess(folder / "test_cells.py", "--collect-only", "-q")
+    result = pytester.runpytest_inprocess(folder / "test_cells.py", "--collect-only", "-q")
     assert "lenet-reference-numpy-cpu" in result.stdout.str()
 
 
+@pytest.mark.deep
 def test_the_plugin_loads_nothing_where_it_is_not_used(pytester):
     pytester.makepyfile(
         "import sys\ndef test_it():\n    print('loaded', *sorted(sys.modules), file=sys.__stdout__)"
@@ -335,7 +347,7 @@ def test_the_plugin_loads_nothing_where_it_is_not_used(pytester):
     assert loaded() - loaded("-p", "no:xfbench") == {"xfbench", "xfbench.plugin"}
 
 
-def test_a_replay_gives_the_recorded_floats_back_and_no_more():
+def test_a_replay_gives_the_recorded_floats_back_once():
     durations = (0.1, 0.30000000000000004, 1e-9)
     replay = Replay()
     replay.load(durations)

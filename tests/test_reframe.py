@@ -62,6 +62,7 @@ def outcomes(fake_adapter, tmp_path):
     return done, found
 
 
+@pytest.mark.deep
 def test_a_cell_passes_a_slower_one_and_a_broken_one_do_not(outcomes):
     done, found = outcomes
     assert done.returncode == 1

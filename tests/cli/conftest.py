@@ -1,4 +1,4 @@
-"""The `xfbench` command for whoever asks for it: real processes."""
+"""The `xfbench` command in an empty folder: as a process, and within the test's process."""
 
 import os
 import subprocess
@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from tests import within
+
 
 @pytest.fixture
 def xfbench(tmp_path):
-    """A function that runs the command in an empty folder."""
+    """A function that runs the command in an empty folder, as a process."""
 
     def run(*arguments, **variables):
         return subprocess.run(
@@ -23,3 +25,12 @@ def xfbench(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capsys):
+    """A function that runs the command in the same folder without a process of its own.
+
+    For commands that start no launch: a process takes most of their time.
+    """
+    return within.runner(monkeypatch, capsys, tmp_path)

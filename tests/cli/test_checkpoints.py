@@ -7,7 +7,7 @@ import pytest
 RUN = "run --framework reference --workload lenet --batch-size 4 --steps 4 --launches 1".split()
 
 
-def test_a_run_with_checkpoints_says_what_they_took_and_leaves_none(xfbench, tmp_path):
+def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, here, tmp_path):
     below = tmp_path / "below"
     below.mkdir()
     aside = ["--checkpoints", "2", "--checkpoint-dir", "below", "--no-verify"]
@@ -19,7 +19,7 @@ def test_a_run_with_checkpoints_says_what_they_took_and_leaves_none(xfbench, tmp
     assert taken["bytes"] > 8 * 431_080
     assert record["request"]["checkpoints"] == 2
     assert not list(below.iterdir())
-    table = xfbench("leaderboard", "--columns", "storage").stdout
+    table = here("leaderboard", "--columns", "storage").stdout
     for word in ("NumPy's .npz", "3.45 MB", "MB/s", "of the run"):
         assert word in table
 
@@ -33,8 +33,8 @@ def test_a_run_with_checkpoints_says_what_they_took_and_leaves_none(xfbench, tmp
         ("--checkpoints 2 --checkpoint-dir nowhere", "there is no such folder"),
     ],
 )
-def test_what_cannot_be_is_one_line(xfbench, arguments, words):
-    shown = xfbench(*RUN, *arguments.split())
+def test_an_impossible_checkpoint_is_one_line(here, arguments, words):
+    shown = here(*RUN, *arguments.split())
     assert shown.returncode == 2
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
     assert words in shown.stderr

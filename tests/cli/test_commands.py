@@ -1,14 +1,43 @@
-"""The command line, as a person uses it: real processes, exit statuses, one-line errors."""
+"""The command line as a person uses it: exit statuses, one-line errors, runs and their tables."""
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from xfbench import paths
 
-def test_help_names_every_command_and_version_the_version(xfbench):
-    shown = xfbench("--help")
+SMALL = "--framework reference --workload lenet --batch-size 2 --steps 2 --warmup 0".split()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The output of one run of two launches, and its folder; tests work on copies."""
+    folder = tmp_path_factory.mktemp("measured")
+    done = subprocess.run(
+        [sys.executable, "-m", "xfbench", "run", *SMALL, "--launches", "2"],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if key != "XFBENCH_RESULTS"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return done.stdout, folder / "results"
+
+
+@pytest.fixture
+def results(measured, tmp_path):
+    """A copy of that run's results in the folder of the command."""
+    return shutil.copytree(measured[1], tmp_path / "results")
+
+
+def test_help_names_every_command(here):
+    shown = here("--help")
     assert shown.returncode == 0
     for command in (
         "run",
@@ -22,14 +51,17 @@ def test_help_names_every_command_and_version_the_version(xfbench):
         "doctor",
     ):
         assert f"\n  {command} " in shown.stdout
+
+
+def test_version_is_printed_by_a_process(xfbench):
     assert xfbench("--version").stdout.startswith("xfbench ")
 
 
 @pytest.mark.parametrize(
     "command", ["run", "tune", "trace", "leaderboard", "predict", "workload show", "env create"]
 )
-def test_help_of_a_command_has_an_example(xfbench, command):
-    assert f"  xfbench {command}" in xfbench(*command.split(), "--help").stdout
+def test_help_of_a_command_has_an_example(here, command):
+    assert f"  xfbench {command}" in here(*command.split(), "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -55,81 +87,93 @@ def test_help_of_a_command_has_an_example(xfbench, command):
         ("env create torhc", "did you mean torch"),
         ("trace --framework torch --workload lenet --output nowhere/x.npz", "no such folder"),
         ("trace --workload lenet --output x.npz", "--framework"),
-        ("rnu", "rnu"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_2(xfbench, arguments, words):
-    shown = xfbench(*arguments.split())
+def test_a_wrong_command_line_is_one_line_and_exit_2(here, arguments, words):
+    shown = here(*arguments.split())
     assert shown.returncode == 2
     assert shown.stdout == ""
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
     assert words in shown.stderr
 
 
-def test_a_dry_run_says_what_would_run_and_makes_nothing(xfbench, tmp_path):
-    shown = xfbench("run", "--dry-run")
+def test_a_process_exits_with_2_for_a_wrong_command(xfbench):
+    shown = xfbench("rnu")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    [line] = shown.stderr.splitlines()
+    assert "rnu" in line
+
+
+def test_a_dry_run_prints_launches_and_writes_nothing(here, tmp_path):
+    shown = here("run", "--dry-run")
     launches, *commands = shown.stdout.split("\n\n")
     assert len(launches.splitlines()) == 24
     assert len(commands) == 8 and all(one.startswith("# ") for one in commands)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_of_what_is_to_be_carried_writes_nothing(xfbench, tmp_path):
-    shown = xfbench(*"run --workload lenet --launches 2 --carry away --dry-run".split())
+def test_a_dry_run_of_a_bundle_writes_nothing(here, tmp_path):
+    shown = here(*"run --workload lenet --launches 2 --carry away --dry-run".split())
     assert shown.returncode == 0, shown.stderr
     assert len(shown.stdout.splitlines()) == 8
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_ends_with_a_table_and_records_and_the_leaderboard_shows_them_again(
-    xfbench, tmp_path
-):
-    shown = xfbench(
-        *"run --framework reference --workload lenet --batch-size 4 --steps 2 --launches 2".split()
-    )
-    assert shown.returncode == 0, shown.stderr
-    assert "reference" in shown.stdout and "2 (smoke)" in shown.stdout
-    assert len(list((tmp_path / "results" / "records").rglob("*.json"))) == 2
-    again = json.loads(xfbench("leaderboard", "--json").stdout)
-    [row] = again["tables"][0]["rows"]
+def test_a_run_ends_with_a_table_and_keeps_its_records(measured):
+    table, folder = measured
+    assert "reference" in table and "2 (smoke)" in table
+    assert len(list((folder / "records").rglob("*.json"))) == 2
+
+
+def test_the_leaderboard_ranks_a_verified_run(here, results):
+    [row] = json.loads(here("leaderboard", "--json").stdout)["tables"][0]["rows"]
     assert row["images_per_second"]["launches"] == 2
-    [certificate] = (tmp_path / "results" / "certificates").iterdir()
+    [certificate] = (results / "certificates").iterdir()
     assert row["certificate"] == f"sha256:{certificate.stem}"
-    by = json.loads(xfbench(*"leaderboard --by machine,framework --json".split()).stdout)
+
+
+def test_the_leaderboard_groups_rows_by_fields(here, results):
+    by = json.loads(here(*"leaderboard --by machine,framework --json".split()).stdout)
     [row] = by["tables"][0]["rows"]
     assert row["configurations"] == 1 and row["group"]["framework"] == "reference"
-    slow = json.loads(xfbench(*"leaderboard --columns slowdown --json".split()).stdout)
+
+
+def test_the_leaderboard_has_slowdowns_and_latex(here, results):
+    slow = json.loads(here(*"leaderboard --columns slowdown --json".split()).stdout)
     [row] = slow["slowdowns"][0]["rows"]
     assert row["networks"][0]["slowdown"]["value"] == 1
-    shown = xfbench(*"leaderboard --columns slowdown --by threads --format latex".split())
+    shown = here(*"leaderboard --columns slowdown --by threads --format latex".split())
     assert "\\toprule" in shown.stdout
 
 
-def test_what_was_not_verified_is_not_ranked(xfbench, tmp_path):
-    options = "run --framework reference --workload convnet-quick --batch-size 4 --steps 2"
-    shown = xfbench(*options.split(), "--launches", "1", "--no-verify")
+def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
+    shown = xfbench("run", *SMALL, *"--launches 3 --resume --json".split())
+    document = json.loads(shown.stdout)
+    assert document["summary"] == {"ok": 1}
+    [record] = document["records"]
+    assert record["schema"] == "xfbench.record/1" and record["request"]["launch"] == 3
+    assert len(list((results / "records").rglob("*.json"))) == 3
+
+
+def test_an_unverified_run_is_not_ranked(xfbench, measured, tmp_path):
+    home = tmp_path / "home"  # a cache whose certificates do not cover the run
+    home.mkdir()
+    for name in ("canary", "peaks"):
+        (home / name).symlink_to(paths.cache() / name)
+    shown = xfbench("run", *SMALL, "--launches", "1", "--no-verify", XFBENCH_HOME=str(home))
     assert shown.returncode == 0, shown.stderr
     assert "not ranked" in shown.stdout and "no equality certificate" in shown.stdout
     assert not (tmp_path / "results" / "certificates").exists()
 
 
-def test_with_json_standard_output_is_one_document(xfbench):
-    shown = xfbench(
-        *"run --framework reference --workload lenet --batch-size 4 --steps 2 --launches 1".split(),
-        "--json",
-    )
-    document = json.loads(shown.stdout)
-    assert document["summary"] == {"ok": 1}
-    assert document["records"][0]["schema"] == "xfbench.record/1"
-
-
-def test_a_framework_that_cannot_be_had_is_unavailable_and_the_others_run(xfbench, tmp_path):
+def test_a_broken_framework_is_unavailable_and_others_run(xfbench, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 1\n")
     broken.chmod(0o755)
     shown = xfbench(
-        *"run --framework torch,reference --workload lenet --batch-size 4 --steps 2".split(),
-        *("--launches", "1", "--json", "--python", f"torch={broken}"),
+        *"run --framework torch,reference --workload lenet --batch-size 2 --steps 2".split(),
+        *("--warmup", "0", "--launches", "1", "--no-verify", "--json"),
+        *("--python", f"torch={broken}"),
     )
     document = json.loads(shown.stdout)
     assert shown.returncode == 1
@@ -138,8 +182,8 @@ def test_a_framework_that_cannot_be_had_is_unavailable_and_the_others_run(xfbenc
     assert "no such library" in reason
 
 
-def test_a_cell_a_framework_cannot_do_is_unsupported_and_no_failure(xfbench):
-    shown = xfbench(
+def test_an_impossible_cell_is_unsupported_and_no_failure(here):
+    shown = here(
         *"run --framework reference --workload alexnet --data digits --launches 2".split(),
         *"--no-verify --json".split(),
     )
@@ -150,12 +194,10 @@ def test_a_cell_a_framework_cannot_do_is_unsupported_and_no_failure(xfbench):
 
 
 def test_an_interrupt_keeps_what_is_done_and_exits_130(tmp_path):
-    import signal
-
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "xfbench", "run", "--framework", "reference"),
-            *("--workload", "lenet", "--batch-size", "4", "--steps", "2", "--launches", "200"),
+            *(sys.executable, "-m", "xfbench", "run", *SMALL),
+            *("--no-verify", "--launches", "200"),
         ],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
@@ -175,22 +217,22 @@ def test_an_interrupt_keeps_what_is_done_and_exits_130(tmp_path):
     assert 2 <= kept < 200
 
 
-def test_machine_and_doctor_speak_json(xfbench):
-    assert json.loads(xfbench("machine", "--json").stdout)["cores"] >= 1
-    findings = json.loads(xfbench("doctor", "--json").stdout)["findings"]
+def test_machine_and_doctor_print_json(here):
+    assert json.loads(here("machine", "--json").stdout)["cores"] >= 1
+    findings = json.loads(here("doctor", "--json").stdout)["findings"]
     assert {"load", "processes", "steal", "swap"} <= {finding["check"] for finding in findings}
     assert all(finding["state"] in ("ok", "warn", "bad") for finding in findings)
 
 
-def test_workload_show_has_every_layer_and_the_fixed_names(xfbench):
-    shown = json.loads(xfbench("workload", "show", "alexnet", "--json").stdout)
+def test_workload_show_has_every_layer(here):
+    shown = json.loads(here("workload", "show", "alexnet", "--json").stdout)
     assert shown["parameters"] == 60_965_224
     assert {"name", "digest", "input_shape", "classes", "solver", "layers"} <= set(shown)
     [fc6] = [layer for layer in shown["layers"] if layer["name"] == "fc6"]
     assert fc6["parameters"] == {"weight": [4096, 9216], "bias": [4096]}
 
 
-def test_framework_list_knows_the_state_of_each(xfbench, tmp_path):
+def test_framework_list_has_the_state_of_each(xfbench, tmp_path):
     shown = xfbench("framework", "list", "--json", XFBENCH_HOME=str(tmp_path / "empty"))
     found = {one["name"]: one for one in json.loads(shown.stdout)["frameworks"]}
     assert found.pop("reference")["state"] == "installed"

@@ -21,41 +21,36 @@ def tmpfs(tmp_path):
         yield folder
 
 
-@pytest.fixture
-def data(xfbench, tmp_path):
-    """A function: the command, with a data folder of the test's own."""
-
-    def run(*arguments):
-        return xfbench(*arguments, XFBENCH_DATA=str(tmp_path / "data"))
-
-    return run
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path, monkeypatch):
+    """An empty folder of data sets."""
+    monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
 
 
-def test_prepared_converted_listed_and_checked(data, tmp_path):
-    shown = data("data", "prepare", "digits", "--json")
+def test_a_set_is_prepared_converted_listed_and_checked(here, tmp_path):
+    shown = here("data", "prepare", "digits", "--json")
     assert shown.returncode == 0, shown.stderr
     made = json.loads(shown.stdout)
     assert made["splits"]["train"]["samples"] == 1437 and made["shape"] == [1, 28, 28]
     assert "train: 1437 of 1437" in shown.stderr
     there = tmp_path / "data" / "digits-raw"
-    assert data("data", "convert", str(there), "copy", "--format", "folder").returncode == 0
-    data("data", "convert", str(there), "data/mine", "--as", "figures", "--format", "tfrecord")
-    listed = json.loads(data("data", "list", "--json").stdout)["data"]
+    assert here("data", "convert", str(there), "copy", "--format", "folder").returncode == 0
+    here("data", "convert", str(there), "data/mine", "--as", "figures", "--format", "tfrecord")
+    listed = json.loads(here("data", "list", "--json").stdout)["data"]
     names = [("digits", "raw"), ("figures", "tfrecord")]
     assert [(one["name"], one["format"]) for one in listed] == names
-    checked = data("data", "check", str(there), "copy", "--json")
+    checked = here("data", "check", str(there), "copy", "--json")
     assert checked.returncode == 0 and json.loads(checked.stdout)["equal"] is True
     (tmp_path / "copy" / "test" / "7").rename(tmp_path / "copy" / "test" / "seven")
-    broken = data("data", "check", str(there), "copy")
+    broken = here("data", "check", str(there), "copy")
     assert broken.returncode == 2 and "is missing" in broken.stderr
 
 
-def test_another_order_is_different_and_the_exit_status_says_so(data, tmp_path):
-    data("data", "prepare", "digits")
-    data("data", "convert", "folder:data/digits-raw", "nothing")
-    data("data", "convert", "data/digits-raw", "digits", "--format", "folder")
-    data("data", "convert", "folder:digits", "mixed", "--format", "folder")
-    shown = data("data", "check", "digits", "mixed")
+def test_sets_in_another_order_differ_with_exit_status_1(here, tmp_path):
+    here("data", "prepare", "digits")
+    here("data", "convert", "data/digits-raw", "digits", "--format", "folder")
+    here("data", "convert", "folder:digits", "mixed", "--format", "folder")
+    shown = here("data", "check", "digits", "mixed")
     assert shown.returncode == 1 and shown.stdout.splitlines()[-1] == "different"
 
 
@@ -75,18 +70,19 @@ def test_another_order_is_different_and_the_exit_status_says_so(data, tmp_path):
         ("check nowhere", "manifest.json is missing"),
     ],
 )
-def test_a_slip_costs_a_line(data, line, told):
-    shown = data("data", *line.split())
+def test_a_wrong_data_command_is_one_line(here, line, told):
+    shown = here("data", *line.split())
     assert shown.returncode == 2, shown.stdout
     assert told in shown.stderr and len(shown.stderr.splitlines()) <= 2
 
 
-def test_training_on_a_prepared_set_is_the_same_from_every_format(data, tmp_path):
-    data("data", "prepare", "digits")
-    data("data", "convert", "data/digits-raw", "data/digits-folder", "--format", "folder")
-    shown = data(
+@pytest.mark.deep
+def test_training_is_the_same_from_every_format(here, xfbench, tmp_path):
+    here("data", "prepare", "digits")
+    here("data", "convert", "data/digits-raw", "data/digits-folder", "--format", "folder")
+    shown = xfbench(
         *"run --framework reference --workload lenet --data digits-raw,digits-folder".split(),
-        *"--batch-size 32 --epochs 1 --launches 1 --json".split(),
+        *"--batch-size 32 --epochs 1 --launches 1 --no-verify --json".split(),
     )
     assert shown.returncode == 0, shown.stderr
     first, second = json.loads(shown.stdout)["records"]
@@ -97,17 +93,17 @@ def test_training_on_a_prepared_set_is_the_same_from_every_format(data, tmp_path
         assert str(tmp_path) not in json.dumps(record["request"])
     assert first["measurement"]["losses"] == second["measurement"]["losses"]
     assert first["cell"] != second["cell"]
-    board = json.loads(data("leaderboard", "--json").stdout)
+    board = json.loads(here("leaderboard", "--json").stdout)
     [table] = board["tables"]
     assert table["data"].startswith("digits ")
     rows = [*table["rows"], *table["unranked"]]
     assert {row["data_format"] for row in rows} == {"raw", "folder"}
-    assert "format" in data("leaderboard").stdout
+    assert "format" in here("leaderboard").stdout
 
 
-def test_a_set_that_does_not_fit_the_network_is_unsupported_and_says_why(data):
-    data("data", "prepare", "digits")
-    shown = data(
+def test_a_set_of_another_shape_is_unsupported(here, xfbench):
+    here("data", "prepare", "digits")
+    shown = xfbench(
         *"run --framework reference --workload lenet,convnet --data digits-raw --steps 1".split(),
         *"--batch-size 2 --launches 1 --no-verify --json".split(),
     )
@@ -115,19 +111,19 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported_and_says_why(data):
     assert records["lenet"]["status"] == "ok"
     assert records["convnet"]["status"] == "unsupported"
     assert "1 channels, convnet reads 3" in records["convnet"]["reason"]
-    unknown = data("run", "--data", "digitz")
+    unknown = here("run", "--data", "digitz")
     assert unknown.returncode == 2 and "did you mean digits" in unknown.stderr
 
 
-def test_input_that_cannot_be_costs_a_line(data):
-    data("data", "prepare", "digits")
+def test_an_impossible_input_is_one_line(here):
+    here("data", "prepare", "digits")
     for line, told in (
         ("--data digits --input native", "for prepared data sets"),
         ("--data digits-raw --input native --input-threads 0", "one or more input threads"),
         ("--data digits-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
         ("--data digits-raw --input theirs", "'ours' or 'native'"),
     ):
-        shown = data(*f"run --framework reference --workload lenet {line}".split())
+        shown = here(*f"run --framework reference --workload lenet {line}".split())
         assert shown.returncode == 2 and told in shown.stderr, shown.stderr
         assert len(shown.stderr.splitlines()) <= 2
 
@@ -137,11 +133,11 @@ LARGE = ("data", "prepare", "digits", "--size", "96")
 
 
 @pytest.mark.alone
-def test_a_cold_epoch_is_read_from_the_device_or_the_record_says_why_nobody_knows(data):
-    data(*LARGE)
-    line = "run --framework reference --workload lenet --data digits-raw --epochs 2 --json"
+def test_a_cold_epoch_is_read_from_the_device_or_has_a_reason(here, xfbench):
+    here(*LARGE)
+    line = "run --framework torch --workload lenet --data digits-raw --epochs 2 --json"
     line += " --launches 1 --no-verify --page-cache cold,warm"
-    shown = data(*line.split())
+    shown = xfbench(*line.split())
     records = {r["request"]["page_cache"]: r for r in json.loads(shown.stdout)["records"]}
     for mode, record in records.items():
         assert record["status"] == "ok", record["reason"]
@@ -157,17 +153,18 @@ def test_a_cold_epoch_is_read_from_the_device_or_the_record_says_why_nobody_know
                 assert epoch["reason"]
             else:
                 assert epoch["held"] is True
-    refused = data(*"run --workload lenet --page-cache cold --steps 2".split())
+    refused = here(*"run --workload lenet --page-cache cold --steps 2".split())
     assert refused.returncode == 2 and "prepared data set" in refused.stderr
 
 
 @pytest.mark.alone
-def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
-    data(*LARGE)
+@pytest.mark.deep
+def test_a_cold_epoch_reads_all_its_bytes_from_the_disk(here, xfbench, tmp_path):
+    here(*LARGE)
     with mounted.ext4(tmp_path) as disk:
-        data("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "lmdb")
-        line = "run --framework reference --workload lenet --epochs 2 --launches 1 --no-verify"
-        shown = data(
+        here("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "lmdb")
+        line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify"
+        shown = xfbench(
             *line.split(), "--data", str(disk / "digits"), "--page-cache", "cold", "--json"
         )
     [record] = json.loads(shown.stdout)["records"]
@@ -178,13 +175,14 @@ def test_where_reads_are_counted_cold_is_cold(data, tmp_path):
 
 
 @pytest.mark.alone
-def test_ranks_of_one_node_empty_the_page_cache_together(data, tmp_path):
-    data(*LARGE)
+@pytest.mark.deep
+def test_ranks_of_a_node_empty_the_page_cache_together(here, xfbench, tmp_path):
+    here(*LARGE)
     line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify --json"
     line += " --ranks 2 --scaling strong --threads 1 --page-cache cold"
     with mounted.ext4(tmp_path) as disk:
-        data("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "raw")
-        shown = data(*line.split(), "--data", str(disk / "digits"))
+        here("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "raw")
+        shown = xfbench(*line.split(), "--data", str(disk / "digits"))
     [record] = json.loads(shown.stdout)["records"]
     assert record["status"] == "ok", record["reason"]
     epochs = record["storage"]["epochs"]
@@ -195,21 +193,24 @@ def test_ranks_of_one_node_empty_the_page_cache_together(data, tmp_path):
         assert parts[0]["held"] is True or "a library's" in parts[0]["reason"]
 
 
-def test_two_media_are_two_cells_of_one_table(data, tmp_path, tmpfs):
-    data("data", "prepare", "digits")
-    data("data", "convert", "data/digits-raw", str(tmpfs / "digits"))
+def test_two_media_and_formats_are_two_cells_with_the_same_losses(here, xfbench, tmpfs, tmp_path):
+    here("data", "prepare", "digits")
+    here("data", "convert", "data/digits-raw", str(tmpfs / "digits"), "--format", "folder")
     line = "run --framework reference --workload lenet --steps 2 --batch-size 4 --launches 1"
-    shown = data(*line.split(), "--no-verify", "--data", f"digits-raw,{tmpfs}/digits")
+    shown = xfbench(*line.split(), "--no-verify", "--data", f"digits-raw,{tmpfs}/digits")
     assert shown.returncode == 0, shown.stderr
-    [table] = json.loads(data("leaderboard", "--json").stdout)["tables"]
+    [table] = json.loads(here("leaderboard", "--json").stdout)["tables"]
     media = {row["medium"] for row in table["unranked"]}
     assert len(media) == 2 and "tmpfs on memory" in media
+    assert {row["data_format"] for row in table["unranked"]} == {"raw", "folder"}
+    records = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
+    assert len({tuple(record["measurement"]["losses"]) for record in records}) == 1
     assert "tmpfs on memory" in shown.stdout
-    storage = data("leaderboard", "--columns", "storage").stdout
+    storage = here("leaderboard", "--columns", "storage").stdout
     assert "input" in storage
 
 
-def test_an_interrupt_is_told_and_nothing_has_the_final_name(tmp_path, xfbench):
+def test_an_interrupted_set_does_not_get_its_final_name(tmp_path):
     (tmp_path / "pictures" / "a").mkdir(parents=True)
     one = tmp_path / "one.png"
     one.write_bytes(png(np.zeros((1, 8, 8), np.uint8)))

@@ -20,12 +20,12 @@ def small_runs(record, tmp_path):
 LINK = ("--link", "10Gbit,10us")
 
 
-def test_of_several_series_one_has_to_be_chosen(xfbench, small_runs):
-    refused = xfbench("predict", *LINK)
+def test_one_of_several_series_must_be_chosen(here, small_runs):
+    refused = here("predict", *LINK)
     assert refused.returncode == 2
     assert "--where" in refused.stderr
     assert "torch" in refused.stderr and "mxnet" in refused.stderr
-    chosen = xfbench("predict", *LINK, "--where", "framework=torch", "--to-ranks", "4,16", "--json")
+    chosen = here("predict", *LINK, "--where", "framework=torch", "--to-ranks", "4,16", "--json")
     assert chosen.returncode == 0, chosen.stderr
     document = json.loads(chosen.stdout)
     assert [point["ranks"] for point in document["points"]] == [1, 4, 16]
@@ -45,14 +45,14 @@ def test_of_several_series_one_has_to_be_chosen(xfbench, small_runs):
         (["--from", "nowhere"], "holds no results"),
     ],
 )
-def test_what_cannot_be_foretold_is_refused_with_what_to_do(xfbench, small_runs, words, said):
-    refused = xfbench("predict", *words)
+def test_a_refused_prediction_says_what_to_do(here, small_runs, words, said):
+    refused = here("predict", *words)
     assert refused.returncode == 2
     assert said in refused.stderr
 
 
-def test_the_table_says_how_far_each_figure_is_from_its_data(xfbench, small_runs):
-    shown = xfbench("predict", "--where", "framework=torch", *LINK)
+def test_the_table_says_how_far_it_extrapolates(here, small_runs):
+    shown = here("predict", "--where", "framework=torch", *LINK)
     assert shown.returncode == 0, shown.stderr
     assert "16 times" in shown.stdout
     assert "described link of 10 Gbit/s and 10 µs" in shown.stdout

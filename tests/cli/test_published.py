@@ -26,27 +26,27 @@ def results(tmp_path, record):
     return store
 
 
-def test_the_leaderboard_shows_them_where_they_are_asked_for(xfbench, results):
-    plain = xfbench("leaderboard")
+def test_the_leaderboard_shows_published_figures_on_request(here, results):
+    plain = here("leaderboard")
     assert plain.returncode == 0 and "H19" not in plain.stdout and "12.5" not in plain.stdout
-    shown = xfbench("leaderboard", "--published")
+    shown = here("leaderboard", "--published")
     assert shown.returncode == 0, shown.stderr
     assert "lenet elsewhere: not measured here, not ranked" in shown.stdout
     for word in ("1 211 %", "Jingoo Han", "12.5 images/s", "other tool (imported)", "line 3"):
         assert word in shown.stdout
-    document = json.loads(xfbench("leaderboard", "--published", "--json").stdout)
+    document = json.loads(here("leaderboard", "--published", "--json").stdout)
     assert {one["workload"] for one in document["elsewhere"]} == {"lenet"}
     assert len(document["tables"]) == 2
-    other = xfbench("leaderboard", "--published", "--workload", "convnet").stdout
+    other = here("leaderboard", "--published", "--workload", "convnet").stdout
     assert "convnet · synthetic" in other and "elsewhere" not in other
 
 
-def test_the_list_has_all_of_them_without_a_results_folder(xfbench):
-    shown = xfbench("results", "list", "--published")
+def test_published_figures_need_no_results_folder(here):
+    shown = here("results", "list", "--published")
     assert shown.returncode == 0, shown.stderr
     for record in published.records():
         assert record.id[7:19] in shown.stdout
     assert "Niall Gaffney" in shown.stdout
     asked = ["results", "list", "--published", "--where", "figure.about.study=storage", "--json"]
-    found = json.loads(xfbench(*asked).stdout)["records"]
+    found = json.loads(here(*asked).stdout)["records"]
     assert found == [one.document() for one in published.of_study("storage")] and found

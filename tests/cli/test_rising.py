@@ -63,7 +63,8 @@ def launches(folder):
     return dict(sorted(found.items()))
 
 
-def test_the_end_of_memory_is_found_told_and_not_sought_again(xfbench, end, tmp_path):
+@pytest.mark.deep
+def test_the_end_of_memory_is_found_once(xfbench, here, end, tmp_path):
     run = xfbench(*f"study run {end} --no-verify --json".split())
     assert run.returncode == 0, run.stderr
     tried = launches(tmp_path / "results")
@@ -87,37 +88,37 @@ def test_the_end_of_memory_is_found_told_and_not_sought_again(xfbench, end, tmp_
     again = xfbench(*f"study run {end} --no-verify --resume --json".split())
     assert again.returncode == 0, again.stderr
     assert launches(tmp_path / "results") == tried
-    text = xfbench(*f"study report {end}".split()).stdout
+    text = here(*f"study report {end}".split()).stdout
     assert f"{largest} images run, {least} do not" in text
 
 
-def test_a_dry_run_says_that_it_does_not_know_the_batches(xfbench, end):
-    shown = xfbench(*f"study run {end} --dry-run".split())
+def test_a_dry_run_leaves_the_batches_open(here, end):
+    shown = here(*f"study run {end} --dry-run".split())
     assert shown.returncode == 0, shown.stderr
     assert "are not known beforehand" in shown.stdout
     assert "batch 128 and on, doubled until a launch is out of memory" in shown.stdout
     assert "memory 200 MB a rank · at most 17 launches" in shown.stdout
-    told = json.loads(xfbench(*f"study run {end} --dry-run --json".split()).stdout)
+    told = json.loads(here(*f"study run {end} --dry-run --json".split()).stdout)
     [one] = told["found_out"]
     assert one["launches_at_most"] == 17 and one["batch_size"]["from"] == 128
-    assert "batch_size from 128 until out of memory" in xfbench("study", "show", end).stdout
+    assert "batch_size from 128 until out of memory" in here("study", "show", end).stdout
 
 
-def test_somebody_may_set_another_limit_and_none_is_what_is_available(xfbench, end, tmp_path):
+def test_the_memory_limit_is_an_option_or_what_is_available(here, end, tmp_path):
     line = f"study run {end} --dry-run --json".split()
-    [one] = json.loads(xfbench(*line, "--memory-limit", "3GB").stdout)["found_out"]
+    [one] = json.loads(here(*line, "--memory-limit", "3GB").stdout)["found_out"]
     assert one["cell"]["memory_limit"] == 3 * 10**9
     file = tmp_path / "own/end.toml"
     file.write_text(STUDY.replace('memory_limit = "200MB"', ""))
-    [one] = json.loads(xfbench(*line).stdout)["found_out"]
+    [one] = json.loads(here(*line).stdout)["found_out"]
     assert one["cell"]["memory_limit"] % 2**28 == 0
 
 
-def test_the_command_line_has_it(xfbench):
+def test_a_run_is_held_to_its_memory_limit(xfbench, here):
     line = "run --framework reference --workload lenet --batch-size 64 --steps 1 --warmup 0"
     line += " --launches 1 --threads 1 --no-verify --memory-limit 100MB --json"
     shown = xfbench(*line.split())
     assert shown.returncode == 1
     assert '"out of memory: ' in shown.stdout
-    wrong = xfbench("run", "--memory-limit", "much")
+    wrong = here("run", "--memory-limit", "much")
     assert wrong.returncode == 2 and "--memory-limit much" in wrong.stderr

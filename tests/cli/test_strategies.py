@@ -1,44 +1,41 @@
 """Strategies in which no rank waits for another, on real frameworks, and options that arrive."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from xfbench import exchange
 from xfbench.workloads import workloads
 
-XFBENCH = [sys.executable, "-m", "xfbench"]
 SMALL = "--workload lenet --ranks 2 --scaling weak --batch-size 16 --threads 1 --steps 6"
 
 
-def xfbench(*words, timeout=600):
-    return subprocess.run(
-        [*XFBENCH, *words], capture_output=True, text=True, timeout=timeout, check=False
-    )
+@pytest.fixture
+def measured(xfbench, tmp_path):
+    """A function that runs one launch: its record, the messages, and the folder of the run."""
+
+    def run(options):
+        done = xfbench("run", *SMALL.split(), *options.split(), "--launches", "1", "--json")
+        assert done.returncode == 0, done.stderr
+        [record] = json.loads(done.stdout)["records"]
+        assert record["status"] == "ok", record["reason"]
+        [folder] = (tmp_path / "results" / "runs").iterdir()
+        return record, done.stderr, folder
+
+    return run
 
 
-def measured(results, asked):
-    """The one record of what was asked for, what was said meanwhile, and the run's folder."""
-    options = [*SMALL.split(), *asked.split(), "--launches", "1", "--json"]
-    run = xfbench("run", *options, "--results", str(results))
-    assert run.returncode == 0, run.stderr
-    [record] = json.loads(run.stdout)["records"]
-    assert record["status"] == "ok", record["reason"]
-    [folder] = (results / "runs").iterdir()
-    return record, run.stderr, folder
-
-
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("framework", "strategy", "helpers"),
     [("mxnet", "dist_async", 3), ("tensorflow", "parameter_server", 2)],
 )
-def test_ranks_that_do_not_wait_are_measured_labelled_and_not_certified(
-    tmp_path, framework, strategy, helpers
+def test_asynchronous_ranks_are_measured_and_not_certified(
+    measured, here, framework, strategy, helpers
 ):
-    asked = f"--framework {framework} --strategy {strategy} --strategy-options servers=2"
-    record, said, folder = measured(tmp_path, asked)
+    record, said, folder = measured(
+        f"--framework {framework} --strategy {strategy} --strategy-options servers=2"
+    )
     assert "not ranked, asynchronous: no rank waits for another" in said
     assert record["certificate"] is None
     assert record["request"]["strategy_options"] == {"servers": 2}
@@ -61,27 +58,28 @@ def test_ranks_that_do_not_wait_are_measured_labelled_and_not_certified(
     assert set(record["communication"]["waiting_seconds"]) == {0.0}
     assert record["communication"]["bytes_per_step"] == 2 * 2 * 4 * 431080
 
-    shown = xfbench("leaderboard", "--results", str(tmp_path)).stdout
+    shown = here("leaderboard").stdout
     assert f"2 {strategy} servers=2 (asynchronous)" in shown
     assert "not ranked" in shown and "none can be proven equal" in shown
 
 
-def test_verify_says_why_there_is_no_proof():
+def test_verify_says_why_it_cannot_prove_asynchrony(here):
     words = "--framework mxnet --workload lenet --ranks 2 --strategy dist_async --json"
-    verify = xfbench("verify", *words.split())
+    verify = here("verify", *words.split())
     assert verify.returncode == 0, verify.stderr
     [verdict] = json.loads(verify.stdout)["verdicts"]
     assert verdict["verdict"] == "unsupported" and verdict["certificate"] is None
     assert verdict["reason"].startswith("asynchronous: ")
 
 
-def test_a_double_is_no_number_for_mxnets_server(tmp_path):
+def test_float64_is_unsupported_by_mxnets_server(here):
     asked = "--framework mxnet --strategy dist_async --precision float64 --launches 1 --json"
-    run = xfbench("run", *SMALL.split(), *asked.split(), "--results", str(tmp_path))
+    run = here("run", *SMALL.split(), *asked.split())
     [record] = json.loads(run.stdout)["records"]
     assert record["status"] == "unsupported" and "in float32" in record["reason"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("options", "limits", "hook"),
     [
@@ -90,10 +88,8 @@ def test_a_double_is_no_number_for_mxnets_server(tmp_path):
         ("bucket_size=25MB,overlap=off", (25_000_000, 25_000_000), True),
     ],
 )
-def test_ddp_has_the_buckets_it_was_asked_for(tmp_path, options, limits, hook):
-    """And those that `predict` takes it to have."""
-    asked = f"--framework torch --no-verify --strategy-options {options}"
-    record, _, _ = measured(tmp_path, asked)
+def test_ddp_has_the_buckets_that_predict_expects(measured, options, limits, hook):
+    record, _, _ = measured(f"--framework torch --no-verify --strategy-options {options}")
     [told] = record["observed"]["exchange"]
     sizes = told.partition("buckets of ")[2].partition(" bytes")[0].split(",")
     expected = exchange.buckets(workloads()["lenet"].network, *limits, width=4)
@@ -101,26 +97,28 @@ def test_ddp_has_the_buckets_it_was_asked_for(tmp_path, options, limits, hook):
     assert told.endswith("none") is not hook
 
 
-def test_tensorflow_joins_as_much_at_once_as_it_was_asked_to(tmp_path):
-    asked = "--framework tensorflow --no-verify --strategy-options bucket_size=10kB"
-    record, _, _ = measured(tmp_path, asked)
+@pytest.mark.deep
+def test_tensorflow_joins_gradients_up_to_the_bucket_size(measured):
+    record, _, _ = measured(
+        "--framework tensorflow --no-verify --strategy-options bucket_size=10kB"
+    )
     [told] = record["observed"]["exchange"]
     assert told == "the step that ran had CollectiveReduceV2 ×4"
 
 
-def test_what_may_be_chosen_is_listed():
-    listed = xfbench("framework", "list")
+def test_the_framework_list_has_strategies_and_their_options(here):
+    listed = here("framework", "list")
     assert "dist_async (asynchronous)" in listed.stdout
     assert "parameter_server (asynchronous)" in listed.stdout
-    document = json.loads(xfbench("framework", "list", "--json").stdout)
+    document = json.loads(here("framework", "list", "--json").stdout)
     [mxnet] = [one for one in document["frameworks"] if one["name"] == "mxnet"]
     assert mxnet["asynchronous"] == ["dist_async"]
     assert mxnet["strategy_options"]["dist_async"]["servers"]["default"] == 1
 
 
-def test_a_slip_in_an_option_is_told_on_one_line():
+def test_a_wrong_strategy_option_is_one_line(here):
     asked = "--framework mxnet --strategy dist_async --strategy-options server=2"
-    run = xfbench("run", *SMALL.split(), *asked.split())
+    run = here("run", *SMALL.split(), *asked.split())
     assert run.returncode == 2
     assert run.stderr.strip() == (
         "xfbench: unknown strategy option 'server': did you mean servers?"

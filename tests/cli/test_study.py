@@ -1,8 +1,9 @@
-"""`study` as a person uses it: listed, run, interrupted and gone on with, reported, added to."""
+"""`study` as a person uses it: listed, run, interrupted and resumed, reported, added to."""
 
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import time
 
 import pytest
 
-from tests import turns
 from xfbench import experiment
 
 MINE = """
@@ -63,42 +63,76 @@ high = 2.5
 relative_to = "a batch of 2"
 about = { workload = "lenet", global_batch_size = 4 }
 """
-STUDIES = [name for name in experiment.files() if name != "quick"]
+
+
+@pytest.fixture(scope="module")
+def own_studies(tmp_path_factory):
+    """A folder of studies with one in it."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.toml").write_text(MINE)
+    return folder
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    """A study in a folder of one's own, by its name."""
-    folder = tmp_path / "own"
-    folder.mkdir()
-    (folder / "mine.toml").write_text(MINE)
-    monkeypatch.setenv("XFBENCH_STUDIES", str(folder))
+def mine(own_studies, monkeypatch):
+    """The name of a study in the user's folder."""
+    monkeypatch.setenv("XFBENCH_STUDIES", str(own_studies))
     return "mine"
 
 
-def records(folder):
-    """What each record is of, and what came of it."""
-    found = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
-    return sorted((json.dumps(one["request"], sort_keys=True), one["status"]) for one in found)
+@pytest.fixture(scope="module")
+def measured(own_studies, tmp_path_factory):
+    """The answer of the study and its results folder; tests work on copies."""
+    folder = tmp_path_factory.mktemp("measured") / "results"
+    done = run_study(own_studies, folder, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), folder
 
 
-def test_every_study_is_listed_with_its_question_and_sizes(xfbench, mine):
-    listed = json.loads(xfbench("study", "list", "--json").stdout)["studies"]
-    assert {one["name"] for one in listed} == {*experiment.names()}
-    assert {"name", "title", "question", "citation", "sizes"} == set(listed[0])
-    shown = xfbench("study", "list").stdout
+@pytest.fixture
+def results(measured, tmp_path):
+    """A copy of these results in the folder of the command."""
+    return shutil.copytree(measured[1], tmp_path / "results")
+
+
+def study_command(folder, *options):
+    # Tests that run in the background ignore Ctrl-C, and so would the command.
+    xfbench = ["env", "--default-signal=INT", sys.executable, "-m", "xfbench"]
+    return [*xfbench, *"study run mine --no-verify --results".split(), str(folder), *options]
+
+
+def run_study(own_studies, folder, *options):
+    return subprocess.run(
+        study_command(folder, *options),
+        env={**os.environ, "XFBENCH_STUDIES": str(own_studies)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def requests_and_statuses(folder):
+    records = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
+    return sorted((json.dumps(one["request"], sort_keys=True), one["status"]) for one in records)
+
+
+def test_every_study_is_listed_with_question_and_sizes(here, mine):
+    studies = json.loads(here("study", "list", "--json").stdout)["studies"]
+    assert {one["name"] for one in studies} == {*experiment.names()}
+    assert {"name", "title", "question", "citation", "sizes"} == set(studies[0])
+    shown = here("study", "list").stdout
     assert "thread-sweep" in shown and "Does a batch of mine matter?" in shown
-    told = xfbench("study", "show", mine)
-    assert told.returncode == 0, told.stderr
-    assert "Doe20" in told.stdout and "1.5–2.5 times" in told.stdout
 
 
-def test_a_study_of_ones_own_is_one_file_with_a_plot_and_what_was_published(
-    xfbench, mine, tmp_path
-):
-    run = xfbench(*f"study run {mine} --no-verify --json".split())
-    assert run.returncode == 0, run.stderr
-    document = json.loads(run.stdout)
+def test_show_has_the_published_figures_of_a_study(here, mine):
+    shown = here("study", "show", mine)
+    assert shown.returncode == 0, shown.stderr
+    assert "Doe20" in shown.stdout and "1.5–2.5 times" in shown.stdout
+
+
+def test_a_study_answers_its_question_and_names_what_is_missing(measured):
+    document, _ = measured
     [finding] = document["findings"]
     [value] = [one for one in finding["values"] if one["interval"]]
     assert value["interval"]["launches"] == 2 and value["label"] == "smoke"
@@ -106,7 +140,9 @@ def test_a_study_of_ones_own_is_one_file_with_a_plot_and_what_was_published(
     [missing] = document["missing"]
     assert "alexnet" in missing["cell"] and "unsupported" in missing["reason"]
 
-    page = xfbench(*f"study report {mine} --output mine.html".split())
+
+def test_a_report_in_html_has_plot_and_published_figures(here, mine, results, tmp_path):
+    page = here(*f"study report {mine} --output mine.html".split())
     assert page.returncode == 0, page.stderr
     html = (tmp_path / "mine.html").read_text()
     assert html.count("<svg") == 1
@@ -116,10 +152,48 @@ def test_a_study_of_ones_own_is_one_file_with_a_plot_and_what_was_published(
         *("Nothing else is.", "a smoke test", "xfbench study run mine --size smoke"),
     ):
         assert words in html, words
-    text = xfbench(*f"study report {mine} --output mine.md".split())
+
+
+def test_a_report_in_markdown_has_its_plots_beside_it(here, mine, results, tmp_path):
+    text = here(*f"study report {mine} --output mine.md".split())
     assert text.returncode == 0
     assert "](mine-1.svg)" in (tmp_path / "mine.md").read_text()
     assert (tmp_path / "mine-1.svg").read_text().startswith("<svg xmlns")
+
+
+def test_a_dry_run_without_results_cannot_estimate_the_time(here, mine):
+    shown = here(*f"study run {mine} --dry-run".split())
+    assert shown.returncode == 0, shown.stderr
+    first, *cells = shown.stdout.splitlines()
+    assert first == "3 cells, 6 launches at most; time: not known"
+    assert sum("unsupported" in one or "one-channel" in one for one in cells) == 1
+
+
+def test_a_dry_run_estimates_the_time_from_earlier_launches(here, mine, results):
+    known = json.loads(here(*f"study run {mine} --dry-run --json".split()).stdout)
+    assert known["launches"] == 6 and len(known["cells"]) == 3
+    assert known["estimate"]["unknown"] == 0 and known["estimate"]["seconds"] > 0
+
+
+def test_a_dry_run_resumes_what_is_missing(here, mine, results):
+    [file] = [
+        file
+        for file in results.glob("records/*/*.json")
+        if (one := json.loads(file.read_text()))["request"]["global_batch_size"] == 2
+        and one["request"]["launch"] == 1
+    ]
+    file.unlink()
+    left = json.loads(here(*f"study run {mine} --dry-run --resume --json".split()).stdout)
+    unsupported = 2
+    assert left["launches"] == 1 + unsupported
+
+
+def test_a_report_includes_the_records_of_others(here, mine, results):
+    here(*"results export theirs.tar".split())
+    line = f"study report {mine} --results nowhere --with theirs.tar --json"
+    shown = here(*line.split())
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["launches"] == 4
 
 
 PROBES = """
@@ -149,57 +223,49 @@ low = 1.0
 """
 
 
-def test_a_study_of_probes_is_run_resumed_told_again_and_sent_away(xfbench, mine, tmp_path):
-    (tmp_path / "own" / "mine.toml").write_text(PROBES)
-    run = xfbench(*f"study run {mine} --json".split())
+@pytest.fixture
+def probes(tmp_path, monkeypatch):
+    """A function that writes a study of probes of this framework; its name."""
+
+    def write(framework):
+        folder = tmp_path / "own"
+        folder.mkdir()
+        text = PROBES.replace("reference", framework)
+        (folder / "mine.toml").write_text(text)
+        monkeypatch.setenv("XFBENCH_STUDIES", str(folder))
+        return "mine"
+
+    return write
+
+
+@pytest.mark.deep
+def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, here, probes, tmp_path):
+    name = probes("reference")
+    run = xfbench(*f"study run {name} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then on", "yes"] in finding["table"]
     assert [one["verdict"] for one in finding["judged"]] == ["holds"]
-    xfbench(*"results export theirs.tar".split())
-    again = xfbench(*f"study run {mine} --resume --json".split())
+    here(*"results export theirs.tar".split())
+    again = xfbench(*f"study run {name} --resume --json".split())
     assert json.loads(again.stdout)["findings"] == [finding]
     kept = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
     assert [one["request"]["probe"] for one in kept if one["status"] == "ok"] == ["process"]
-    told = xfbench(*f"study report {mine} --with theirs.tar --results nowhere --json".split())
-    assert json.loads(told.stdout)["findings"] == [finding], told.stderr
-    checked = xfbench("results", "validate", "results")
+    shown = here(*f"study report {name} --with theirs.tar --results nowhere --json".split())
+    assert json.loads(shown.stdout)["findings"] == [finding], shown.stderr
+    checked = here("results", "validate", "results")
     assert checked.returncode == 0, checked.stdout
-    board = json.loads(xfbench("leaderboard", "--json").stdout)
-    assert board["tables"] == []
+    assert json.loads(here("leaderboard", "--json").stdout)["tables"] == []
 
 
-def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, mine, fake_adapter, tmp_path):
+@pytest.mark.deep
+def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, probes, fake_adapter):
     fake_adapter("os._exit(7)")
-    (tmp_path / "own" / "mine.toml").write_text(PROBES.replace('"reference"', '"odd"'))
-    run = xfbench(*f"study run {mine} --json".split())
+    run = xfbench(*f"study run {probes('odd')} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then on", "no"] in finding["table"]
     assert [one["verdict"] for one in finding["judged"]] == ["does not hold"]
-
-
-def test_a_dry_run_says_how_long_it_takes_once_something_is_known(xfbench, mine):
-    shown = xfbench(*f"study run {mine} --dry-run".split())
-    assert shown.returncode == 0, shown.stderr
-    first, *cells = shown.stdout.splitlines()
-    assert first == "3 cells, 6 launches at most; time: not known"
-    assert sum("unsupported" in one or "one-channel" in one for one in cells) == 1
-    xfbench(*f"study run {mine} --no-verify --launches 1".split())
-    known = json.loads(xfbench(*f"study run {mine} --dry-run --json".split()).stdout)
-    assert known["launches"] == 6 and len(known["cells"]) == 3
-    assert known["estimate"]["unknown"] == 0 and known["estimate"]["seconds"] > 0
-    left = json.loads(xfbench(*f"study run {mine} --dry-run --resume --json".split()).stdout)
-    assert left["launches"] == 4
-
-
-def test_somebody_elses_records_are_told_too(xfbench, mine):
-    there = xfbench(*f"study run {mine} --no-verify --launches 1 --results there".split())
-    assert there.returncode == 0, there.stderr
-    xfbench(*"results export theirs.tar --results there".split())
-    shown = xfbench(*f"study report {mine} --with theirs.tar --json".split())
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["launches"] == 2
 
 
 @pytest.mark.parametrize(
@@ -217,96 +283,46 @@ def test_somebody_elses_records_are_told_too(xfbench, mine):
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],
 )
-def test_a_wrong_line_is_one_line_and_exit_2(xfbench, arguments, words):
-    shown = xfbench("study", *arguments.split())
+def test_a_wrong_line_is_one_line_and_exit_2(here, arguments, words):
+    shown = here("study", *arguments.split())
     assert shown.returncode == 2
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
     assert words in shown.stderr
 
 
-def _interrupted(mine, folder, how, delay):
-    """Run it until `delay` seconds after its first launch, and let it go on."""
-    line = [
-        *("env", "--default-signal=INT", sys.executable, "-m", "xfbench", "study", "run", mine),
-        *("--no-verify", "--results", str(folder)),
-    ]
+def interrupt_and_resume(own_studies, folder, sent, delay):
+    """Run the study, signal it `delay` seconds after its first launch, and resume it."""
     with subprocess.Popen(
-        line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        study_command(folder),
+        env={**os.environ, "XFBENCH_STUDIES": str(own_studies)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     ) as process:
-        for told in process.stderr:
-            if told.startswith("1/"):
+        for line in process.stderr:
+            if line.startswith("1/"):
                 break
         time.sleep(delay)
-        process.send_signal(how)
+        process.send_signal(sent)
         process.communicate(timeout=60)
-    again = subprocess.run(
-        [*line, "--resume"], capture_output=True, text=True, timeout=120, check=False
-    )
+    again = run_study(own_studies, folder, "--resume")
     assert again.returncode == 0, again.stderr
 
 
-def _trials(mine, tmp_path, count, seed):
-    whole = tmp_path / "whole"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "xfbench", "study", "run", mine, "--no-verify"),
-            *("--results", str(whole)),
-        ],
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0
-    chance = random.Random(seed)
-    for trial in range(count):
-        folder = tmp_path / f"trial-{trial}"
-        how = chance.choice([signal.SIGINT, signal.SIGKILL])
-        _interrupted(mine, folder, how, chance.uniform(0, 4))
-        # What cannot be done costs nothing, and may be told again.
-        assert sorted(set(records(folder))) == records(whole), (trial, how)
-
-
-def test_a_study_that_was_interrupted_and_resumed_has_the_same_records(mine, tmp_path):
-    _trials(mine, tmp_path, count=1, seed=1)
+def test_a_study_that_was_interrupted_and_resumed_has_the_same_records(
+    own_studies, measured, tmp_path
+):
+    interrupt_and_resume(own_studies, tmp_path / "resumed", signal.SIGKILL, delay=0.5)
+    # What cannot be done costs nothing, and may be recorded again.
+    resumed = sorted(set(requests_and_statuses(tmp_path / "resumed")))
+    assert resumed == requests_and_statuses(measured[1])
 
 
 @pytest.mark.long
-def test_wherever_it_was_interrupted(mine, tmp_path):
-    _trials(mine, tmp_path, count=10, seed=2)
-
-
-@pytest.mark.parametrize("name", ["thread-sweep", "data-format"])
-def test_a_built_in_study_runs_to_its_end(xfbench, name):
-    line = f"study run {name} --framework torch --launches 1 --no-verify --json"
-    shown = xfbench(*line.split())
-    assert shown.returncode == 0, shown.stderr
-    document = json.loads(shown.stdout)
-    assert document["size"] == "smoke" and document["launches"] >= 1
-    assert document["findings"][0]["values"]
-    assert all(one["interval"] for one in document["findings"][0]["values"])
-
-
-def test_one_study_a_day_runs_to_its_end(xfbench):
-    [name] = turns.todays(STUDIES, len(STUDIES))
-    shown = xfbench(*f"study run {name} --launches 1 --no-verify --json".split())
-    assert shown.returncode in (0, 1), shown.stderr  # a launch may be spoiled by other work
-    document = json.loads(shown.stdout)
-    assert document["launches"] > 0, name
-    assert all(finding["sentence"] for finding in document["findings"])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", STUDIES)
-def test_every_study_runs_to_its_end_at_its_smallest_size(xfbench, name, tmp_path):
-    shown = subprocess.run(
-        [sys.executable, "-m", "xfbench", "study", "run", name, "--json"],
-        cwd=tmp_path,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stderr
-    document = json.loads(shown.stdout)
-    assert document["launches"] > 0
-    assert all(finding["sentence"] for finding in document["findings"])
+@pytest.mark.parametrize("trial", range(10))
+def test_a_study_resumes_wherever_it_was_interrupted(own_studies, measured, tmp_path, trial):
+    chance = random.Random(trial)
+    sent = chance.choice([signal.SIGINT, signal.SIGKILL])
+    interrupt_and_resume(own_studies, tmp_path / "resumed", sent, delay=chance.uniform(0, 4))
+    resumed = sorted(set(requests_and_statuses(tmp_path / "resumed")))
+    assert resumed == requests_and_statuses(measured[1])

@@ -98,21 +98,45 @@ class Opened:
 
 
 @pytest.fixture
-def opened(chromium, tmp_path):
-    """A function that opens the report of records: the page.
+def open_file(chromium):
+    """A function that opens a file in the browser: the page.
 
-    In the end the browser must have said nothing, and asked for nothing but the file.
+    In the end the browser must have reported nothing, and requested nothing but the file.
     """
-    made = []
+    pages = []
 
-    def do(records, certificates=None, html=page.html, **context):
-        file = tmp_path / f"report-{len(made)}.html"
-        file.write_text(html(records, certificates or {}), encoding="utf-8")
-        made.append(Opened(chromium, file, **context))
-        return made[-1].page
+    def open_one(file, **context):
+        pages.append(Opened(chromium, file, **context))
+        return pages[-1].page
 
-    yield do
-    for one in made:
+    yield open_one
+    for one in pages:
         one.context.close()
         assert one.said == []
         assert {url.partition("#")[0] for url in one.requests} == {one.url}
+
+
+@pytest.fixture
+def opened(open_file, tmp_path):
+    """A function that renders the report of records and opens it: the page."""
+
+    def open_report(records, certificates=None, html=page.html, **context):
+        file = tmp_path / f"report-{len(list(tmp_path.iterdir()))}.html"
+        file.write_text(html(records, certificates or {}), encoding="utf-8")
+        return open_file(file, **context)
+
+    return open_report
+
+
+@pytest.fixture(scope="session")
+def board_file(board, tmp_path_factory):
+    """The report of `board`, rendered once."""
+    file = tmp_path_factory.mktemp("board") / "report.html"
+    file.write_text(page.html(*board), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def opened_board(open_file, board_file):
+    """A function that opens the report of `board`: the page."""
+    return lambda **context: open_file(board_file, **context)

@@ -1,29 +1,16 @@
 """`xfbench report`: the file that it writes, and what it refuses."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
+from tests import within
+
 
 @pytest.fixture
-def xfbench(tmp_path):
-    """A function that runs the command in an empty folder."""
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "xfbench", *arguments],
-            cwd=tmp_path,
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
-    return run
+def xfbench(tmp_path, monkeypatch, capsys):
+    """A function that runs the command in an empty folder, within this process."""
+    return within.runner(monkeypatch, capsys, tmp_path)
 
 
 def test_a_results_folder_becomes_one_file(xfbench, folder, tmp_path):
@@ -38,7 +25,7 @@ def test_a_results_folder_becomes_one_file(xfbench, folder, tmp_path):
     assert (tmp_path / "again.html").read_text() == text
 
 
-def test_only_what_is_asked_for_is_in_it(xfbench, folder, tmp_path):
+def test_a_report_has_only_the_chosen_launches(xfbench, folder, tmp_path):
     wanted = ["--where", "workload=lenet,global_batch_size=4"]
     done = xfbench("report", "--results", str(folder), *wanted)
     assert done.stdout.startswith("report.html: 2 launches")
@@ -46,7 +33,7 @@ def test_only_what_is_asked_for_is_in_it(xfbench, folder, tmp_path):
     assert "--batch-size 4" in text and "--batch-size 8" not in text
 
 
-def test_what_cannot_be_done_is_said_in_a_line(xfbench, folder, tmp_path):
+def test_an_impossible_report_is_one_line(xfbench, folder, tmp_path):
     for arguments, word in (
         (["--results", "nowhere"], "holds no results"),
         (["--results", str(folder), "--where", "torch"], "FIELD=VALUE"),
@@ -59,7 +46,7 @@ def test_what_cannot_be_done_is_said_in_a_line(xfbench, folder, tmp_path):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_damaged_record_is_told_about_and_left_out(xfbench, folder, tmp_path):
+def test_a_damaged_record_is_named_and_left_out(xfbench, folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     record = next((copy / "records").glob("??/*.json"))
     record.write_text(

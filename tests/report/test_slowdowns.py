@@ -25,6 +25,7 @@ def networks(board, measured):
     return [*records, *found], {**certificates, **more}
 
 
+@pytest.mark.deep
 def test_it_says_who_is_slower_where_by_how_much_at_which_setting_and_why_not(opened, networks):
     shown = opened(*networks)
     shown.get_by_role("link", name="Slowdown").click()
@@ -41,6 +42,7 @@ def test_it_says_who_is_slower_where_by_how_much_at_which_setting_and_why_not(op
     assert shown.get_by_text("over convnet, lenet").is_visible()
 
 
+@pytest.mark.deep
 def test_with_one_framework_there_is_no_such_section(opened, board):
     records, certificates = board
     alone = [one for one in records if one.request.framework == "torch"]
@@ -49,6 +51,7 @@ def test_with_one_framework_there_is_no_such_section(opened, board):
     assert shown.get_by_role("link", name="Slowdown").count() == 0
 
 
+@pytest.mark.deep
 def test_hostile_names_do_nothing_there(opened, measured):
     made = [
         varied(

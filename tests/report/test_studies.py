@@ -86,6 +86,7 @@ def pages(records, certificates):
     return report.html(records, certificates, (), studies)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("keys", [None, "Enter"])
 def test_a_link_at_the_top_leads_to_the_page_of_a_study(opened, asked, launched, keys):
     asked()
@@ -119,6 +120,7 @@ def test_a_link_at_the_top_leads_to_the_page_of_a_study(opened, asked, launched,
     )
 
 
+@pytest.mark.deep
 def test_it_is_the_page_that_the_study_has_alone(opened, asked, launched):
     asked()
     together = opened(launched, html=pages).locator("#study-batches").inner_text()
@@ -128,6 +130,7 @@ def test_it_is_the_page_that_the_study_has_alone(opened, asked, launched):
     assert together.endswith(alone.inner_text("main"))
 
 
+@pytest.mark.deep
 def test_of_what_no_study_asks_for_there_is_no_page_and_no_link(opened, asked, launched):
     asked(threads=(64,))
     shown = opened(launched, html=pages)
@@ -144,6 +147,7 @@ def test_where_no_launch_counts_there_is_no_page(asked, launched):
     assert page.sections(launched[:4], {}, print) == []
 
 
+@pytest.mark.deep
 def test_a_screen_reader_finds_its_way_in_several(opened, asked, launched):
     folder = asked()
     other = (folder / "batches.toml").read_text().replace('"batches"', '"again"')
@@ -169,6 +173,7 @@ def test_a_screen_reader_finds_its_way_in_several(opened, asked, launched):
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
+@pytest.mark.deep
 def test_on_paper_all_of_it_is_there_in_ink_and_on_a_phone_nothing_sticks_out(
     opened, asked, launched
 ):
@@ -187,6 +192,7 @@ def test_on_paper_all_of_it_is_there_in_ink_and_on_a_phone_nothing_sticks_out(
     assert shown.get_by_text("xfbench study run batches --size laptop").is_visible()
 
 
+@pytest.mark.deep
 def test_whatever_records_and_a_file_say_does_nothing_there(opened, asked, launched):
     folder = asked()
     quoted = [re.sub(r'[\\"\x00-\x1f\x7f]', "", text)[:2000] for text in HOSTILE]
@@ -220,6 +226,7 @@ def test_whatever_records_and_a_file_say_does_nothing_there(opened, asked, launc
     assert len(seen) < 100_000
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("plot", ["bars", "lines"])
 def test_of_two_thousand_cells_some_are_in_its_tables_and_the_page_stays_small(
     opened, asked, measured, plot

@@ -3,12 +3,11 @@
 import inspect
 import json
 import re
-import subprocess
-import sys
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests import within
 from tests.likenesses import certified, varied
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.record import Epoch
@@ -178,17 +177,12 @@ def test_what_is_not_proven_is_no_winner(measured):
     assert said.best is None and "unavailable: no wheel" in said.finding
 
 
-def test_the_command_asks_for_the_launches_that_were_measured(measured):
-    """All of one row's, no other, with nothing left to a default that may change."""
+def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys, tmp_path):
+    """With nothing left to a default that may change."""
     own = measured[:2]
-    words = " ".join(repeat.command(own)).split()
-    done = subprocess.run(
-        [sys.executable, "-m", *words, "--dry-run", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    program, *words = " ".join(repeat.command(own)).split()
+    assert program == "xfbench"
+    done = within.runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
     asked = json.loads(done.stdout)["requests"]
     assert asked == [one.request.model_dump(mode="json") for one in own]
 

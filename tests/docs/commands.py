@@ -1,0 +1,193 @@
+"""The commands of README.md and docs/, and what the tests change in a command before they run it.
+
+A new command on a page needs no entry here: it is parsed and run as it is written.
+"""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+PROGRAMS = "xfbench make pytest python reframe sed sh export cp mv cat git pip uv".split()
+LINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)}) \S")
+
+# A page writes these for a path, a name or an id of the reader.
+PLACEHOLDERS = (
+    (r"xfbench run \.\.\.", "xfbench run --framework torch --workload lenet"),
+    (r"/opt/torch/bin/python|/path/to/python", "$TORCH"),
+    (r"/scratch/ilsvrc2012", "$HOME/pictures"),
+    (r"\bNAME\b(?= --workload)", "reference"),
+    (r"\b29a81d7e7a1f\b", "$RECORD"),
+    (r" (docs/example/)", rf" {ROOT}/\1"),
+    (r"--classes 100\b", "--classes 2"),  # the tests' ImageNet has two
+    (r"^make ", f"make -n -C {ROOT} "),  # a target takes minutes, and some start these tests
+)
+
+# Changes that make a run short; applied in this order.
+SMALLER = (
+    (r"^(xfbench run\b)(?!.*(--framework|--job))", r"\1 --framework torch"),
+    (r"^(xfbench (run|tune|verify)\b.*--workload) (alexnet|caffenet)(?!.*photos)", r"\1 lenet"),
+    (r"^(xfbench run\b)(?!.*--workload)", r"\1 --workload lenet"),
+    (r"^(xfbench run\b.*)(--launches \d+|--until-precision \S+)", r"\1--launches 1"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--launches)", r"\1 --launches 1"),
+    (r"^(xfbench run\b.*--epochs) \d+", r"\1 1"),
+    (r"^(xfbench run\b.*--steps) \d+", r"\1 4"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--(steps|epochs))", r"\1 --steps 4"),
+    (r"^(xfbench run\b.*--warmup) \d+", r"\1 0"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--warmup)", r"\1 --warmup 0"),
+    (r"^(xfbench (?:run|tune)\b.*--batch-size) \d+", r"\1 8"),
+    (r"^(xfbench (?:run|tune)\b)(?!.*--(batch-size|epochs))", r"\1 --batch-size 8"),
+    (r"^(xfbench run\b.*--seed) 0,1,2,3,4", r"\1 0,1"),
+    # tests/equality verifies networks.
+    (r"^(xfbench (?:run|tune)\b)(?!.*--no-verify)", r"\1 --no-verify"),
+    # tests/cli/test_tune.py searches larger spaces.
+    (r"^(xfbench tune\b)(?!.*--over kernel)", r"\1 --over kernel=onednn"),
+    (r"^(xfbench tune\b)(?!.*--over affinity)", r"\1 --over affinity=none"),
+    (r"^(xfbench tune\b)(?!.*--over allocator)", r"\1 --over allocator=system"),
+    # tests/cluster submits jobs, tests/launchers starts mpirun.
+    (r"^(xfbench run\b.*--launcher (slurm|mpi)\b)(?!.*--dry-run)", r"\1 --dry-run"),
+    (r"^pytest ", f"pytest --rootdir {ROOT} -p no:cacheprovider {ROOT}/xfbench/benchmarks "),
+    (r"(--xfbench-framework)", r"--xfbench-workload lenet --xfbench-steps 1 \1"),
+)
+
+INSTEAD = {
+    "xfbench verify --framework mxnet --workload caffenet --kernel all": (
+        "xfbench verify --framework mxnet --workload lenet --kernel all"
+    ),
+    "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
+    "--launcher slurm": (
+        "xfbench run --framework torch --workload lenet --ranks 1,2 --scaling weak --no-verify "
+        "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1 --affinity none"
+    ),
+    "xfbench run --framework torch --workload lenet --launches 5 --carry away": (
+        "xfbench run --framework torch --workload lenet --launches 1 --no-verify --carry away-alone"
+    ),
+    "python -m pip install 'ReFrame-HPC>=4.7'": (
+        "python -m pip install --no-index --no-deps 'ReFrame-HPC>=4.7'"
+    ),
+    "sed -n 3p packs/*.ndjson | tr -d '\\n' | (printf '{'; tail -c +81) | sha256sum": (
+        "(cd results && sed -n 3p packs/*.ndjson | tr -d '\\n' | (printf '{'; tail -c +81) "
+        "| sha256sum | grep -q -f <(sed -n 3p packs/*.ndjson | grep -o '[0-9a-f]\\{64\\}' "
+        "| head -1))"
+    ),
+}
+
+# Commands that may exit with another status than 0, as their pages explain.
+STATUS = {
+    "xfbench doctor": {0, 1},
+    "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
+    "xfbench compare after before --fail-on slower:5%": {0, 1},
+}
+
+# Commands that another test runs.
+ELSEWHERE = {
+    "xfbench predict --where affinity=none --to-ranks 64,1024": (
+        "needs runs on several nodes: tests/cluster/test_prediction.py"
+    ),
+    "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
+    "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
+    "--scaling weak --launcher slurm": "tests/cluster/test_cluster.py",
+    "reframe -C docs/reframe/settings.py -c docs/reframe/xfbench_test.py -r --performance-report": (
+        "tests/test_reframe.py"
+    ),
+    "FRAMEWORKS=torch WORKLOADS=lenet reframe -C docs/reframe/settings.py -c "
+    "docs/reframe/xfbench_test.py -r -S XfbenchTest.launches=10": "tests/test_reframe.py",
+    **dict.fromkeys(
+        (
+            "export XFBENCH_WORKLOADS=$PWD/networks",
+            "xfbench workload show smallnet",
+            "xfbench verify --workload smallnet --framework reference,torch",
+            "xfbench run --workload smallnet --framework torch --steps 20 --launches 5",
+            "xfbench leaderboard --workload smallnet",
+        ),
+        "tests/workloads/test_own.py",
+    ),
+}
+
+HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
+# Commands without --dry-run that start a framework or watch the machine, and those that read what
+# such a command writes.
+ONLY_PARSED = (
+    "xfbench compare after before --fail-on slower:5%",
+    "xfbench doctor",
+    "xfbench env list",
+    "xfbench machine",
+    "xfbench predict --where affinity=none --to-ranks 64,1024",
+    "xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us",
+    "xfbench predict --where ranks=1 --to-ranks 64,1024 --link 100Gbit,1us",
+    "xfbench report --results example --output example.html",  # of hundreds of launches
+    "xfbench results import ./away",
+    "xfbench results import .benchmarks",
+    "xfbench results import benchmarks.json",
+    "xfbench run --framework torch --python torch=/opt/torch/bin/python --workload lenet",
+    "xfbench study report thread-sweep --output thread-sweep.html",
+    "xfbench trace --framework caffe --workload lenet --output caffe.npz",
+)
+
+# Commands that take long even with the changes above.
+SLOW = (
+    "xfbench run --framework tensorflow --workload convnet --kernel onednn,eigen,xla --launches 5",
+    "xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord "
+    "--input ours,native",
+    "pytest --benchmark-only --xfbench-framework torch,mxnet",
+    "xfbench run --framework mxnet --strategy dist_async --strategy-options servers=2 --ranks 4 "
+    "--scaling weak",
+)
+
+
+def code_lines(text):
+    """Yield (language, line) for each line of the code blocks in this Markdown text."""
+    fence = language = None
+    for line in text.splitlines():
+        mark = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
+        if mark and fence is None:
+            fence, language = mark[1], mark[2]
+        elif mark and line.strip().startswith(fence):
+            fence = language = None
+        elif fence is not None:
+            yield language or "", line
+        elif line.startswith("    "):
+            yield "", line.strip()
+
+
+def code(page, language):
+    """Return all code of this language on a page as one text."""
+    lines = code_lines((ROOT / page).read_text())
+    return "\n".join(line for block_language, line in lines if block_language == language)
+
+
+def commands_of(page):
+    """Yield the commands of a page in their order, without trailing comments."""
+    for language, line in code_lines((ROOT / page).read_text()):
+        text = re.sub(r"^\$ ", "", line.strip())
+        if language in ("", "sh", "bash", "console", "shell") and LINE.match(text):
+            yield re.sub(r"\s{2,}#.*", "", text)
+
+
+def starts_nothing(command):
+    """Return whether the command only reads and writes files, so that any test may run it."""
+    return (
+        command.startswith("xfbench ")
+        and command not in ONLY_PARSED
+        and not HAS_DRY_RUN.match(command)
+    )
+
+
+COMMANDS = {page: list(commands_of(page)) for page in PAGES}
+
+
+def fill_placeholders(command):
+    """Return the command with the reader's names, paths and ids in it."""
+    for pattern, replacement in PLACEHOLDERS:
+        command = re.sub(pattern, replacement, command)
+    return command
+
+
+def shorten(command):
+    """Return the command as the tests run it."""
+    if command in INSTEAD:
+        return INSTEAD[command]
+    command = fill_placeholders(command)
+    for pattern, replacement in SMALLER:
+        command = re.sub(pattern, replacement, command)
+    return command

@@ -1,0 +1,107 @@
+"""README.md and docs/: links, the index, and every command as the command line takes it.
+
+A command with --dry-run is run with it, as the page writes it. A command that starts no framework
+is run. Only the options of the others are parsed. test_running.py runs all of them.
+"""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+
+import xfbench
+from tests.docs.commands import (
+    COMMANDS,
+    ELSEWHERE,
+    HAS_DRY_RUN,
+    INSTEAD,
+    ONLY_PARSED,
+    PAGES,
+    ROOT,
+    SLOW,
+    STATUS,
+    code,
+    fill_placeholders,
+)
+from xfbench import cli
+
+
+def parse(command, words, name="xfbench"):
+    """Parse the words with this command's parser, and what remains with the subcommand's."""
+    with command.make_context(name, list(words)) as context:
+        if not hasattr(command, "commands"):
+            return
+        rest = [*context._protected_args, *context.args]
+        subname, subcommand, rest = command.resolve_command(context, rest)
+        parse(subcommand, rest, subname)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]])
+def test_a_page_has_commands_that_the_parser_accepts(page, reader, here, monkeypatch):
+    monkeypatch.setenv("XFBENCH_WORKLOADS", str(reader.folder / "networks"))
+    failures = []
+    for command in COMMANDS[page]:
+        line = fill_placeholders(command)
+        if line.startswith("make "):
+            subprocess.run(line.split(), check=True, capture_output=True, timeout=60)
+        if not line.startswith("xfbench ") or line in reader.done:
+            continue
+        reader.done.add(line)
+        words = reader.words(line)
+        if command in ONLY_PARSED:
+            parse(typer.main.get_command(cli.app), words)
+            continue
+        if HAS_DRY_RUN.match(line) and "--dry-run" not in words:
+            words.append("--dry-run")
+        done = here(*words)
+        if done.returncode:
+            failures.append(f"{command}\n  {' '.join(words)}\n  {done.stderr}")
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/schema.md"])
+def test_a_command_in_a_sentence_has_known_options(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    for quoted in re.findall(r"`xfbench\s+([^`]+)`", text):
+        words, command = quoted.split(), typer.main.get_command(cli.app)
+        while words and hasattr(command, "commands"):
+            name = words.pop(0).partition("|")[0]
+            if name.startswith("--") or name.isupper():
+                break
+            assert name in command.commands, f"{page}: xfbench {quoted}"
+            command = command.commands[name]
+        options = {option for parameter in command.params for option in parameter.opts}
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert used <= options | {"--help"}, f"{page}: xfbench {quoted}"
+
+
+def test_python_examples_use_names_that_exist():
+    tree = ast.parse(code("docs/python.md", "python"))
+    names = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "xfbench"
+    }
+    assert {"load", "run"} <= names <= set(xfbench.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page):
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_index_names_every_page():
+    links = set(re.findall(r"\]\((\S+?\.md)\)", (ROOT / "docs/README.md").read_text()))
+    assert links == {Path(page).name for page in PAGES} - {"README.md"}
+
+
+def test_every_exception_is_for_a_command_that_a_page_has():
+    written = {command for page in PAGES for command in COMMANDS[page]}
+    assert {*INSTEAD, *STATUS, *ELSEWHERE, *ONLY_PARSED, *SLOW} <= written
+    for reason in ELSEWHERE.values():
+        assert (ROOT / reason.split(": ")[-1]).is_file()

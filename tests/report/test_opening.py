@@ -1,0 +1,19 @@
+"""The report opens in a real browser, and its first screen answers the reader's question."""
+
+import re
+
+
+def test_the_first_screen_names_the_fastest_setting(opened_board):
+    summary = opened_board().get_by_role("article")
+    for text in (
+        "torch with onednn on 2 threads is fastest",
+        re.compile("1.[56][0-9]{2}.* images/s"),
+        "Rank 1 for certain",
+        "95 % interval",
+        "5 launches (enough for a claim)",
+        "proven equal",
+        "--framework torch",
+        "--launches",
+    ):
+        place = summary.get_by_text(text).first.bounding_box()
+        assert place and place["y"] + place["height"] < 800, text

@@ -1,0 +1,75 @@
+"""Every built-in study at its smallest size: one launch of each cell, and in full.
+
+The studies share a results folder, so that a cell of several is launched once.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from xfbench import experiment
+
+STUDIES = [name for name in experiment.files() if name != "quick"]
+# The frameworks of a study that has several at this size, but needs fewer for its answer.
+FRAMEWORKS = {
+    "checkpoint": "torch",
+    "communication": "torch",
+    "hpc-support": "torch",
+    "slowdown": "mxnet,torch",
+    "thread-sweep": "torch",
+}
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory):
+    """A results folder for all studies."""
+    return tmp_path_factory.mktemp("smoke") / "results"
+
+
+def run(name, folder, *options):
+    """Run a study: its exit status, its answer, and reasons of launches that went wrong."""
+    earlier = set(folder.glob("records/*/*.json"))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "xfbench", "study", "run", name, "--json"),
+            *("--results", str(folder), *options),
+        ],
+        env={key: value for key, value in os.environ.items() if key != "XFBENCH_RESULTS"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    files = set(folder.glob("records/*/*.json")) - earlier
+    records = [json.loads(file.read_text()) for file in files]
+    wrong = [
+        one["reason"]
+        for one in records
+        if one["status"] in ("crashed", "failed") and not one["request"]["probe"]
+    ]
+    unexpected = [reason for reason in wrong if not reason.startswith("out of memory")]
+    return done.returncode, json.loads(done.stdout), unexpected
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_of_one_launch_has_an_answer(name, results):
+    only = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
+    _, answer, wrong = run(name, results, *only, "--launches", "1", "--no-verify", "--resume")
+    assert not wrong
+    assert answer["size"] == "smoke" and answer["launches"] > 0
+    assert answer["findings"]
+    assert all(finding["sentence"] for finding in answer["findings"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_in_full_has_an_answer(name, tmp_path):
+    status, answer, wrong = run(name, tmp_path / "results")
+    assert status == 0 and not wrong
+    assert answer["launches"] > 0
+    assert all(finding["sentence"] for finding in answer["findings"])
