@@ -1,6 +1,8 @@
-"""`xfbench data` end to end, and training on what it makes."""
+"""`xfbench data` end to end, and training on what it prepares."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,8 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from tests import mounted
+from tests import mounted, within
 from xfbench.data.encoding import png
+
+XFBENCH = (sys.executable, "-m", "xfbench")
+COUNT, SIDE = 150, 300  # images of a set beside which the libraries that a process reads are few
 
 
 @pytest.fixture
@@ -21,41 +26,89 @@ def tmpfs(tmp_path):
         yield folder
 
 
-@pytest.fixture(autouse=True)
-def data_folder(tmp_path, monkeypatch):
-    """An empty folder of data sets."""
+@pytest.fixture
+def data(monkeypatch, capsys, tmp_path):
+    """A function: the command, in this process, with a data folder of the test's own."""
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
+    return within.runner(monkeypatch, capsys, tmp_path)
 
 
-def test_a_set_is_prepared_converted_listed_and_checked(here, tmp_path):
-    shown = here("data", "prepare", "digits", "--json")
-    assert shown.returncode == 0, shown.stderr
-    made = json.loads(shown.stdout)
-    assert made["splits"]["train"]["samples"] == 1437 and made["shape"] == [1, 28, 28]
-    assert "train: 1437 of 1437" in shown.stderr
-    there = tmp_path / "data" / "digits-raw"
-    assert here("data", "convert", str(there), "copy", "--format", "folder").returncode == 0
-    here("data", "convert", str(there), "data/mine", "--as", "figures", "--format", "tfrecord")
-    listed = json.loads(here("data", "list", "--json").stdout)["data"]
+@pytest.fixture(scope="session")
+def prepare_digits(tmp_path_factory):
+    """`data prepare digits`, once, in a process of its own: the process and the set's folder."""
+    root = tmp_path_factory.mktemp("digits")
+    process = subprocess.run(
+        [*XFBENCH, "data", "prepare", "digits", "--json"],
+        env={**os.environ, "XFBENCH_DATA": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return process, root / "digits-raw"
+
+
+@pytest.fixture
+def digits(prepare_digits, tmp_path):
+    """The set "digits-raw" in the test's own data folder."""
+    return shutil.copytree(prepare_digits[1], tmp_path / "data" / "digits-raw")
+
+
+@pytest.fixture
+def large(data, tmp_path):
+    """The set "mnist-raw" in the test's own data folder, of few large images."""
+    source = tmp_path / "mnist"
+    source.mkdir()
+    for prefix, count in (("train", COUNT), ("t10k", 10)):
+        write_idx(source / f"{prefix}-images-idx3-ubyte", np.zeros((count, 28, 28)))
+        write_idx(source / f"{prefix}-labels-idx1-ubyte", np.arange(count) % 10)
+    outcome = data("data", "prepare", "mnist", "--from", source, "--size", SIDE)
+    assert outcome.returncode == 0, outcome.stderr
+    return tmp_path / "data" / "mnist-raw"
+
+
+def write_idx(path, values):
+    head = np.array([0x800 + values.ndim, *values.shape], ">u4")
+    path.write_bytes(head.tobytes() + values.astype(np.uint8).tobytes())
+
+
+def run_line(*options):
+    chosen = "--framework reference --workload lenet --threads 1 --json"
+    return ["run", *chosen.split(), *options]
+
+
+def test_prepare_reports_progress_and_what_it_made(prepare_digits):
+    process, folder = prepare_digits
+    assert process.returncode == 0, process.stderr
+    document = json.loads(process.stdout)
+    assert document["splits"]["train"]["samples"] == 1437 and document["shape"] == [1, 28, 28]
+    assert "train: 1437 of 1437" in process.stderr
+    assert (folder / "manifest.json").exists()
+
+
+def test_converted_sets_are_listed_and_equal(data, digits, tmp_path):
+    assert data("data", "convert", digits, "copy", "--format", "folder").returncode == 0
+    line = "data convert data/digits-raw data/mine --as figures --format tfrecord"
+    assert data(*line.split()).returncode == 0
+    listed = json.loads(data("data", "list", "--json").stdout)["data"]
     names = [("digits", "raw"), ("figures", "tfrecord")]
     assert [(one["name"], one["format"]) for one in listed] == names
-    checked = here("data", "check", str(there), "copy", "--json")
-    assert checked.returncode == 0 and json.loads(checked.stdout)["equal"] is True
+    check = data("data", "check", digits, "copy", "--json")
+    assert check.returncode == 0 and json.loads(check.stdout)["equal"] is True
     (tmp_path / "copy" / "test" / "7").rename(tmp_path / "copy" / "test" / "seven")
-    broken = here("data", "check", str(there), "copy")
-    assert broken.returncode == 2 and "is missing" in broken.stderr
+    check = data("data", "check", "copy")
+    assert check.returncode == 2 and "is missing" in check.stderr
 
 
-def test_sets_in_another_order_differ_with_exit_status_1(here, tmp_path):
-    here("data", "prepare", "digits")
-    here("data", "convert", "data/digits-raw", "digits", "--format", "folder")
-    here("data", "convert", "folder:digits", "mixed", "--format", "folder")
-    shown = here("data", "check", "digits", "mixed")
-    assert shown.returncode == 1 and shown.stdout.splitlines()[-1] == "different"
+def test_check_ends_with_status_1_for_another_order(data, digits):
+    data("data", "convert", digits, "digits", "--format", "folder")
+    data("data", "convert", "folder:digits", "mixed", "--format", "folder")
+    check = data("data", "check", "digits", "mixed")
+    assert check.returncode == 1 and check.stdout.splitlines()[-1] == "different"
 
 
 @pytest.mark.parametrize(
-    "line, told",
+    "line, words",
     [
         ("prepare mnist", "--from"),
         ("prepare mnsit --from .", "did you mean mnist?"),
@@ -70,22 +123,18 @@ def test_sets_in_another_order_differ_with_exit_status_1(here, tmp_path):
         ("check nowhere", "manifest.json is missing"),
     ],
 )
-def test_a_wrong_data_command_is_one_line(here, line, told):
-    shown = here("data", *line.split())
-    assert shown.returncode == 2, shown.stdout
-    assert told in shown.stderr and len(shown.stderr.splitlines()) <= 2
+def test_a_wrong_line_costs_one_line_of_words(data, line, words):
+    outcome = data("data", *line.split())
+    assert outcome.returncode == 2, outcome.stdout
+    assert words in outcome.stderr and len(outcome.stderr.splitlines()) <= 2
 
 
-@pytest.mark.deep
-def test_training_is_the_same_from_every_format(here, xfbench, tmp_path):
-    here("data", "prepare", "digits")
-    here("data", "convert", "data/digits-raw", "data/digits-folder", "--format", "folder")
-    shown = xfbench(
-        *"run --framework reference --workload lenet --data digits-raw,digits-folder".split(),
-        *"--batch-size 32 --epochs 1 --launches 1 --no-verify --json".split(),
-    )
-    assert shown.returncode == 0, shown.stderr
-    first, second = json.loads(shown.stdout)["records"]
+def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
+    data("data", "convert", digits, "data/digits-folder", "--format", "folder")
+    options = "--data digits-raw,digits-folder --batch-size 32 --epochs 1 --launches 1"
+    outcome = data(*run_line(*options.split()))
+    assert outcome.returncode == 0, outcome.stderr
+    first, second = json.loads(outcome.stdout)["records"]
     for record in (first, second):
         assert record["request"]["data"] == "digits"
         assert record["canary"]["relative_error"] < 1e-5
@@ -93,52 +142,47 @@ def test_training_is_the_same_from_every_format(here, xfbench, tmp_path):
         assert str(tmp_path) not in json.dumps(record["request"])
     assert first["measurement"]["losses"] == second["measurement"]["losses"]
     assert first["cell"] != second["cell"]
-    board = json.loads(here("leaderboard", "--json").stdout)
-    [table] = board["tables"]
+    [table] = json.loads(data("leaderboard", "--json").stdout)["tables"]
     assert table["data"].startswith("digits ")
     rows = [*table["rows"], *table["unranked"]]
     assert {row["data_format"] for row in rows} == {"raw", "folder"}
-    assert "format" in here("leaderboard").stdout
+    assert "format" in data("leaderboard").stdout
 
 
-def test_a_set_of_another_shape_is_unsupported(here, xfbench):
-    here("data", "prepare", "digits")
-    shown = xfbench(
-        *"run --framework reference --workload lenet,convnet --data digits-raw --steps 1".split(),
-        *"--batch-size 2 --launches 1 --no-verify --json".split(),
-    )
-    records = {r["request"]["workload"]: r for r in json.loads(shown.stdout)["records"]}
+def test_a_set_that_does_not_fit_the_network_is_unsupported(data, digits):
+    options = "--data digits-raw --steps 1 --batch-size 2 --launches 1 --no-verify"
+    outcome = data(*run_line("--workload", "lenet,convnet", *options.split()))
+    records = {r["request"]["workload"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records["lenet"]["status"] == "ok"
     assert records["convnet"]["status"] == "unsupported"
     assert "1 channels, convnet reads 3" in records["convnet"]["reason"]
-    unknown = here("run", "--data", "digitz")
-    assert unknown.returncode == 2 and "did you mean digits" in unknown.stderr
 
 
-def test_an_impossible_input_is_one_line(here):
-    here("data", "prepare", "digits")
-    for line, told in (
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--data digitz", "did you mean digits"),
         ("--data digits --input native", "for prepared data sets"),
         ("--data digits-raw --input native --input-threads 0", "one or more input threads"),
         ("--data digits-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
         ("--data digits-raw --input theirs", "'ours' or 'native'"),
-    ):
-        shown = here(*f"run --framework reference --workload lenet {line}".split())
-        assert shown.returncode == 2 and told in shown.stderr, shown.stderr
-        assert len(shown.stderr.splitlines()) <= 2
+        ("--page-cache cold --steps 2", "prepared data set"),
+    ],
+)
+def test_input_that_cannot_be_costs_one_line(data, digits, options, words):
+    outcome = data(*run_line(*options.split()))
+    assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
+    assert len(outcome.stderr.splitlines()) <= 2
 
 
-# So large that what else a process reads meanwhile, a library's pages, is little beside it.
-LARGE = ("data", "prepare", "digits", "--size", "96")
+EPOCHS = "--batch-size 50 --epochs 2 --launches 1 --no-verify".split()
 
 
-@pytest.mark.alone
-def test_a_cold_epoch_is_read_from_the_device_or_has_a_reason(here, xfbench):
-    here(*LARGE)
-    line = "run --framework torch --workload lenet --data digits-raw --epochs 2 --json"
-    line += " --launches 1 --no-verify --page-cache cold,warm"
-    shown = xfbench(*line.split())
-    records = {r["request"]["page_cache"]: r for r in json.loads(shown.stdout)["records"]}
+def test_a_record_has_its_medium_and_reads_of_each_epoch(data, large):
+    options = "--data mnist-raw --page-cache cold,warm".split()
+    outcome = data(*run_line(*options, *EPOCHS))
+    records = {r["request"]["page_cache"]: r for r in json.loads(outcome.stdout)["records"]}
+    assert records.keys() == {"cold", "warm"}
     for mode, record in records.items():
         assert record["status"] == "ok", record["reason"]
         assert record["storage"]["medium"]["total_bytes"] > 0
@@ -147,43 +191,33 @@ def test_a_cold_epoch_is_read_from_the_device_or_has_a_reason(here, xfbench):
         first, second = record["storage"]["epochs"]
         for epoch in (first, second):
             assert epoch["page_cache"] == mode
-            assert epoch["bytes"] == -(-1437 * 96 * 96 // 4096) * 4096
-            assert epoch["share"] == 22 * 64 / 1437
+            assert epoch["bytes"] == -(-COUNT * SIDE**2 // 4096) * 4096
+            assert epoch["share"] == 1.0
             if epoch["held"] is None:
                 assert epoch["reason"]
             else:
                 assert epoch["held"] is True
-    refused = here(*"run --workload lenet --page-cache cold --steps 2".split())
-    assert refused.returncode == 2 and "prepared data set" in refused.stderr
 
 
-@pytest.mark.alone
-@pytest.mark.deep
-def test_a_cold_epoch_reads_all_its_bytes_from_the_disk(here, xfbench, tmp_path):
-    here(*LARGE)
+def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
     with mounted.ext4(tmp_path) as disk:
-        here("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "lmdb")
-        line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify"
-        shown = xfbench(
-            *line.split(), "--data", str(disk / "digits"), "--page-cache", "cold", "--json"
-        )
-    [record] = json.loads(shown.stdout)["records"]
+        data("data", "convert", large, disk / "mnist", "--format", "lmdb")
+        options = ("--data", disk / "mnist", "--page-cache", "cold")
+        outcome = data(*run_line(*options, *EPOCHS))
+    [record] = json.loads(outcome.stdout)["records"]
     for epoch in record["storage"]["epochs"]:
         assert epoch["resident_before"] == 0
         assert epoch["device_bytes"] > 0.96 * epoch["bytes"]
         assert epoch["held"] is True or "a library's" in epoch["reason"]
 
 
-@pytest.mark.alone
 @pytest.mark.deep
-def test_ranks_of_a_node_empty_the_page_cache_together(here, xfbench, tmp_path):
-    here(*LARGE)
-    line = "run --framework torch --workload lenet --epochs 2 --launches 1 --no-verify --json"
-    line += " --ranks 2 --scaling strong --threads 1 --page-cache cold"
+def test_ranks_of_one_node_empty_the_page_cache_together(data, large, tmp_path):
+    options = "--framework torch --ranks 2 --scaling strong --page-cache cold".split()
     with mounted.ext4(tmp_path) as disk:
-        here("data", "convert", "data/digits-raw", str(disk / "digits"), "--format", "raw")
-        shown = xfbench(*line.split(), "--data", str(disk / "digits"))
-    [record] = json.loads(shown.stdout)["records"]
+        data("data", "convert", large, disk / "mnist", "--format", "raw")
+        outcome = data(*run_line(*options, "--data", disk / "mnist", *EPOCHS))
+    [record] = json.loads(outcome.stdout)["records"]
     assert record["status"] == "ok", record["reason"]
     epochs = record["storage"]["epochs"]
     for parts in (epochs[0::2], epochs[1::2]):  # the first rank's, then the second's
@@ -193,43 +227,41 @@ def test_ranks_of_a_node_empty_the_page_cache_together(here, xfbench, tmp_path):
         assert parts[0]["held"] is True or "a library's" in parts[0]["reason"]
 
 
-def test_two_media_and_formats_are_two_cells_with_the_same_losses(here, xfbench, tmpfs, tmp_path):
-    here("data", "prepare", "digits")
-    here("data", "convert", "data/digits-raw", str(tmpfs / "digits"), "--format", "folder")
-    line = "run --framework reference --workload lenet --steps 2 --batch-size 4 --launches 1"
-    shown = xfbench(*line.split(), "--no-verify", "--data", f"digits-raw,{tmpfs}/digits")
-    assert shown.returncode == 0, shown.stderr
-    [table] = json.loads(here("leaderboard", "--json").stdout)["tables"]
+def test_two_media_are_two_rows_of_one_table(data, digits, tmpfs):
+    data("data", "convert", digits, tmpfs / "digits")
+    options = "--steps 2 --batch-size 4 --launches 1 --no-verify"
+    line = run_line(*options.split(), "--data", f"digits-raw,{tmpfs}/digits")
+    line.remove("--json")
+    outcome = data(*line)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "tmpfs on memory" in outcome.stdout
+    [table] = json.loads(data("leaderboard", "--json").stdout)["tables"]
     media = {row["medium"] for row in table["unranked"]}
     assert len(media) == 2 and "tmpfs on memory" in media
-    assert {row["data_format"] for row in table["unranked"]} == {"raw", "folder"}
-    records = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
-    assert len({tuple(record["measurement"]["losses"]) for record in records}) == 1
-    assert "tmpfs on memory" in shown.stdout
-    storage = here("leaderboard", "--columns", "storage").stdout
-    assert "input" in storage
+    assert "input" in data("leaderboard", "--columns", "storage").stdout
 
 
-def test_an_interrupted_set_does_not_get_its_final_name(tmp_path):
+def test_an_interrupt_keeps_the_final_name_free(tmp_path):
     (tmp_path / "pictures" / "a").mkdir(parents=True)
-    one = tmp_path / "one.png"
-    one.write_bytes(png(np.zeros((1, 8, 8), np.uint8)))
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(png(np.zeros((1, 8, 8), np.uint8)))
     for number in range(10_000):  # for seconds, of which the first is enough
-        (tmp_path / "pictures" / "a" / f"{number}.png").hardlink_to(one)
-    line = ["data", "prepare", "folder", "--from", "pictures", "--to", "made"]
-    line += ["--format", "folder"]
-    # Where tests run in the background, children are told to hear no interrupt.
-    heard = ("env", "--default-signal=INT", sys.executable, "-m", "xfbench")
+        (tmp_path / "pictures" / "a" / f"{number}.png").hardlink_to(picture)
+    line = ["data", "prepare", "folder", "--from", "pictures", "--to", "set", "--format", "folder"]
+    # Children of a background process ignore interrupts by default.
     with subprocess.Popen(
-        [*heard, *line], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as running:
+        ["env", "--default-signal=INT", *XFBENCH, *line],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        samples = tmp_path / "set.partial" / "train.samples"
         for _ in range(6000):
-            listed = tmp_path / "made.partial" / "train.samples"
-            if listed.exists() and listed.stat().st_size:  # a library that loads may hear nothing
+            if samples.exists() and samples.stat().st_size:  # all modules have been imported
                 break
             time.sleep(0.01)
-        running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert told.splitlines()[-1] == "xfbench: interrupted; what was done is kept"
-    assert not (tmp_path / "made").exists()
+        process.send_signal(signal.SIGINT)
+        _, messages = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert messages.splitlines()[-1] == "xfbench: interrupted; what was done is kept"
+    assert not (tmp_path / "set").exists()
