@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import namedtuple
 from dataclasses import replace
 
 import pytest
@@ -125,3 +126,68 @@ def test_steal_disturbs_beyond_one_percent_of_all_cores(seconds, disturbs):
     """Of four cores in ten seconds that is 0.4 s."""
     stolen = QUIET.model_copy(update={"steal_seconds": seconds})
     assert bool(conditions.disturbances(stolen, 4)) == disturbs
+
+
+@pytest.mark.parametrize(("cpus", "disturbs"), [(0.19, False), (0.21, True)])
+def test_ended_processes_disturb_beyond_a_tenth_of_all_cores(cpus, disturbs):
+    seen = QUIET.model_copy(update={"other_cpus": cpus})
+    assert bool(conditions.disturbances(seen, 2)) == disturbs
+
+
+@pytest.mark.parametrize(
+    ("update", "valid"),
+    [
+        ({"throttled_seconds": 0.1}, True),  # one percent of ten seconds
+        ({"throttled_seconds": 0.11}, False),
+        ({"swap_bytes": 1_000_000}, True),
+        ({"swap_bytes": 1_000_001}, False),
+        ({"thermal_throttles": 0}, True),
+        ({"thermal_throttles": 1}, False),
+    ],
+)
+def test_a_launch_is_invalid_beyond_each_limit_and_not_at_it(update, valid):
+    reason = conditions.defect(QUIET.model_copy(update=update), "cpu")
+    assert (reason is None) == valid
+
+
+@pytest.fixture
+def reading():
+    """A function that makes a reading; `used` are the CPU seconds of processes, by their names."""
+
+    def make(moment, used, **fields):
+        processes = {(pid, 0.0): one for pid, one in enumerate(used.items())}
+        counters = {"load": 0.0, "steal": 0.0, "busy": 0.0, "own": 0.0, "throttled": 0.0, "swap": 0}
+        return conditions.Reading(moment, processes=processes, **{**counters, **fields})
+
+    return make
+
+
+def test_processes_compete_from_a_tenth_of_a_core_busiest_first(reading):
+    before = reading(100.0, {"idle": 5.0, "daemon": 5.0, "burner": 5.0})
+    after = reading(110.0, {"idle": 5.9, "daemon": 6.0, "burner": 14.0, "fresh": 2.0})
+    found = conditions.between(before, after).competing
+    assert [one.name for one in found] == ["burner", "fresh", "daemon"]
+    assert [one.cpus for one in found] == pytest.approx([0.9, 0.2, 0.1])
+
+
+def test_other_cpus_are_what_is_busy_and_not_ours(reading):
+    before, after = reading(100.0, {}), reading(110.0, {}, busy=30.0, own=4.0)
+    assert conditions.between(before, after, ours=6.0).other_cpus == pytest.approx(2.0)
+    assert conditions.between(before, after, ours=40.0).other_cpus == 0
+
+
+def test_counters_that_went_back_count_as_nothing(reading):
+    before = reading(100.0, {}, steal=3.0, swap=10**9, throttled=2.0, thermal=7)
+    seen = conditions.between(before, reading(110.0, {}, thermal=5))
+    assert (seen.steal_seconds, seen.swap_bytes, seen.throttled_seconds) == (0, 0, 0)
+    assert seen.thermal_throttles == 0
+    assert conditions.between(before, reading(110.0, {})).thermal_throttles is None
+
+
+def test_a_guests_time_is_not_counted_twice(monkeypatch):
+    """Linux counts it in `user` and `nice` too: see proc_stat(5)."""
+    names = "user nice system idle iowait irq softirq steal guest guest_nice"
+    times = namedtuple("times", names)(10.0, 5.0, 3.0, 100.0, 20.0, 0.5, 0.5, 7.0, 4.0, 2.0)
+    monkeypatch.setattr(conditions.psutil, "cpu_times", lambda: times)
+    seen = conditions.read()
+    assert (seen.busy, seen.steal) == (19.0, 7.0)

@@ -1,17 +1,23 @@
-"""Findings about the processor's clock, from files that stand for those of the system."""
+"""Findings about the machine, each just below and just above its limit.
+
+A test may not change the clock of this machine, fill its disk or its swap: what the system would
+say stands here instead.
+"""
+
+from types import SimpleNamespace
 
 import pytest
 
-from xfbench.host import doctor
+from xfbench.host import doctor, machine
 
 INTEL = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 OTHER = "/sys/devices/system/cpu/cpufreq/boost"
+HERE = machine.describe()
 
 
 @pytest.fixture
 def turbo(tmp_path, monkeypatch):
     """A function: the turbo finding on a system with these files."""
-    # No machine has both files, and a test may not change the clock of this one.
     monkeypatch.setattr(doctor, "Path", lambda name: tmp_path / name.lstrip("/"))
 
     def examine(files):
@@ -40,3 +46,73 @@ def test_turbo_that_is_off_is_good(turbo, file, off):
 def test_turbo_that_the_system_does_not_show_is_good(turbo):
     finding = turbo({})
     assert (finding.state, finding.detail) == ("ok", "not visible")
+
+
+@pytest.mark.parametrize(("load", "state"), [(1.19, "ok"), (1.21, "warn")])
+def test_load_is_a_warning_beyond_three_tenths_of_all_cores(monkeypatch, load, state):
+    monkeypatch.setattr(doctor.machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert doctor._load().state == state
+
+
+@pytest.mark.parametrize(("percent", "state"), [(1.0, "ok"), (1.1, "warn")])
+def test_steal_is_a_warning_beyond_one_percent(monkeypatch, percent, state):
+    times = SimpleNamespace(steal=percent)
+    monkeypatch.setattr(doctor.psutil, "cpu_times_percent", lambda seconds: times)
+    assert doctor._steal().state == state
+
+
+@pytest.mark.parametrize(
+    ("governor", "state"), [(None, "ok"), ("performance", "ok"), ("powersave", "warn")]
+)
+def test_a_governor_other_than_performance_is_a_warning(monkeypatch, governor, state):
+    here = HERE.model_copy(update={"governor": governor})
+    monkeypatch.setattr(doctor.machine, "describe", lambda: here)
+    assert doctor._governor().state == state
+
+
+@pytest.mark.parametrize(("cpus", "state"), [(None, "ok"), (4.0, "ok"), (3.5, "warn")])
+def test_a_cpu_limit_is_a_warning_where_it_is_below_the_affinity(monkeypatch, cpus, state):
+    here = HERE.model_copy(update={"cgroup_cpus": cpus})
+    monkeypatch.setattr(doctor.machine, "describe", lambda: here)
+    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    assert doctor._cgroup().state == state
+
+
+@pytest.mark.parametrize(("used", "state"), [(10**7, "ok"), (10**7 + 1, "warn")])
+def test_swap_is_a_warning_beyond_one_percent_of_memory(monkeypatch, used, state):
+    memory = SimpleNamespace(total=10**9, available=5 * 10**8)
+    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(doctor.psutil, "swap_memory", lambda: SimpleNamespace(used=used))
+    assert doctor._swap().state == state
+
+
+@pytest.mark.parametrize(("free", "state"), [(10**9, "ok"), (10**9 - 1, "bad")])
+def test_less_than_a_gigabyte_of_disk_is_bad(monkeypatch, free, state):
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: usage)
+    assert doctor._disk().state == state
+
+
+@pytest.mark.parametrize(("names", "states"), [([], []), (["a"], ["ok"])])
+def test_a_gpu_is_examined_only_where_there_is_one(monkeypatch, names, states):
+    monkeypatch.setattr(doctor.machine, "accelerators", lambda: names)
+    monkeypatch.setattr(doctor.machine, "accelerator_processes", lambda: [])
+    assert [finding.state for finding in doctor._accelerators()] == states
+
+
+def test_a_gpu_that_another_process_uses_is_a_warning(monkeypatch):
+    monkeypatch.setattr(doctor.machine, "accelerators", lambda: ["a"])
+    monkeypatch.setattr(doctor.machine, "accelerator_processes", lambda: ["python3"])
+    [finding] = doctor._accelerators()
+    assert (finding.state, finding.detail) == ("warn", "python3 computes on it")
+
+
+@pytest.mark.parametrize("state", ["warn", "bad"])
+def test_strict_refuses_a_machine_for_any_finding_that_is_not_ok(monkeypatch, state):
+    findings = [doctor.Finding("a", "ok", "quiet"), doctor.Finding("b", state, "why", "mend")]
+    monkeypatch.setattr(doctor, "examine", lambda: findings)
+    with pytest.raises(doctor.NoisyError, match=r"\(--strict\): b: why: mend$"):
+        doctor.insist()
+    monkeypatch.setattr(doctor, "examine", lambda: findings[:1])
+    doctor.insist()

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from xfbench.errors import UsageError
 from xfbench.records.record import Record, json_schema
 from xfbench.results import audit, taking
 from xfbench.results.store import Store
@@ -521,3 +522,25 @@ def test_records_of_figures_are_as_the_schema_says(benchmarks, reframe, log, tmp
     for source in (benchmarks / "full.json", reframe, log(*run())):
         for one in took(source, tmp_path / "results")[0]:
             validator.validate(one.document())
+
+
+def test_files_outside_of_a_folder_are_not_taken_through_a_link(log, tmp_path):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    log(*run(), name="outside.txt")
+    log(*run(), name="runs/inside.txt")
+    alone, _, _ = took(folder, tmp_path / "alone")
+    (folder / "link.txt").symlink_to(tmp_path / "outside.txt")
+    linked, wrong, _ = took(folder, tmp_path / "linked")
+    assert {one.id for one in linked} == {one.id for one in alone}
+    assert not wrong and {one.citation.where[:10] for one in linked} == {"inside.txt"}
+
+
+def test_a_file_beyond_the_size_limit_is_refused_before_it_is_read(log, tmp_path, monkeypatch):
+    path = log(*run())
+    size = path.stat().st_size
+    monkeypatch.setattr(taking, "_MOST_BYTES", size - 1)
+    with pytest.raises(UsageError, match="larger than"):
+        took(path, tmp_path / "results")
+    monkeypatch.setattr(taking, "_MOST_BYTES", size)
+    assert took(path, tmp_path / "results")[0]

@@ -1,0 +1,182 @@
+"""What makes a launch invalid, each just below and just above its limit."""
+
+import math
+
+import pytest
+
+from xfbench.records.record import Checkpoints, EpochReading, Medium, ReaderCheck, Storage
+from xfbench.running import validity
+from xfbench.running.canary import Expected
+
+# The tolerance is its least, 1e-5.
+EXPECTED = Expected(loss=2.0, rounded=2.0, floored=2.0)
+
+
+@pytest.fixture
+def judge(record):
+    """A function: the defect of a launch of which these fields are otherwise."""
+
+    def make(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
+        launch = record()
+        return validity.defect(
+            launch.request.model_copy(update=request or {}),
+            launch.measurement.model_copy(update=measured),
+            launch.observed.model_copy(update=observed or {}),
+            loss,
+            EXPECTED,
+            share_of_peak,
+        )
+
+    return make
+
+
+def test_a_sound_launch_has_no_defect(judge):
+    assert judge() is None
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        {"first_step_seconds": 0.0},
+        {"warmup_seconds": (0.1, -0.1)},
+        {"step_seconds": (0.1, 0.0, 0.1)},
+    ],
+)
+def test_a_step_that_took_no_time_is_invalid(judge, measured):
+    assert "the clock went backwards or stood still" in judge(**measured)
+
+
+def test_a_launch_without_a_timed_step_is_invalid(judge):
+    assert "no timed step" in judge(step_seconds=())
+
+
+def test_the_first_update_of_a_window_with_an_infinite_loss_is_named(judge):
+    losses = (2.3, 2.3, None)
+    assert judge(losses=losses) == "the loss of update 3 is not finite"
+    # Of windows of five updates, the third begins with the eleventh.
+    reason = judge(losses=losses, window=5, wall_seconds=99.0)
+    assert reason == "the loss of update 11 is not finite"
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "wall_seconds", "valid"),
+    [
+        # Three windows of two steps of 0.1 s, after a first step of 0.5 s.
+        ({}, 1.1, True),
+        ({}, 1.099, False),
+        # Of epochs the windows count once: the last may be shorter.
+        ({"steps": None, "epochs": 1}, 0.8, True),
+        ({"steps": None, "epochs": 1}, 0.799, False),
+    ],
+)
+def test_steps_take_no_longer_than_the_launch(judge, request_fields, wall_seconds, valid):
+    reason = judge(request=request_fields, window=2, wall_seconds=wall_seconds)
+    assert (reason is None) == valid, reason
+
+
+@pytest.mark.parametrize(("share", "valid"), [(None, True), (1.0, True), (1.01, False)])
+def test_a_launch_is_invalid_beyond_the_peak(judge, share, valid):
+    assert (judge(share_of_peak=share) is None) == valid
+
+
+@pytest.mark.parametrize(
+    ("loss", "valid"),
+    [(2.0, True), (2.000019, True), (2.000021, False), (1.999979, False), (math.nan, False)],
+)
+def test_a_first_loss_beyond_the_tolerance_is_invalid(judge, loss, valid):
+    reason = judge(loss)
+    assert (reason is None) == valid
+    assert valid or "the test-mode loss at the initial weights" in reason
+
+
+def test_a_first_loss_that_is_missing_is_invalid(judge):
+    assert "is not finite" in judge(loss=None)
+
+
+# Of two threads: 2 * 1.05 + 0.25; with one that reads, 3 * 1.05 + 0.25.
+@pytest.mark.parametrize(
+    ("request_fields", "cpus", "valid"),
+    [
+        ({}, 2.34, True),
+        ({}, 2.36, False),
+        ({"input_threads": 1}, 3.39, True),
+        ({"input_threads": 1}, 3.41, False),
+        ({"device": "cuda"}, 9.0, True),
+        ({}, None, True),
+    ],
+)
+def test_more_busy_cpus_than_threads_are_invalid(judge, request_fields, cpus, valid):
+    reason = judge(request={"threads": 2, **request_fields}, observed={"cpus": cpus})
+    assert (reason is None) == valid, reason
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_thread_pool_of_another_size_is_invalid(judge, size):
+    reason = judge(request={"threads": 2}, observed={"pools": {"openmp": size}})
+    assert reason == f"2 threads were asked for, and openmp has {size}"
+
+
+def test_ranks_on_two_kinds_of_nodes_are_invalid():
+    assert validity.mixed([]) is validity.mixed(["a"]) is None
+    assert "different kinds (a; b)" in validity.mixed(["a", "b"])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_another_number_of_checkpoints_is_invalid(record, count):
+    request = record(checkpoints=2).request
+    taken = Checkpoints(
+        format="a",
+        file_system="b",
+        bytes=1,
+        save_seconds=(0.1,) * count,
+        load_seconds=(0.1,) * count,
+        wall_seconds=1.0,
+        equal=True,
+    )
+    words = f"2 checkpoints were asked for and {count} taken"
+    assert validity.unsaved(request, taken if count else None) == words
+    both = taken.model_copy(update={"save_seconds": (0.1,) * 2})
+    assert validity.unsaved(request, both) is None
+    different = both.model_copy(update={"equal": False, "differing": ("w", "b")})
+    assert validity.unsaved(request, different).endswith("equal: w and 1 more")
+
+
+MEDIUM = Medium.model_construct()
+READ = ReaderCheck(
+    compared=4, differing=4, largest_difference=9, mean_difference=8.0, labels_equal=True
+)
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        ({}, None),
+        ({"mean_difference": 8.01}, "other images than ours"),
+        ({"compared": 0}, "no image to compare"),
+        ({"labels_equal": False}, "other labels than ours"),
+    ],
+)
+def test_a_reader_that_gives_other_samples_is_invalid(update, words):
+    reader = READ.model_copy(update=update)
+    reason = validity.unlike(Storage.model_construct(medium=MEDIUM, reader=reader))
+    assert reason is None if words is None else words in reason
+    assert validity.unlike(None) is None
+
+
+def test_the_epoch_that_was_not_as_cold_as_promised_is_named():
+    def epoch(held):
+        return EpochReading(
+            page_cache="cold",
+            bytes=100,
+            resident_before=0,
+            resident_of=100,
+            device_bytes=7,
+            held=held,
+        )
+
+    def reason(*epochs):
+        return validity.unheld(Storage.model_construct(medium=MEDIUM, epochs=epochs))
+
+    assert reason(epoch(True), epoch(None)) is None
+    words = "epoch 2 was to be cold: 7 of 100 bytes came from the device"
+    assert reason(epoch(True), epoch(False)) == words
