@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import fake_framework, within
+from tests import fake_framework
 from xfbench.host import machine
 
 # On a simulated clock: the kernel `quick` takes the shortest time; `broken` cannot be built.
@@ -35,12 +35,6 @@ def odd(fake_adapter, tmp_path_factory, monkeypatch):
     fake_adapter(TRAINER, kernels=KERNELS)
     cache = fake_framework.make_cache(tmp_path_factory.mktemp("home") / "cache")
     monkeypatch.setenv("XFBENCH_HOME", str(cache))  # in which searches remember the looks
-
-
-@pytest.fixture
-def quick(monkeypatch, capsys, tmp_path):
-    """`xfbench` without a process for each command."""
-    return within.runner(monkeypatch, capsys, tmp_path)
 
 
 def records(folder):
@@ -120,9 +114,9 @@ def test_one_setting_is_not_searched_and_has_its_certificate(xfbench, tmp_path):
     assert all(one["certificate"] for one in found)
 
 
-def test_a_dry_run_says_the_rungs_and_the_launches_at_most(quick, odd, tmp_path):
+def test_a_dry_run_says_the_rungs_and_the_launches_at_most(xfbench, odd, tmp_path):
     before = {*tmp_path.iterdir()}
-    shown = quick(*TUNE.split(), "--dry-run")
+    shown = xfbench(*TUNE.split(), "--dry-run")
     assert shown.returncode == 0, shown.stderr
     first, *lines = shown.stdout.splitlines()
     assert first == "4 settings, 80 launches at most"
@@ -134,15 +128,15 @@ def test_a_dry_run_says_the_rungs_and_the_launches_at_most(quick, odd, tmp_path)
     assert "confirmation: launches of each: 5 to 20, steps: 4" in lines
     assert "again, 5 times each at most: launches while the cores lay apart" in lines
     assert any(one.startswith("quick · ") for one in lines)
-    document = json.loads(quick(*TUNE.split(), "--dry-run", "--json").stdout)
+    document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["further_rungs_at_most"] == 4
     assert document["launches_at_most"] == 80 and len(document["settings"]) == 4
     assert {*tmp_path.iterdir()} == before
 
 
-def test_several_batches_are_said_to_be_different_training(quick, odd):
+def test_several_batches_are_said_to_be_different_training(xfbench, odd):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
-    shown = quick(*line.split(), "--dry-run")
+    shown = xfbench(*line.split(), "--dry-run")
     assert "another batch is different training" in shown.stderr
     assert "quick · " in shown.stdout and " · batch 8" in shown.stdout
 
@@ -160,8 +154,8 @@ def test_several_batches_are_said_to_be_different_training(quick, odd):
         ("run --tuned --carry away", "--carry for another one"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_2(quick, arguments, words):
-    shown = quick(*arguments.split())
+def test_a_wrong_command_line_is_one_line_and_exit_2(xfbench, arguments, words):
+    shown = xfbench(*arguments.split())
     assert shown.returncode == 2 and shown.stdout == ""
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
     assert words in shown.stderr
