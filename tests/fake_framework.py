@@ -10,10 +10,11 @@ import pytest
 
 from tests.faults.driver import peaks
 from tests.leftovers import left_running
+from xfbench import atomic, paths
 from xfbench.adapter import load
 from xfbench.command import Outcome
 from xfbench.environments import environment
-from xfbench.host import roofline
+from xfbench.host import handover, roofline
 from xfbench.request import Cell
 from xfbench.results.store import Store
 from xfbench.running import canary, job, launched, runner
@@ -29,6 +30,8 @@ DESCRIPTION = {
     "environment": {"kind": "own"},
     "kernels": {"plain": {"title": "plain"}},
 }
+# A look at the cores takes a second or two on a busy machine.
+NO_LOOKS = "from xfbench.worker import handover\nhandover.Cores.seconds = lambda self: None\n"
 # Ways for a rank to end in a step: its code, and the status and reason of the record.
 DEATHS = {
     "by a signal": ("os.kill(os.getpid(), 9)", "crashed", "ended by SIGKILL"),
@@ -56,7 +59,7 @@ def write(folder, body="", files=None, **description):
     """
     folder.mkdir(parents=True, exist_ok=True)
     train = (Path(__file__).parent / "fake_trainer.py").read_text()
-    train += f"\n\nEXPECTED_LOSS = {expected_loss()}\n{textwrap.dedent(body)}\n"
+    train += f"\n\nEXPECTED_LOSS = {expected_loss()}\n{NO_LOOKS}{textwrap.dedent(body)}\n"
     description = {"name": folder.name, "title": folder.name, **DESCRIPTION, **description}
     lines = [f"{key} = {_toml(value)}\n" for key, value in description.items()]
     contents = {"__init__.py": "", "train.py": train, "adapter.toml": "".join(lines)}
@@ -82,6 +85,18 @@ def expected_loss():
 def own_environment():
     """Return the environment of the fake framework, without a process for each launch."""
     return replace(environment.ensure(load("reference")), framework="odd")
+
+
+def make_cache(folder):
+    """Write a cache that has the known canaries, and peaks that no launch exceeds."""
+    known = paths.cache() / "canary"
+    folder.mkdir()
+    (folder / "canary").symlink_to(known)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XFBENCH_HOME", str(folder))
+        for threads, peak in peaks().items():
+            atomic.write(roofline._file(threads), json.dumps(peak).encode())
+    return folder
 
 
 def cell(**fields):
@@ -120,8 +135,8 @@ def launch(
     chosen = cell(**{"framework": "odd", "kernel": "plain", **request})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        for threads, peak in peaks().items():
-            patch.setitem(roofline._PEAKS, threads, peak)
+        patch.setattr(handover, "seconds", lambda: None)
+        patch.setattr(roofline, "_PEAKS", peaks())
         [record] = runner.run([chosen.request(1)], session)
         assert left_running(root) == []
         assert list(store.records()) == [record]

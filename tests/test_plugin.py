@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from xfbench import adapter, paths
+from tests import fake_framework
+from xfbench import adapter
 from xfbench.analysis.leaderboard import tables
 from xfbench.benchmarks import architectures
 from xfbench.benchmarks.replay import Replay
@@ -34,10 +35,8 @@ NO_LENET = [{"workload": "lenet", "reason": "it has no LeNet"}]
 def session(pytester, monkeypatch):
     """A function that runs pytest on the benchmarks, with no framework installed in the cache."""
     canary.expected("lenet", "synthetic", 64, 0, "float32")  # computed once, not for each session
-    known = paths.cache() / "canary"
-    (pytester.path / "cache").mkdir()
-    (pytester.path / "cache" / "canary").symlink_to(known)
-    monkeypatch.setenv("XFBENCH_HOME", str(pytester.path / "cache"))
+    cache = fake_framework.make_cache(pytester.path / "cache")
+    monkeypatch.setenv("XFBENCH_HOME", str(cache))
     for name in ("XFBENCH_RESULTS", "XFBENCH_ADAPTERS"):
         monkeypatch.delenv(name, raising=False)
 

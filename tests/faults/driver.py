@@ -1,9 +1,9 @@
-"""The `xfbench` command, which is told what the machine can do instead of measuring it first."""
+"""The `xfbench` command, which measures neither what the machine can do nor how near cores are."""
 
 import sys
 
 from xfbench.cli import main
-from xfbench.host import machine, roofline
+from xfbench.host import handover, machine, roofline
 
 PEAK = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
 
@@ -20,4 +20,5 @@ def command(*words):
 
 if __name__ == "__main__":
     roofline._PEAKS |= peaks()
+    handover.seconds = lambda: None
     main()
