@@ -15,7 +15,8 @@ from tests import mounted, within
 from xfbench.data.encoding import png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
-COUNT, SIDE = 150, 300  # images of a set beside which the libraries that a process reads are few
+# Of a set that is large beside what a process reads of libraries meanwhile.
+COUNT, SIDE = 150, 300
 
 
 @pytest.fixture
@@ -55,16 +56,34 @@ def digits(prepare_digits, tmp_path):
 
 
 @pytest.fixture
-def large(data, tmp_path):
-    """The set "mnist-raw" in the test's own data folder, of few large images."""
-    source = tmp_path / "mnist"
-    source.mkdir()
-    for prefix, count in (("train", COUNT), ("t10k", 10)):
-        write_idx(source / f"{prefix}-images-idx3-ubyte", np.zeros((count, 28, 28)))
-        write_idx(source / f"{prefix}-labels-idx1-ubyte", np.arange(count) % 10)
-    outcome = data("data", "prepare", "mnist", "--from", source, "--size", SIDE)
-    assert outcome.returncode == 0, outcome.stderr
-    return tmp_path / "data" / "mnist-raw"
+def mnist(data, tmp_path):
+    """A function: prepare the set "mnist-raw", of noise, in the test's own data folder."""
+
+    def prepare(count, *options):
+        source = tmp_path / "mnist"
+        source.mkdir()
+        random = np.random.RandomState(0)
+        for prefix, images in (("train", count), ("t10k", 10)):
+            pixels = random.randint(0, 256, (images, 28, 28))
+            write_idx(source / f"{prefix}-images-idx3-ubyte", pixels)
+            write_idx(source / f"{prefix}-labels-idx1-ubyte", np.arange(images) % 10)
+        outcome = data("data", "prepare", "mnist", "--from", source, *options)
+        assert outcome.returncode == 0, outcome.stderr
+        return tmp_path / "data" / "mnist-raw"
+
+    return prepare
+
+
+@pytest.fixture
+def small(mnist):
+    """The set "mnist-raw" of 40 images."""
+    return mnist(40)
+
+
+@pytest.fixture
+def large(mnist):
+    """The set "mnist-raw" of few large images: 13 MB."""
+    return mnist(COUNT, "--size", SIDE)
 
 
 def write_idx(path, values):
@@ -86,24 +105,24 @@ def test_prepare_reports_progress_and_what_it_made(prepare_digits):
     assert (folder / "manifest.json").exists()
 
 
-def test_converted_sets_are_listed_and_equal(data, digits, tmp_path):
-    assert data("data", "convert", digits, "copy", "--format", "folder").returncode == 0
-    line = "data convert data/digits-raw data/mine --as figures --format tfrecord"
+def test_converted_sets_are_listed_and_equal(data, small, tmp_path):
+    assert data("data", "convert", small, "copy", "--format", "folder").returncode == 0
+    line = "data convert data/mnist-raw data/mine --as figures --format tfrecord"
     assert data(*line.split()).returncode == 0
     listed = json.loads(data("data", "list", "--json").stdout)["data"]
-    names = [("digits", "raw"), ("figures", "tfrecord")]
+    names = [("figures", "tfrecord"), ("mnist", "raw")]
     assert [(one["name"], one["format"]) for one in listed] == names
-    check = data("data", "check", digits, "copy", "--json")
+    check = data("data", "check", small, "copy", "--json")
     assert check.returncode == 0 and json.loads(check.stdout)["equal"] is True
     (tmp_path / "copy" / "test" / "7").rename(tmp_path / "copy" / "test" / "seven")
     check = data("data", "check", "copy")
     assert check.returncode == 2 and "is missing" in check.stderr
 
 
-def test_check_ends_with_status_1_for_another_order(data, digits):
-    data("data", "convert", digits, "digits", "--format", "folder")
-    data("data", "convert", "folder:digits", "mixed", "--format", "folder")
-    check = data("data", "check", "digits", "mixed")
+def test_check_ends_with_status_1_for_another_order(data, small):
+    data("data", "convert", small, "first", "--format", "folder")
+    data("data", "convert", "folder:first", "mixed", "--format", "folder")
+    check = data("data", "check", "first", "mixed")
     assert check.returncode == 1 and check.stdout.splitlines()[-1] == "different"
 
 
@@ -149,8 +168,8 @@ def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
     assert "format" in data("leaderboard").stdout
 
 
-def test_a_set_that_does_not_fit_the_network_is_unsupported(data, digits):
-    options = "--data digits-raw --steps 1 --batch-size 2 --launches 1 --no-verify"
+def test_a_set_that_does_not_fit_the_network_is_unsupported(data, small):
+    options = "--data mnist-raw --steps 1 --batch-size 2 --launches 1 --no-verify"
     outcome = data(*run_line("--workload", "lenet,convnet", *options.split()))
     records = {r["request"]["workload"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records["lenet"]["status"] == "ok"
@@ -163,13 +182,13 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(data, digits):
     [
         ("--data digitz", "did you mean digits"),
         ("--data digits --input native", "for prepared data sets"),
-        ("--data digits-raw --input native --input-threads 0", "one or more input threads"),
-        ("--data digits-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
-        ("--data digits-raw --input theirs", "'ours' or 'native'"),
+        ("--data mnist-raw --input native --input-threads 0", "one or more input threads"),
+        ("--data mnist-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
+        ("--data mnist-raw --input theirs", "'ours' or 'native'"),
         ("--page-cache cold --steps 2", "prepared data set"),
     ],
 )
-def test_input_that_cannot_be_costs_one_line(data, digits, options, words):
+def test_input_that_cannot_be_costs_one_line(data, small, options, words):
     outcome = data(*run_line(*options.split()))
     assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
     assert len(outcome.stderr.splitlines()) <= 2
@@ -178,6 +197,7 @@ def test_input_that_cannot_be_costs_one_line(data, digits, options, words):
 EPOCHS = "--batch-size 50 --epochs 2 --launches 1 --no-verify".split()
 
 
+@pytest.mark.deep
 def test_a_record_has_its_medium_and_reads_of_each_epoch(data, large):
     options = "--data mnist-raw --page-cache cold,warm".split()
     outcome = data(*run_line(*options, *EPOCHS))
@@ -227,10 +247,10 @@ def test_ranks_of_one_node_empty_the_page_cache_together(data, large, tmp_path):
         assert parts[0]["held"] is True or "a library's" in parts[0]["reason"]
 
 
-def test_two_media_are_two_rows_of_one_table(data, digits, tmpfs):
-    data("data", "convert", digits, tmpfs / "digits")
+def test_two_media_are_two_rows_of_one_table(data, small, tmpfs):
+    data("data", "convert", small, tmpfs / "mnist")
     options = "--steps 2 --batch-size 4 --launches 1 --no-verify"
-    line = run_line(*options.split(), "--data", f"digits-raw,{tmpfs}/digits")
+    line = run_line(*options.split(), "--data", f"mnist-raw,{tmpfs}/mnist")
     line.remove("--json")
     outcome = data(*line)
     assert outcome.returncode == 0, outcome.stderr

@@ -11,6 +11,7 @@ from xfbench.running import runner
 FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 
 
+@pytest.mark.deep
 def test_jpeg_files_are_the_same_input_in_every_framework(folders, tmp_path, cell):
     """As the canary, a loss before anything is trained, and those of two updates say."""
     target = tmp_path / "set"

@@ -42,8 +42,16 @@ def own_cell(cell):
     return make
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("framework", ["caffe", "jax", "mxnet", "tensorflow", "torch"])
+# Each allocator in one framework for every change.
+QUICK = {("mxnet", "jemalloc"), ("torch", "tcmalloc")}
+PAIRS = [
+    pytest.param(framework, name, marks=() if (framework, name) in QUICK else pytest.mark.deep)
+    for framework in ("caffe", "jax", "mxnet", "tensorflow", "torch")
+    for name in OTHERS
+]
+
+
+@pytest.mark.parametrize(("framework", "name"), PAIRS)
 def test_memory_comes_from_the_allocator_that_was_asked_for(launched, framework, name):
     record = launched(framework, name)
     assert record.status == "ok", record.reason

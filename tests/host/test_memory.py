@@ -110,7 +110,14 @@ def test_a_limit_is_a_setting_that_changes_no_other_cell(cell):
         matrix(**settings, memory_limit="much")
 
 
-@pytest.mark.parametrize("name", ["caffe", "jax", "mxnet", "tensorflow", "torch"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(one, marks=pytest.mark.deep) for one in ("caffe", "jax", "mxnet")),
+        pytest.param("tensorflow", marks=pytest.mark.deep),
+        "torch",
+    ],
+)
 def test_every_framework_that_runs_out_of_memory_is_told_to_have(name, cell, tmp_path):
     described = adapter.load(name)
     try:

@@ -80,8 +80,16 @@ def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monke
     assert shlex.split(line)[-len(kept["argv"]) :] == kept["argv"]
 
 
-@pytest.mark.parametrize("how", DEATHS)
-@pytest.mark.parametrize("rank", [0, 1])
+# Each rank once for every change.
+QUICK_ENDS = {(0, "by a signal"), (1, "with words")}
+ENDS = [
+    pytest.param(rank, how, marks=() if (rank, how) in QUICK_ENDS else pytest.mark.deep)
+    for rank in (0, 1)
+    for how in DEATHS
+]
+
+
+@pytest.mark.parametrize(("rank", "how"), ENDS)
 def test_a_rank_that_ends_in_a_step_is_named(launch, family, tmp_path, rank, how):
     _, status, words = DEATHS[how]
     record, _ = launch(dies(rank, how))

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worker.small_samples import number_samples, open_writer
 from xfbench.data import encoding
 from xfbench.data.lmdb import datum
 from xfbench.data.recordio import record
@@ -34,12 +35,8 @@ FILES = {"tfrecord": "train.tfrecord", "recordio": "train.rec", "lmdb": "train.l
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def writer(kind, folder, count=0):
-    return importlib.import_module(f"xfbench.data.{kind}").Writer(folder, "train", count)
-
-
 def write(kind, folder, samples):
-    made = writer(kind, folder)
+    made = open_writer(kind, folder)
     for sample in samples:
         made.add(sample)
     made.close()
@@ -57,14 +54,6 @@ def pixels(image):
         return image
     decoded = np.array(PIL.Image.open(io.BytesIO(image)))
     return decoded[None] if decoded.ndim == 2 else decoded.transpose(2, 0, 1)
-
-
-def numbered(count, side=2):
-    """Small samples, no two alike, gray and RGB in turn."""
-    random = np.random.RandomState(0)
-    shapes = [((3, 1)[n % 2], side + n % 3, side) for n in range(count)]
-    images = [random.randint(0, 256, shape, dtype=np.uint8) for shape in shapes]
-    return [Sample(f"class {n % 3}/{n}.png", n % 3, image) for n, image in enumerate(images)]
 
 
 def jpeg(array):
@@ -113,7 +102,7 @@ def test_what_is_written_is_what_is_read(kind, samples):
 
 @every_kind
 def test_samples_are_found_in_any_order_from_either_end_and_to_the_last(kind, tmp_path):
-    write(kind, tmp_path, numbered(5))
+    write(kind, tmp_path, number_samples(5))
     found = read(kind, tmp_path)
     assert [found[n].label for n in (4, 0, -1, -5)] == [1, 0, 1, 0]
     assert len(list(found)) == 5
@@ -123,7 +112,7 @@ def test_samples_are_found_in_any_order_from_either_end_and_to_the_last(kind, tm
 
 
 def test_keys_too_long_for_lmdb_come_back_whole_and_are_told_apart(tmp_path):
-    image = numbered(1)[0].image
+    image = number_samples(1)[0].image
     keys = ["é" * 400, "é" * 400 + "1", "x" * 502, "y" * 503, "12_34"]
     samples = [Sample(key, 0, image) for key in keys]
     write("lmdb", tmp_path, samples)
@@ -132,8 +121,8 @@ def test_keys_too_long_for_lmdb_come_back_whole_and_are_told_apart(tmp_path):
 
 @every_kind
 def test_a_listed_split_has_as_many_samples_as_its_list(kind, tmp_path):
-    write(kind, tmp_path, numbered(3))
-    keys = [sample.key for sample in numbered(3)]
+    write(kind, tmp_path, number_samples(3))
+    keys = [sample.key for sample in number_samples(3)]
     listed = Listed(keys, [0, 1, 2], [""] * 3, None, [])
     assert [sample.key for sample in read(kind, tmp_path, listed)] == keys
     with pytest.raises(Damaged, match=r"holds 3 samples, its list 2"):
@@ -154,7 +143,7 @@ def test_a_record_that_holds_the_magic_number_is_kept_in_parts(tmp_path):
 
 
 def test_shards_are_read_one_after_another_and_all_of_them(tmp_path):
-    samples = numbered(6)
+    samples = number_samples(6)
     for shard in range(3):
         part = write("tfrecord", tmp_path, samples[2 * shard : 2 * shard + 2])
         part.rename(tmp_path / f"train-{shard:05d}-of-00003.tfrecord")
@@ -179,7 +168,7 @@ def test_a_split_that_is_not_there_is_missing(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["tfrecord", "recordio"])
 def test_a_run_cut_off_at_any_byte_and_resumed_leaves_the_same_files(kind, tmp_path):
-    samples = numbered(4)
+    samples = number_samples(4)
     whole = write(kind, tmp_path / "whole", samples).read_bytes()
     files = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
     ends = [0]
@@ -193,8 +182,8 @@ def test_a_run_cut_off_at_any_byte_and_resumed_leaves_the_same_files(kind, tmp_p
         count = sum(end <= size for end in ends) - 1
         if count < 4:
             with pytest.raises(Damaged):
-                writer(kind, torn, count + 1)
-        resumed = writer(kind, torn, count)
+                open_writer(kind, torn, count + 1)
+        resumed = open_writer(kind, torn, count)
         for sample in samples[count:]:
             resumed.add(sample)
         resumed.close()
@@ -203,29 +192,29 @@ def test_a_run_cut_off_at_any_byte_and_resumed_leaves_the_same_files(kind, tmp_p
 
 @every_kind
 def test_what_lies_beyond_the_count_is_cut_off(kind, tmp_path):
-    samples = numbered(8)
+    samples = number_samples(8)
     write(kind, tmp_path, samples[:6] + samples[:1])
-    resumed = writer(kind, tmp_path, 2)
+    resumed = open_writer(kind, tmp_path, 2)
     assert not (tmp_path / "train.idx").exists()
     for sample in samples[5:]:
         resumed.add(sample)
     resumed.close()
     found = read(kind, tmp_path)
     assert same(kind, found, samples[:2] + samples[5:])
-    writer(kind, tmp_path, 0).close()
+    open_writer(kind, tmp_path, 0).close()
     assert len(read(kind, tmp_path)) == 0
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.worker.test_formats import numbered, writer
+from tests.worker.small_samples import number_samples, open_writer
 kind, folder, synced, more = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-made = writer(kind, folder)
-for sample in numbered(synced + more)[:synced]:
+made = open_writer(kind, folder)
+for sample in number_samples(synced + more)[:synced]:
     made.add(sample)
 made.sync()
-for sample in numbered(synced + more)[synced:]:
+for sample in number_samples(synced + more)[synced:]:
     made.add(sample)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -238,8 +227,8 @@ def test_a_killed_run_has_what_was_synced_and_goes_on_from_there(kind, synced, m
     root = Path(__file__).parent.parent.parent
     ended = subprocess.run(argv, cwd=root, timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL
-    samples = numbered(synced + more + 5)
-    resumed = writer(kind, tmp_path, synced)
+    samples = number_samples(synced + more + 5)
+    resumed = open_writer(kind, tmp_path, synced)
     for sample in samples[synced:]:
         resumed.add(sample)
     resumed.close()
@@ -248,17 +237,17 @@ def test_a_killed_run_has_what_was_synced_and_goes_on_from_there(kind, synced, m
 
 
 def test_an_lmdb_that_is_cut_off_is_not_resumed_and_ends_nobody(tmp_path):
-    file = write("lmdb", tmp_path, numbered(300))
+    file = write("lmdb", tmp_path, number_samples(300))
     whole = file.read_bytes()
     for size in range(0, len(whole), 4096 // 3):
         file.write_bytes(whole[:size])
         with pytest.raises(Damaged):
-            writer("lmdb", tmp_path, 1)
+            open_writer("lmdb", tmp_path, 1)
     file.write_bytes(whole)
-    writer("lmdb", tmp_path, 300).close()
+    open_writer("lmdb", tmp_path, 300).close()
     with pytest.raises(Damaged, match="300 records of ours, not 301"):
-        writer("lmdb", tmp_path, 301)
-    writer("lmdb", tmp_path, 300).close()
+        open_writer("lmdb", tmp_path, 301)
+    open_writer("lmdb", tmp_path, 300).close()
 
 
 def test_the_map_of_an_lmdb_grows_with_it(tmp_path, monkeypatch):
@@ -345,18 +334,18 @@ def lmdb_of(folder, entries):
             transaction.put(key, value)
 
 
-PNG = encoding.picture(numbered(1)[0].image, "")
+PNG = encoding.picture(number_samples(1)[0].image, "")
 
 
 @every_kind
 def test_a_file_cut_off_at_any_byte_is_refused(kind, tmp_path):
-    file = write(kind, tmp_path, numbered(3))
+    file = write(kind, tmp_path, number_samples(3))
     whole = file.read_bytes()
     words = {"recordio": "truncated", "tfrecord": "truncated", "lmdb": "data.mdb"}[kind]
     boundaries = {0}
     if kind != "lmdb":
         for count in range(1, 3):
-            boundaries.add(write(kind, tmp_path / "parts", numbered(count)).stat().st_size)
+            boundaries.add(write(kind, tmp_path / "parts", number_samples(count)).stat().st_size)
     for size in range(0, len(whole), 1 if kind != "lmdb" else 97):
         file.write_bytes(whole[:size])
         if kind == "tfrecord" and size in boundaries:
@@ -381,7 +370,7 @@ def flips(kind):
     """A small file of this kind with one byte changed, one after another: its folder each time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        file = write(kind, folder, numbered(3))
+        file = write(kind, folder, number_samples(3))
         whole = file.read_bytes()
         # Most of a database's pages is empty.
         places = range(len(whole)) if kind != "lmdb" else np.flatnonzero(list(whole))
@@ -409,8 +398,8 @@ def test_a_changed_byte_is_another_image_or_damage_and_nothing_else(kind):
 
 
 def test_defects_of_tfrecords_are_told(tmp_path):
-    file = write("tfrecord", tmp_path, numbered(2))
-    one = write("tfrecord", tmp_path / "one", numbered(1)).stat().st_size
+    file = write("tfrecord", tmp_path, number_samples(2))
+    one = write("tfrecord", tmp_path / "one", number_samples(1)).stat().st_size
     whole = file.read_bytes()
     changed(file, one, b"\xff")
     refused("tfrecord", tmp_path, "record 1", "its length", "checksum")
@@ -509,7 +498,7 @@ def metas(file):
 
 
 def test_defects_of_an_lmdb_are_told(tmp_path):
-    file = write("lmdb", tmp_path, numbered(300))
+    file = write("lmdb", tmp_path, number_samples(300))
     whole = file.read_bytes()
     older, newer = metas(file)
     cases = [
@@ -544,7 +533,7 @@ def first_nodes(file):
 
 
 def test_defects_of_an_lmdbs_pages_are_told(tmp_path):
-    file = write("lmdb", tmp_path, numbered(300))
+    file = write("lmdb", tmp_path, number_samples(300))
     whole = file.read_bytes()
     _, _, leaf, (one, other) = first_nodes(file)
     cases = [
@@ -571,7 +560,7 @@ def test_a_value_that_leads_out_of_an_lmdb_is_refused(tmp_path):
 
 
 def test_a_tree_that_leads_back_to_itself_ends(tmp_path):
-    file = write("lmdb", tmp_path, numbered(300))
+    file = write("lmdb", tmp_path, number_samples(300))
     root, node, _, _ = first_nodes(file)
     changed(file, node, struct.pack("<H", root))
     refused("lmdb", tmp_path, f"page {root}")
@@ -580,22 +569,22 @@ def test_a_tree_that_leads_back_to_itself_ends(tmp_path):
 
 
 def test_of_two_states_of_an_lmdb_the_newer_valid_one_is_read(tmp_path):
-    made = writer("lmdb", tmp_path)
-    for sample in numbered(2):
+    made = open_writer("lmdb", tmp_path)
+    for sample in number_samples(2):
         made.add(sample)
     made.sync()
-    made.add(Sample("late", 5, numbered(1)[0].image))
+    made.add(Sample("late", 5, number_samples(1)[0].image))
     made.close()
     file = tmp_path / FILES["lmdb"]
     # Closing writes no transaction of its own where nothing waits.
     assert len(read("lmdb", tmp_path)) == 3
     changed(file, metas(file)[1], b"\0")
-    assert same("lmdb", read("lmdb", tmp_path), numbered(2))
+    assert same("lmdb", read("lmdb", tmp_path), number_samples(2))
 
 
 @every_kind
 def test_a_link_that_leads_out_of_the_data_set_is_refused(kind, tmp_path):
-    file = write(kind, tmp_path / "elsewhere", numbered(1))
+    file = write(kind, tmp_path / "elsewhere", number_samples(1))
     link = tmp_path / "here" / FILES[kind]
     link.parent.mkdir(parents=True)
     link.symlink_to(file)
@@ -605,7 +594,7 @@ def test_a_link_that_leads_out_of_the_data_set_is_refused(kind, tmp_path):
 
 @every_kind
 def test_what_a_format_cannot_keep_is_refused_when_it_is_written(kind, tmp_path):
-    made, image = writer(kind, tmp_path), numbered(1)[0].image
+    made, image = open_writer(kind, tmp_path), number_samples(1)[0].image
     for label in (-1, 2**31):
         with pytest.raises(UsageError, match=f"a has label {label}"):
             made.add(Sample("a", label, image))

@@ -12,7 +12,12 @@ from uv import find_uv_bin
 from xfbench.running import job, worker_archive
 from xfbench.workloads import workloads
 
-VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"]
+# The oldest and the newest for every change.
+VERSIONS = [
+    "3.8",
+    *(pytest.param(version, marks=pytest.mark.deep) for version in ("3.9", "3.10", "3.11", "3.12")),
+    "3.13",
+]
 
 
 @cache

@@ -13,31 +13,31 @@ import pytest
 from PIL import Image
 
 from tests import mounted
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
 from xfbench.worker import page_cache, pages, prepared
 from xfbench.worker.prepared import FORMATS
-
-pytestmark = pytest.mark.alone
 
 # Bytes of files: nothing, less than a block, one byte more than pages, a page, many pages.
 SIZES = (0, 1, 100, 3000, 4096, 4097, 9000, 40_000, 1_000_001, 8 * 2**20, 4 * 2**20 + 5)
 
 
 def few_times(test):
-    """The test once more where it fails: pages of this process that were idle may have been
+    """Run the test up to three times until it passes.
 
-    reclaimed by the system, and come from the device beside the set's.
+    The system may reclaim idle pages of this process, which then come from the device too.
     """
 
     @functools.wraps(test)
-    def tried(**fixtures):
-        for left in (2, 1, 0):
+    def run(**fixtures):
+        for remaining in (2, 1, 0):
             try:
                 return test(**fixtures)
             except AssertionError:
-                if not left:
+                if not remaining:
                     raise
 
-    return tried
+    return run
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def data_set(folder, sizes=SIZES, seed=0):
     return pages.files_under(folder / "part0") + pages.files_under(folder / "part1")
 
 
-def epoch(files):
+def read_epoch(files):
     """Reads each file once, in an order of its own."""
     return sum(len(path.read_bytes()) for path in reversed(files))
 
@@ -80,7 +80,7 @@ def epoch(files):
 def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4, told_to_drop):
     files = data_set(ext4)
     before = page_cache.prepare(files, "cold")
-    assert epoch(files) == sum(SIZES)
+    assert read_epoch(files) == sum(SIZES)
     found = page_cache.account(before)
     assert found["held"] is True and found["reason"] is None
     assert found["resident_before"] == 0 and not told_to_drop.read_text()
@@ -92,7 +92,7 @@ def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4, told_to_d
 def test_many_small_files_are_counted_in_whole_blocks(plain):
     files = data_set(plain, (2000,) * 700)
     before = page_cache.prepare(files, "cold")
-    epoch(files)
+    read_epoch(files)
     found = page_cache.account(before)
     assert found["bytes"] == 700 * 4096 and found["held"] is True
 
@@ -102,7 +102,7 @@ def test_a_warm_epoch_takes_nothing_from_the_device(ext4):
     files = data_set(ext4)
     pages.evict(files)
     before = page_cache.prepare(files, "warm")
-    epoch(files)
+    read_epoch(files)
     found = page_cache.account(before)
     assert found["held"] is True
     assert found["device_bytes"] < 0.02 * sum(SIZES)
@@ -112,7 +112,7 @@ def test_a_warm_epoch_takes_nothing_from_the_device(ext4):
 def test_a_cold_epoch_that_finds_its_data_elsewhere_is_not_held_to_be_cold(plain):
     files = data_set(plain)
     before = page_cache.prepare(files, "cold")
-    epoch(files[: len(files) // 2])
+    read_epoch(files[: len(files) // 2])
     assert page_cache.account(before)["held"] is False
 
 
@@ -121,7 +121,7 @@ def test_a_warm_epoch_whose_data_were_evicted_meanwhile_is_not_held_to_be_warm(p
     files = data_set(plain)
     before = page_cache.prepare(files, "warm")
     pages.evict(files)
-    epoch(files)
+    read_epoch(files)
     assert page_cache.account(before)["held"] is False
 
 
@@ -129,7 +129,7 @@ def test_a_warm_epoch_whose_data_were_evicted_meanwhile_is_not_held_to_be_warm(p
 def test_whole_batches_that_come_to_less_than_the_set_are_allowed_for(plain):
     files = data_set(plain, (10_000,) * 100)
     before = page_cache.prepare(files, "cold", share=0.9)
-    epoch(files[:90])
+    read_epoch(files[:90])
     assert page_cache.account(before)["held"] is True
 
 
@@ -174,7 +174,7 @@ def test_what_another_process_has_mapped_is_no_cold_set(plain, told_to_drop):
     try:
         holder.stdout.readline()
         before = page_cache.prepare(files, "cold")
-        epoch(files)
+        read_epoch(files)
         found = page_cache.account(before)
     finally:
         holder.communicate(b"\n", timeout=60)
@@ -233,7 +233,7 @@ def test_as_is_leaves_the_cache_as_it_is(plain):
     assert 0 < there.resident_bytes < there.bytes
     before = page_cache.prepare(files, "as-is")
     assert before.resident == there
-    epoch(files)
+    read_epoch(files)
     found = page_cache.account(before)
     assert found["held"] is None and found["reason"] is None
     assert found["device_bytes"] == pytest.approx(there.bytes - there.resident_bytes, rel=0.02)
@@ -244,7 +244,7 @@ def test_files_in_memory_cannot_be_checked_and_that_is_said(tmp_path, mode):
     with mounted.tmpfs(tmp_path) as folder:
         files = data_set(folder)
         before = page_cache.prepare(files, mode)
-        epoch(files)
+        read_epoch(files)
         found = page_cache.account(before)
     assert found["held"] is None and found["device_bytes"] is None
     assert found["resident_before"] is None and "tmpfs" in found["reason"]
@@ -257,7 +257,7 @@ def test_an_overlay_is_as_cold_as_what_lies_below_it(plain, tmp_path):
         files = [*data_set(folder, (2**21,) * 2, seed=1)]
         assert sum(path.stat().st_size for path in files) == 2 * 2**21 + 2**20
         before = page_cache.prepare(files, "cold")
-        epoch(files)
+        read_epoch(files)
         found = page_cache.account(before)
         assert found["held"] is True
         assert found["device_bytes_of_all"] == pytest.approx(found["bytes"], rel=0.02)
@@ -280,7 +280,7 @@ def test_where_another_process_does_the_reading_nothing_is_counted_and_that_is_s
         files = data_set(folder)
         for mode in ("cold", "warm"):
             before = page_cache.prepare(files, mode)
-            epoch(files)
+            read_epoch(files)
             found = page_cache.account(before)
             assert found["held"] is None and "0 were counted" in found["reason"]
             assert found["device_bytes"] is None
@@ -323,31 +323,35 @@ def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting
     assert cold["held"] is True
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@few_times
-def test_epochs_of_a_data_set_are_cold_in_every_format_while_it_stays_open(plain, tmp_path, form):
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of 60 pictures of noise in two classes: 15 MB."""
+    folder = tmp_path_factory.mktemp("pictures")
     random = np.random.RandomState(0)
     for number in range(60):
-        path = tmp_path / "pictures" / "train" / "ab"[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.randint(0, 256, (288, 288, 3)).astype(np.uint8)).save(path)
+        path = folder / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        pixels = random.randint(0, 256, (288, 288, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(path, compress_level=0)
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@few_times
+def test_epochs_are_cold_in_every_format_while_the_set_is_open(plain, pictures, form):
     folder = plain / form
-    command = ["data", "prepare", "folder", "--format", form, "--size", "288", "--to", folder]
-    command += ["--from", tmp_path / "pictures" / "train"]
-    command += [] if form == "raw" else ["--encode", "png"]
     if not folder.exists():
-        line = [sys.executable, "-m", "xfbench", *map(str, command)]
-        subprocess.run(line, check=True, timeout=60)
-    there = prepared.open_(folder)
-    samples, files = there.splits["train"], prepared.files(folder, there.manifest, "train")
+        writing.make(sources.images(pictures), folder, form, Preprocessing(channels=3))
+    data = prepared.open_(folder)
+    samples, files = data.splits["train"], prepared.files(folder, data.manifest, "train")
     assert len(samples) == 60 and files
     for seed in (1, 2):
         before = page_cache.prepare(files, "cold")
         for index in np.random.RandomState(seed).permutation(60):
             np.frombuffer(samples[int(index)].image, np.uint8).sum()
-        found = page_cache.account(before)
-        assert found["held"] is True, found
-        assert found["device_bytes"] == pytest.approx(
+        epoch = page_cache.account(before)
+        assert epoch["held"] is True, epoch
+        assert epoch["device_bytes"] == pytest.approx(
             sum(path.stat().st_size for path in files), rel=0.06 if form == "folder" else 0.02
         )
 
