@@ -11,7 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Paths below tests/; the tests of one group run one after another in one process.
 GROUPS = {
-    "training": ("adapters", "equality", "training", "data/test_photographs.py"),
+    "training": ("adapters", "equality", "training"),
+    "readers": ("data/test_own_tools.py", "data/test_photographs.py"),
     "cluster": ("cluster",),
     "report": ("report",),
     "packaging": ("test_packaging.py",),
