@@ -1,0 +1,38 @@
+"""What Slurm's commands answer about a job; `tests/cluster` asks a real Slurm."""
+
+import pytest
+
+from xfbench.command import CommandError
+from xfbench.launchers import slurm
+from xfbench.launchers.slurm import Seen
+
+JOB = "JobId=7 JobName=xfbench-1 JobState=PENDING Reason=Priority Dependency=(null)"
+
+
+@pytest.fixture
+def scontrol(tmp_path, monkeypatch):
+    """A function that puts a `scontrol` on the PATH, which runs these lines of shell."""
+
+    def install(lines):
+        program = tmp_path / "scontrol"
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return install
+
+
+def test_a_job_has_the_state_and_reason_that_scontrol_prints(scontrol):
+    scontrol(f"""test "$*" = "-o show job 7" && echo '{JOB}'""")
+    assert slurm.look("7") == Seen("PENDING", "Priority")
+
+
+def test_a_job_that_slurm_has_forgotten_has_no_state(scontrol):
+    scontrol("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert slurm.look("7") == Seen()
+
+
+def test_a_slurm_that_does_not_answer_is_an_error(scontrol):
+    scontrol("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(CommandError, match="Unable to contact"):
+        slurm.look("7")
