@@ -1,5 +1,9 @@
 """What a slip is told: the nearest name, else all there are."""
 
+import errno
+
+import pytest
+
 from xfbench import errors
 
 
@@ -9,3 +13,16 @@ def test_the_nearest_name_is_offered_else_all_else_that_there_are_none():
         "unknown module 'zlib': there are: caffe, gcc"
     )
     assert str(errors.unknown("module", "zlib", [])).endswith("there are none")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/data/file"), "/data/file: No space left"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError(errno.ENOENT, "No such file", "/data/file"), None),
+        (OSError("no number"), None),
+    ],
+)
+def test_only_an_error_of_the_system_is_described_in_words(error, words):
+    assert errors.of_the_system(error) == words

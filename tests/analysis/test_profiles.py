@@ -11,6 +11,7 @@ from xfbench.analysis import leaderboard, profiles
 from xfbench.layout import profile_tables
 from xfbench.records.record import Limit
 from xfbench.report import profiles as pictures
+from xfbench.report.figures import MOST_BARS
 
 # LeNet's seconds of a step, by part; a step of 0.1 s under the profiler, of 0.08 s without.
 PARTS = {
@@ -209,3 +210,12 @@ def test_the_figure_draws_the_heaviest_layers_of_all_and_its_data_has_every_one(
 def test_without_profiles_there_is_no_figure(record):
     [table] = leaderboard.tables([record()], {})
     assert pictures.figures(table) == []
+
+
+def test_as_many_launches_as_bars_leave_one_layer(profiled):
+    made = [profiled(threads=threads) for threads in range(1, MOST_BARS + 1)]
+    [table] = leaderboard.tables(made, {})
+    [figure] = pictures.figures(table)
+    assert len(figure.bars) == MOST_BARS
+    assert {bar.name.partition(" · ")[0] for bar in figure.bars} == {"conv2"}
+    assert figure.note.startswith("Drawn are the 1 of ")

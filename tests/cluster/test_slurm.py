@@ -64,8 +64,18 @@ def test_two_ranks_on_each_of_two_nodes_inside_an_allocation(cluster, xfbench, t
     assert {"stdout", "stdout.3", "stderr.2", "reply.3.json"} <= {p.name for p in run.iterdir()}
 
 
+def test_a_job_of_two_nodes_becomes_a_record(cluster, xfbench, tmp_path):
+    done = cluster.run(*xfbench(more="--ranks 2 --nodes 2 --steps 3"))
+    [record] = records(done)
+    assert record["status"] == "ok", record["reason"]
+    assert record["request"]["launcher"] == "slurm"
+    assert [one["rank"] for one in record["observed"]["ranks"]] == [0, 1]
+    assert not cluster.jobs() and not left_running(tmp_path)
+
+
+@pytest.mark.deep
 def test_submitting_twice_is_one_job_and_resume_picks_it_up(cluster, xfbench, tmp_path):
-    words = xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 8")
+    words = xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 40")  # still running when it is asked
     first = cluster.run(*words, "--no-wait")
     assert first.returncode == 0, first.stderr
     [number] = cluster.jobs()

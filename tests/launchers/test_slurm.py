@@ -1,6 +1,41 @@
-"""Reading what Slurm says about a job."""
+"""What Slurm's commands answer about a job; `tests/cluster` asks a real Slurm."""
 
+import pytest
+
+from xfbench.command import CommandError
 from xfbench.launchers import slurm
+from xfbench.launchers.slurm import Seen
+
+JOB = "JobId=7 JobName=xfbench-1 JobState=PENDING Reason=Priority Dependency=(null)"
+
+
+@pytest.fixture
+def scontrol(tmp_path, monkeypatch):
+    """A function that puts a `scontrol` on the PATH, which runs these lines of shell."""
+
+    def install(lines):
+        program = tmp_path / "scontrol"
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return install
+
+
+def test_a_job_has_the_state_and_reason_that_scontrol_prints(scontrol):
+    scontrol(f"""test "$*" = "-o show job 7" && echo '{JOB}'""")
+    assert slurm.look("7") == Seen("PENDING", "Priority")
+
+
+def test_a_job_that_slurm_has_forgotten_has_no_state(scontrol):
+    scontrol("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert slurm.look("7") == Seen()
+
+
+def test_a_slurm_that_does_not_answer_is_an_error(scontrol):
+    scontrol("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(CommandError, match="Unable to contact"):
+        slurm.look("7")
 
 
 def test_the_first_of_two_fields_with_one_name_counts():
@@ -8,8 +43,8 @@ def test_the_first_of_two_fields_with_one_name_counts():
         "JobId=7 JobName=xfbench-0 JobState=PENDING Reason=Priority "
         "Comment=as JobState=FAILED Reason=NodeFail"
     )
-    assert slurm.seen(listing) == slurm.Seen("PENDING", "Priority")
+    assert slurm.seen(listing) == Seen("PENDING", "Priority")
 
 
 def test_a_job_without_a_reason_has_none():
-    assert slurm.seen("JobId=7 JobState=RUNNING Reason=None") == slurm.Seen("RUNNING", "")
+    assert slurm.seen("JobId=7 JobState=RUNNING Reason=None") == Seen("RUNNING", "")

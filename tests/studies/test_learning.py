@@ -69,3 +69,10 @@ def test_a_claim_may_be_about_one_of_the_two(scaled):
     ]
     finding = scaled([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5], claim=claim)
     assert [one.verdict for one in finding.judged] == ["holds", "does not hold"]
+
+
+def test_the_curve_spans_first_to_best_common_loss(scaled):
+    [curve] = scaled([1.0, 0.5, 0.4], [0.9, 0.6, 0.4]).curves
+    losses = [point[0] for point in curve.points]
+    assert losses == sorted(losses)
+    assert (losses[0], losses[-1]) == pytest.approx((0.4, 0.9))
