@@ -44,7 +44,7 @@ def path(name: str) -> Path:
 def build(name: str) -> str:
     """Return what the file of a subject has to hold, whoever runs it and wherever."""
     with tempfile.TemporaryDirectory(prefix="xfbench-golden-") as home:
-        own = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
-        kept = {key: one for key, one in os.environ.items() if not key.startswith("XFBENCH_")}
-        with mock.patch.dict(os.environ, {**kept, **own}, clear=True):
+        folders = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+        others = {key: value for key, value in os.environ.items() if not key.startswith("XFBENCH_")}
+        with mock.patch.dict(os.environ, {**others, **folders}, clear=True):
             return form.text(SUBJECTS[name]()) + "\n"

@@ -10,13 +10,13 @@ from tests import golden
 from tests.golden import mutations
 
 
-def main(wanted: list[str]) -> int:
+def main(prefixes: list[str]) -> int:
     """Write the files whose names begin with one of the words; return the exit status."""
-    names = [name for name in golden.SUBJECTS if not wanted or name.startswith(tuple(wanted))]
-    if golden.SELF_TEST in wanted:
+    names = [name for name in golden.SUBJECTS if not prefixes or name.startswith(tuple(prefixes))]
+    if golden.SELF_TEST in prefixes:
         mutations.run_missing()
     elif not names:
-        print(f"no golden file begins with {' or '.join(wanted)}", file=sys.stderr)
+        print(f"no golden file begins with {' or '.join(prefixes)}", file=sys.stderr)
         return 2
     for name in names:
         file, text = golden.path(name), golden.build(name)

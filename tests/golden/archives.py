@@ -109,7 +109,7 @@ def results_list(name: str) -> dict[str, Any]:
             if not form.SENTENCES.intersection(path.replace("[]", "").split(".")):
                 fields.setdefault(path, []).append(value)
     return {
-        "fields": {path: f"{len(found)} {_short(found)}" for path, found in fields.items()},
+        "fields": {path: f"{len(values)} {_short(values)}" for path, values in fields.items()},
         "records": [record["id"][7:19] for record in records],
     }
 
@@ -129,14 +129,17 @@ def keys(name: str) -> dict[str, Any]:
     """
     records, certificates = _documents(name)
     return {
-        "certificates": {one.id[7:]: one.subject.key for one in certificates},
-        "records": {one.id[7:]: f"{_cell(one)} {_certificate_key(one)}" for one in records},
+        "certificates": {document.id[7:]: document.subject.key for document in certificates},
+        "records": {
+            document.id[7:]: f"{_cell(document)} {_certificate_key(document)}"
+            for document in records
+        },
     }
 
 
 def stored_cells(name: str) -> dict[str, str | None]:
     """Return the cell that each record of the archive names."""
-    return {one.id[7:]: one.cell for one in _documents(name)[0]}
+    return {record.id[7:]: record.cell for record in _documents(name)[0]}
 
 
 @functools.cache
@@ -218,13 +221,13 @@ def _documents(name: str) -> tuple[list[Record], list[Certificate]]:
             file = tar.extractfile(member)
             assert file is not None
             contents[member.name] = file.read()
-    found = {
+    documents = {
         kind: [
             model.read(contents[file]) for file in sorted(contents) if file.startswith(f"{kind}/")
         ]
         for kind, model in (("records", Record), ("certificates", Certificate))
     }
-    return found["records"], found["certificates"]
+    return documents["records"], documents["certificates"]
 
 
 def _cell(record: Record) -> str | None:
@@ -241,10 +244,10 @@ def _cell(record: Record) -> str | None:
 def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> str | None:
     """Recompute the cell as a launch does that has failed: nothing else is needed for it."""
     answer = {"status": "failed", "reason": "not launched"}
-    described = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest)
-    found = SimpleNamespace(digest=environment_digest, packages={})
-    known = {"workload": _workload_facts(request)}
-    return launched.record(request, answer, described, found, known).cell
+    adapter = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest)
+    environment = SimpleNamespace(digest=environment_digest, packages={})
+    fields = {"workload": _workload_facts(request)}
+    return launched.record(request, answer, adapter, environment, fields).cell
 
 
 @functools.cache

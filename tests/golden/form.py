@@ -29,7 +29,7 @@ def text(value: Any, indent: int = 0) -> str:
             for key in sorted(value)
         ]
         return "{\n" + ",\n".join(parts) + "\n" + " " * indent + "}"
-    return "[\n" + ",\n".join(inner + text(one, indent + 1) for one in value) + f"\n{inner[1:]}]"
+    return "[\n" + ",\n".join(inner + text(item, indent + 1) for item in value) + f"\n{inner[1:]}]"
 
 
 def comparable(value: Any) -> Any:
@@ -42,11 +42,13 @@ def comparable(value: Any) -> Any:
     if isinstance(value, str) and value.startswith("sha256:"):
         return value[7:19]
     if isinstance(value, list):
-        return [comparable(one) for one in value]
+        return [comparable(item) for item in value]
     if isinstance(value, dict):
-        known = {key: _without_sentence(key, one) for key, one in value.items() if one is not None}
-        empty = sorted(key for key, one in value.items() if one is None)
-        return {**known, "null": " ".join(empty)} if empty else known
+        present = {
+            key: _without_sentence(key, item) for key, item in value.items() if item is not None
+        }
+        empty = sorted(key for key, item in value.items() if item is None)
+        return {**present, "null": " ".join(empty)} if empty else present
     return value
 
 
@@ -57,11 +59,11 @@ def _without_sentence(key: str, value: Any) -> Any:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each value that holds no other with its path; every item of a list is `[]`."""
     if isinstance(value, dict) and value:
-        for key, one in value.items():
-            yield from leaves(one, f"{path}.{key}".lstrip("."))
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list) and value:
-        for one in value:
-            yield from leaves(one, f"{path}[]")
+        for item in value:
+            yield from leaves(item, f"{path}[]")
     else:
         yield path, value
 
@@ -85,31 +87,31 @@ def _fields(
             return
         above = {**above, kind: path}
         node = {**kinds[kind], **node}
-    plain = {key: one for key, one in node.items() if key not in _STRUCTURE}
+    plain = {key: item for key, item in node.items() if key not in _STRUCTURE}
     if isinstance(plain.get("additionalProperties"), dict):
         del plain["additionalProperties"]
     if any(_NULL in node.get(key, ()) for key in _CHOICES):
         plain["null"] = True
     for suffix, inner, facts in _inner(node):
         place = f"{path}{suffix}".lstrip(".")
-        for where, found in _fields(inner, place, kinds, above):
+        for where, constraints in _fields(inner, place, kinds, above):
             if where == path:
-                plain |= found
+                plain |= constraints
             else:
-                yield where, {**found, **(facts if where == place else {})}
+                yield where, {**constraints, **(facts if where == place else {})}
     yield path, plain
 
 
 def _inner(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yield the schemas in a schema: what the path has more, the schema, and facts about it."""
     for key in _CHOICES:
-        options = [one for one in node.get(key, ()) if one != _NULL]
-        for number, one in enumerate(options):
-            yield ("" if len(options) == 1 else f"<{key} {number}>"), one, {}
-    for name, one in node.get("properties", {}).items():
-        yield f".{name}", one, {"required": name in node.get("required", ())}
-    for number, one in enumerate(node.get("prefixItems", ())):
-        yield f"[{number}]", one, {}
+        options = [item for item in node.get(key, ()) if item != _NULL]
+        for number, item in enumerate(options):
+            yield ("" if len(options) == 1 else f"<{key} {number}>"), item, {}
+    for name, item in node.get("properties", {}).items():
+        yield f".{name}", item, {"required": name in node.get("required", ())}
+    for number, item in enumerate(node.get("prefixItems", ())):
+        yield f"[{number}]", item, {}
     if "items" in node:
         yield "[]", node["items"], {}
     if isinstance(node.get("additionalProperties"), dict):

@@ -47,14 +47,14 @@ _OWN = re.compile(r"XFBENCH_[A-Z_]+")
 
 def commands() -> dict[str, Any]:
     """Return every command with its arguments and options, and the options of the plugin."""
-    found = dict(_commands(typer.main.get_command(cli.app), "xfbench"))
-    return {**found, "pytest": dict(_plugin_options())}
+    inventory = dict(_commands(typer.main.get_command(cli.app), "xfbench"))
+    return {**inventory, "pytest": dict(_plugin_options())}
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    yield name, {_spellings(one): _parameter(one) for one in command.params}
-    for inner, one in getattr(command, "commands", {}).items():
-        yield from _commands(one, f"{name} {inner}")
+    yield name, {_spellings(item): _parameter(item) for item in command.params}
+    for inner, item in getattr(command, "commands", {}).items():
+        yield from _commands(item, f"{name} {inner}")
 
 
 def _spellings(parameter: Any) -> str:
@@ -79,7 +79,7 @@ def _parameter(parameter: Any) -> dict[str, Any]:
         "repeatable": parameter.multiple or parameter.nargs == -1,
         "hidden": parameter.hidden,
     }
-    return {key: one for key, one in facts.items() if one not in (None, False, [], ())}
+    return {key: item for key, item in facts.items() if item not in (None, False, [], ())}
 
 
 def _type_name(annotation: Any) -> str:
@@ -89,12 +89,12 @@ def _type_name(annotation: Any) -> str:
 
 
 def _plugin_options() -> Iterator[tuple[str, Any]]:
-    found: list[tuple[tuple[str, ...], dict[str, Any]]] = []
-    group = SimpleNamespace(addoption=lambda *names, **how: found.append((names, how)))
+    options: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+    group = SimpleNamespace(addoption=lambda *names, **settings: options.append((names, settings)))
     plugin.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))  # type: ignore[arg-type]
-    for names, how in found:
-        kind = how.pop("type", str).__name__.lstrip("_")
-        yield " ".join(names), {"type": kind, **{k: v for k, v in how.items() if k != "help"}}
+    for names, settings in options:
+        kind = settings.pop("type", str).__name__.lstrip("_")
+        yield " ".join(names), {"type": kind, **{k: v for k, v in settings.items() if k != "help"}}
 
 
 def values() -> dict[str, list[str]]:
@@ -143,9 +143,9 @@ def toml_keys() -> dict[str, Any]:
         "architectures.toml": form.schema_fields(architectures.Architecture.model_json_schema()),
         "experiment": form.schema_fields(experiment.Experiment.model_json_schema()),
         "peaks.toml": {
-            key: "table" if isinstance(one, dict) else type(one).__name__
+            key: "table" if isinstance(item, dict) else type(item).__name__
             for machine in peaks.values()
-            for key, one in machine.items()
+            for key, item in machine.items()
         },
         "plants.toml": form.schema_fields(plants.Plant.model_json_schema()),
         "published": form.schema_fields(Source.model_json_schema()),
@@ -173,38 +173,38 @@ def _fields_of(model: Any) -> dict[str, Any]:
 
 def python() -> dict[str, str]:
     """Return the signatures of what `import xfbench` gives."""
-    found = {}
+    signatures = {}
     for name in xfbench.__all__:
-        one = getattr(xfbench, name)
-        if not inspect.isclass(one):
-            found[name] = _signature(one)
-        elif issubclass(one, Exception):
-            found[name] = "class " + " ".join(
-                base.__name__ for base in one.__mro__ if base.__module__.startswith("xfbench")
+        item = getattr(xfbench, name)
+        if not inspect.isclass(item):
+            signatures[name] = _signature(item)
+        elif issubclass(item, Exception):
+            signatures[name] = "class " + " ".join(
+                base.__name__ for base in item.__mro__ if base.__module__.startswith("xfbench")
             )
         else:
-            found |= {
+            signatures |= {
                 f"{name}.{method}": _signature(function)
-                for method, function in inspect.getmembers(one, inspect.isfunction)
+                for method, function in inspect.getmembers(item, inspect.isfunction)
                 if not method.startswith("_")
             }
-    return found
+    return signatures
 
 
 def _signature(function: Any) -> str:
     """Return names, kinds and defaults of parameters; annotations name internal types."""
-    known = inspect.signature(function)
-    plain = [one.replace(annotation=one.empty) for one in known.parameters.values()]
-    return str(known.replace(parameters=plain, return_annotation=known.empty))
+    signature = inspect.signature(function)
+    plain = [item.replace(annotation=item.empty) for item in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
 def variables() -> dict[str, list[str]]:
     """Return the environment variables in the sources, which are scanned as syntax trees.
 
-    `own` are the names XFBENCH_* in any string. `read` are the names, or with * their beginnings,
-    by which `os.environ` is read, or which a constant lists in a module that reads it.
+    `prefixed` are the names XFBENCH_* in any string. `read` are the names by which `os.environ` is
+    read, or which a constant lists in a module that reads it; * stands for any ending.
     """
-    own: set[str] = set()
+    prefixed: set[str] = set()
     read: set[str] = set()
     for folder in SOURCES:
         for file in sorted((ROOT / folder).rglob("*.py")):
@@ -213,10 +213,10 @@ def variables() -> dict[str, list[str]]:
                 continue
             tree = ast.parse(text)
             nodes = [*ast.walk(tree)]
-            own |= {one for one in _strings(nodes) if _OWN.fullmatch(one)}
+            prefixed |= {item for item in _strings(nodes) if _OWN.fullmatch(item)}
             if any(map(_is_environment, nodes)):
                 read |= {*_listed(tree), *_looked_up(tree, nodes)}
-    return {"own": sorted(own), "read": sorted(read)}
+    return {"prefixed": sorted(prefixed), "read": sorted(read)}
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
@@ -239,8 +239,8 @@ def _listed(tree: ast.Module) -> Iterator[str]:
     """Yield the strings of each constant of the module that looks like a list of variables."""
     for value in _constants(tree).values():
         names = [*_strings(ast.walk(value))]
-        if all(map(_VARIABLE.fullmatch, names)) and any("_" in one for one in names):
-            yield from (f"{one}*" if one.endswith("_") else one for one in names)
+        if all(map(_VARIABLE.fullmatch, names)) and any("_" in item for item in names):
+            yield from (f"{item}*" if item.endswith("_") else item for item in names)
 
 
 def _looked_up(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -272,7 +272,7 @@ def _is_environment(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "environ"
 
 
-# Run for real, in a folder with `whole`, results in which nothing is wrong, and `damaged` ones.
+# Run for real, in a folder with the results folders `intact` and `damaged`.
 LINES = (
     "--version",
     "run --help",
@@ -281,8 +281,8 @@ LINES = (
     "run --framework frobnicate",
     "leaderboard --results nowhere",
     "results validate damaged",
-    "compare framework=torch framework=reference --results whole --fail-on faster:1%",
-    "compare framework=torch framework=reference --results whole --fail-on slower:1%",
+    "compare framework=torch framework=reference --results intact --fail-on faster:1%",
+    "compare framework=torch framework=reference --results intact --fail-on slower:1%",
 )
 # Every line, and every way in which a command can end, in a process of its own that is forked from
 # one that has loaded xfbench. The ways are raised in a command that stands beside the others.
@@ -330,23 +330,24 @@ def status(arguments):
         os._exit(end.code or 0)  # as the interpreter would, which takes longer to end
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-found = {"commands": {line: status(line.split()) for line in json.loads(sys.argv[1])}, "ends": {}}
+statuses = {"ends": {}}
+statuses["commands"] = {line: status(line.split()) for line in json.loads(sys.argv[1])}
 cli.app.registered_groups.clear()  # to parse them takes longer than to end
 for name, end in ENDS.items():
     cli.app.registered_commands.clear()
     cli.app.command("end")(end)
-    found["ends"][name] = status(["end"])
-with open("found.json", "w") as file:
-    json.dump(found, file)
+    statuses["ends"][name] = status(["end"])
+with open("statuses.json", "w") as file:
+    json.dump(statuses, file)
 """
 
 
 def exit_codes() -> dict[str, Any]:
     """Return the exit statuses of real command lines, and of each way a command can end."""
-    whole, damaged = archives.results(archives.COLUMNS), archives.damaged_results()
+    intact, damaged = archives.results(archives.COLUMNS), archives.damaged_results()
     with tempfile.TemporaryDirectory(prefix="xfbench-golden-") as name:
         folder = Path(name)
-        (folder / "whole").symlink_to(whole)
+        (folder / "intact").symlink_to(intact)
         (folder / "damaged").symlink_to(damaged)
         done = subprocess.run(
             [sys.executable, "-c", _ENDS, json.dumps(LINES)],
@@ -358,5 +359,5 @@ def exit_codes() -> dict[str, Any]:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return found
+        statuses: dict[str, Any] = json.loads((folder / "statuses.json").read_text())
+    return statuses

@@ -18,10 +18,10 @@ Digests of workloads and cells, and keys of certificates, never change."""
 def check(name):
     """Compare a golden file with what the code gives; show a short difference."""
     file = golden.path(name)
-    kept = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    now = golden.build(name).splitlines()
-    if kept != now:
-        lines = [*difflib.unified_diff(kept, now, "golden", "now", n=1, lineterm="")]
+    recorded = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    current = golden.build(name).splitlines()
+    if recorded != current:
+        lines = [*difflib.unified_diff(recorded, current, "golden", "now", n=1, lineterm="")]
         if len(lines) > MOST_LINES:
             lines = [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
         how = HOW.format(file=file.relative_to(golden.FOLDER.parents[1]), name=name)
@@ -48,8 +48,8 @@ def test_old_records_keep_cells_and_certificate_keys(name):
 def test_cells_that_records_name_are_those_recomputed(archive):
     recomputed = archives.keys(archive)["records"]
     named = archives.stored_cells(archive)
-    assert {one: keys.split()[0] for one, keys in recomputed.items()} == {
-        one: str(cell) for one, cell in named.items()
+    assert {record: keys.split()[0] for record, keys in recomputed.items()} == {
+        record: str(cell) for record, cell in named.items()
     }
 
 
@@ -114,9 +114,12 @@ def test_every_golden_file_has_a_subject():
 
 
 def test_no_mutation_of_the_self_test_is_lost():
-    known = {one.name: (one.framework, one.workload) for one in plants.plants()}
-    kept = {name: (one["framework"], one["workload"]) for name, one in mutations.outcomes().items()}
-    assert kept.items() <= known.items()
+    existing = {plant.name: (plant.framework, plant.workload) for plant in plants.plants()}
+    recorded = {
+        name: (outcome["framework"], outcome["workload"])
+        for name, outcome in mutations.outcomes().items()
+    }
+    assert recorded.items() <= existing.items()
 
 
 @pytest.mark.long
