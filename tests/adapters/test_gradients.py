@@ -1,77 +1,126 @@
-"""The same network everywhere: loss and every gradient agree with the reference.
+"""The same network everywhere: losses, gradients and weights agree with the reference.
 
-How sharp that can be in float32 is not a matter of taste: ten times the largest distance
-between the reference in float32, in several draws of its rounding, and in float64 is what
-rounding does to that very tensor.
+What rounds is allowed ten times what the reference was seen to do in that precision.
 """
 
+import numpy as np
 import pytest
 
-from tests import turns
-from tests.adapters.conftest import distance
+from tests.adapters.cases import FRAMEWORKS, SMALL, WORKLOADS, Case, parametrize
+from tests.adapters.inside import distance
+from tests.adapters.reference import training
 from xfbench import adapter
+from xfbench.environments import environment
+from xfbench.experiment import cells, matrix
+from xfbench.running import tracing
 from xfbench.workloads import workloads
+from xfbench.workloads.initial import initial_parameters
 
-FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
-KEPT = ("loss", "gradient")  # the rest of a trace of AlexNet is a gigabyte
-SMALL = ("convnet", "convnet-quick", "lenet")
-# CaffeNet is AlexNet but for the order of two layers, ResNet-101 is ResNet-50 once more.
-TODAYS = [*SMALL, *turns.todays(("alexnet", "googlenet", "resnet50"), 3)]
-
-
-def takes_minutes(workload, framework, precision):
-    """Left to `make test-all`, which has all: XLA takes a minute to compile a large network."""
-    double = precision == "float64" and workload in ("alexnet", "resnet50")
-    return workload not in TODAYS or double or (framework == "jax" and workload not in SMALL)
-
-
+# Steps of the float32 training of a small network: several tests read the same one.
+STEPS = {"lenet": 5, "convnet": 5}
 CASES = [
-    pytest.param(
-        *(workload, name, precision),
-        marks=[pytest.mark.long] if takes_minutes(workload, name, precision) else [],
-    )
-    for workload in sorted(workloads())  # one after the other: the reference is kept for a few
-    for name in FRAMEWORKS
-    for precision in ("float32", "float64")  # what rounds more is `verify`'s to judge
-    if precision in adapter.load(name).precisions
+    Case("train", framework, workload, precision, steps=STEPS.get(workload, 1))
+    for workload in sorted(workloads())
+    for framework in FRAMEWORKS
+    for precision in ("float32", "float64")
+    if precision in adapter.load(framework).precisions
+]
+ON_TWO_THREADS = [
+    Case("train", framework, workload, threads=2)
+    for framework in FRAMEWORKS
+    for workload in ("convnet", "lenet")
+]
+MIXED = [
+    Case("train", framework, workload, precision)
+    for framework in FRAMEWORKS
+    for workload in ("convnet", "lenet")
+    for precision in ("bfloat16", "float16")
+    if precision in adapter.load(framework).precisions
+]
+LENET, CONVNET = (
+    [Case("train", framework, workload, steps=5) for framework in (*FRAMEWORKS, "reference")]
+    for workload in ("lenet", "convnet")
+)
+AVERAGED = [
+    Case("train", framework, workload)
+    for workload in ("normed", "resnet50")
+    for framework in FRAMEWORKS
 ]
 
 
-def distances(trace, framework, workload, precision):
-    """Of the loss and of every gradient from the reference in float64, by name."""
-    truth = trace("reference", workload, "float64", keep=KEPT)
-    found = trace(framework, workload, precision, keep=KEPT)
-    names = [name for name in truth if name == "loss" or name.startswith("gradient/")]
-    learned = [p for p in workloads()[workload].network.parameters.values() if p.learned]
-    assert len(names) == 1 + len(learned)
-    return {name: distance(found[name], truth[name]) for name in names}
+def tier(case):
+    """LeNet, ConvNet in float32 and `normed` are quick; others that take seconds are deep."""
+    quick = ("lenet", "normed") if case.precision == "float64" else ("lenet", "normed", "convnet")
+    if case.workload in quick:
+        return ()
+    if case.workload in SMALL or (case.workload, case.precision) == ("alexnet", "float32"):
+        return pytest.mark.deep
+    return pytest.mark.long
 
 
-@pytest.mark.parametrize(("workload", "framework", "precision"), CASES)
-def test_loss_and_gradients_are_the_references(trace, explained, framework, workload, precision):
-    found = distances(trace, framework, workload, precision)
-    if precision == "float32":
-        assert explained(workload, found) == []
-    else:
-        assert {name: value for name, value in found.items() if not value <= 1e-8} == {}
+@parametrize(CASES, "workload", "framework", "precision", marks=tier)
+def test_losses_and_gradients_are_the_references(case, answers, reference):
+    assert reference.unexplained(case, answers(case).facts["distances"]) == []
 
 
+@pytest.mark.deep
+@parametrize(ON_TWO_THREADS, "workload", "framework")
+def test_gradients_on_two_threads_are_the_references(case, answers, reference):
+    assert reference.unexplained(case, answers(case).facts["distances"]) == []
+
+
+@pytest.mark.deep
+@parametrize(MIXED, "workload", "framework", "precision")
+def test_mixed_precision_rounds_as_the_reference_does(case, answers, reference):
+    facts = answers(case).facts
+    assert facts["observed"]["precision"] == case.precision
+    assert reference.unexplained(case, facts["distances"]) == []
+
+
+@parametrize(LENET[:-1], "framework")
+def test_weights_after_updates_at_a_falling_rate(case, answers):
+    """LeNet's rate falls with every update, so a velocity kept in another convention shows."""
+    truth, rounded = (training("lenet", precision, 5) for precision in ("float64", "float32"))
+    found = answers(case).arrays
+    assert set(found) == set(truth)
+    for name in truth:
+        if name.startswith("final/") or name == "loss":
+            allowed = 1e-6 + 10 * distance(rounded[name], truth[name])
+            assert distance(found[name], truth[name]) <= allowed, name
+
+
+@parametrize(AVERAGED, "workload", "framework", marks=tier)
+def test_running_averages_are_the_references(case, answers):
+    """Of the first batch norm, which no rounding of earlier layers disturbs."""
+    distances = answers(case).facts["distances"]
+    network = WORKLOADS[case.workload].network
+    mean = next(name for name in network.parameters if name.endswith("/mean"))
+    for name in (mean, mean.replace("mean", "variance")):
+        assert distances[f"final/{name}"] < 1e-5
+
+
+@pytest.fixture(scope="session")
+def trace(scratch):
+    """A function: the arrays that `xfbench trace` gives of ConvNet, five updates on one thread."""
+
+    def make(framework):
+        settings = {"framework": [framework], "workload": ["convnet"], "data": "synthetic"}
+        [(cell, _)] = cells([matrix(**settings, threads=[1], batch_size=[2], steps=5)])
+        output, described = scratch / f"{framework}.npz", adapter.load(framework)
+        if not output.exists():
+            found = environment.ensure(described)
+            tracing.trace_cell(cell, described, found, output, 900)
+        with np.load(output, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    return make
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])
-def test_two_traces_on_one_thread_are_equal_to_the_bit(trace, framework):
-    first = trace(framework, "convnet", threads=1, steps=5)
-    second = trace(framework, "convnet", threads=1, steps=5, again=1)
-    assert set(first) == set(second)
-    for name in first:
-        assert first[name].tobytes() == second[name].tobytes(), name
-
-
-@pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])
-def test_a_trace_has_all_arrays_and_starts_from_the_canonical_weights(trace, framework):
-    from xfbench.workloads.initial import initial_parameters
-
-    network = workloads()["lenet"].network
-    found = trace(framework, "lenet")
-    initial = initial_parameters(network, 0)
+def test_trace_has_all_arrays_and_the_canonical_weights(trace, framework):
+    found = trace(framework)
+    initial = initial_parameters(workloads()["convnet"].network, 0)
     assert set(found) == {
         "input/data",
         "input/label",
@@ -80,27 +129,14 @@ def test_a_trace_has_all_arrays_and_starts_from_the_canonical_weights(trace, fra
     }
     for name, value in initial.items():
         assert found[f"initial/{name}"].tobytes() == value.tobytes()
-    assert found["input/data"].shape == (2, 1, 28, 28)
+    assert found["input/data"].shape == (2, 3, 32, 32)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_weights_after_updates_with_a_changing_rate_are_the_references(trace, framework):
-    """LeNet's rate falls with every update, so a velocity kept in another convention shows."""
-    truth = trace("reference", "lenet", "float64", steps=5)
-    rounded = trace("reference", "lenet", "float32", steps=5)
-    found = trace(framework, "lenet", steps=5)
-    for name in truth:
-        if name.startswith("final/") or name == "loss":
-            allowed = 1e-6 + 10 * distance(rounded[name], truth[name])
-            assert distance(found[name], truth[name]) <= allowed, name
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_running_averages_are_the_references(trace, framework):
-    """Of the first batch norm, which no rounding of earlier layers disturbs, after two updates."""
-    truth = trace("reference", "resnet50", "float64")
-    found = trace(framework, "resnet50")
-    for kind in ("mean", "variance"):
-        name = f"final/bn_conv1/{kind}"
-        assert distance(found[name], truth[name]) < 1e-5
-        assert distance(truth[f"initial/bn_conv1/{kind}"], truth[name]) > 1e-3
+@pytest.mark.deep
+@parametrize(CONVNET, "framework")
+def test_two_processes_on_one_thread_agree_to_the_bit(case, answers, trace):
+    first, second = answers(case).arrays, trace(case.framework)
+    assert set(first) - set(second) == {"test_loss"}
+    for name in second:
+        if not name.startswith("input/"):
+            assert first[name].tobytes() == second[name].tobytes(), name

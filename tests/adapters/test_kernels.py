@@ -1,18 +1,22 @@
-"""Kernels and threads, asked for and observed, also where somebody tampers with a switch."""
+"""Kernels and threads, requested and observed, also where somebody tampers with a switch."""
 
 import shutil
 import subprocess
 
 import pytest
 
+from tests.adapters.cases import FRAMEWORKS, Case, parametrize
 from xfbench import adapter
 from xfbench.host import machine
 
-FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
+pytestmark = pytest.mark.deep
 KERNELS = [
-    (framework, kernel)
+    Case("train", framework, "convnet-quick", kernel=kernel)
     for framework in FRAMEWORKS
     for kernel in adapter.load(framework).kernels_on("cpu")
+]
+BUSY = [
+    Case("keep_busy", framework, threads=threads) for framework in FRAMEWORKS for threads in (1, 2)
 ]
 EVIDENCE = {
     ("caffe", "openblas"): "openblas",
@@ -33,12 +37,13 @@ EVIDENCE = {
 }
 
 
-@pytest.mark.parametrize(("framework", "kernel"), KERNELS)
-def test_the_kernel_asked_for_is_the_one_observed_with_evidence(launch, framework, kernel):
-    record = launch(framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2)
-    assert record.status == "ok", record.reason
-    assert record.observed.kernel == kernel
-    assert EVIDENCE[framework, kernel] in "; ".join(record.observed.kernel_evidence)
+@parametrize(KERNELS, "framework", "kernel")
+def test_requested_kernel_is_observed_and_right(case, answers, reference):
+    facts = answers(case).facts
+    observed = facts["observed"]
+    assert observed["kernel"] == case.kernel
+    assert EVIDENCE[case.framework, case.kernel] in "; ".join(observed["kernel_evidence"])
+    assert reference.unexplained(case, facts["distances"]) == []
 
 
 # A library that leaves a switch without effect: it says "1" for variables that were set to
@@ -80,12 +85,10 @@ def preload(started_with):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_switch_that_keeps_anything_from_being_compiled_is_found_out(
-    launch, started_with, precision
-):
+def test_switch_against_compiling_makes_a_launch_invalid(launch, started_with, precision):
     started_with("torch", "TORCHDYNAMO_DISABLE", "1")
-    asked = {"workload": ["convnet-quick"], "kernel": ["inductor"], "precision": [precision]}
-    record = launch("torch", batch_size=[8], steps=2, **asked)
+    settings = {"workload": ["convnet-quick"], "kernel": ["inductor"], "precision": [precision]}
+    record = launch("torch", batch_size=[8], steps=2, **settings)
     assert record.status == "invalid"
     assert "kernel inductor was asked for and channels_last observed" in record.reason
 
@@ -93,7 +96,7 @@ def test_a_switch_that_keeps_anything_from_being_compiled_is_found_out(
 @pytest.mark.parametrize(
     ("framework", "kernel"), [("mxnet", "native"), ("tensorflow", "eigen"), ("torch", "native")]
 )
-def test_a_preloaded_library_that_takes_a_switch_its_effect_is_found_out(
+def test_preloaded_library_that_defeats_a_switch_is_noticed(
     launch, preload, tmp_path, framework, kernel
 ):
     source, library = tmp_path / "tampered.c", tmp_path / "libtampered.so"
@@ -105,7 +108,7 @@ def test_a_preloaded_library_that_takes_a_switch_its_effect_is_found_out(
     assert f"kernel {kernel} was asked for and onednn observed" in record.reason
 
 
-def test_a_preloaded_blas_that_answers_for_the_one_asked_for_is_found_out(launch, preload):
+def test_preloaded_blas_in_place_of_another_is_noticed(launch, preload):
     folder = "{prefix}/usr/lib/x86_64-linux-gnu/openblas-pthread"
     preload("caffe", f"{folder}/libopenblas.so.0")
     record = launch(
@@ -116,18 +119,25 @@ def test_a_preloaded_blas_that_answers_for_the_one_asked_for_is_found_out(launch
     assert "libopenblas" in record.reason
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@parametrize(BUSY, "framework", "threads")
+def test_framework_keeps_to_its_threads(case, answers):
+    facts, cores = answers(case).facts, machine.usable_cores()
+    # OpenBLAS starts no more threads than there are cores.
+    size = min(case.threads, cores) if case.framework == "caffe" else case.threads
+    assert set(facts["pools"].values()) == {size}
+    assert facts["cpus"] <= min(case.threads, cores) * 1.05 + 0.25
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_so_many_threads_as_were_asked_for_are_there_or_the_launch_says_so(
-    launch, framework, threads
-):
-    """Also more than there are cores, which OpenBLAS refuses to start."""
-    record = launch(framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30)
+def test_launch_has_the_requested_threads_or_says_so(launch, framework):
+    """More threads than cores, which OpenBLAS refuses to start."""
     cores = machine.usable_cores()
-    if framework == "caffe" and threads > cores:
+    threads = cores + 1
+    record = launch(framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30)
+    if framework == "caffe":
         assert record.status == "invalid"
         assert f"{threads} threads were asked for, and openblas" in record.reason
         return
     assert record.status == "ok", record.reason
     assert set(record.observed.pools.values()) == {threads}
-    assert record.observed.cpus <= min(threads, cores) * 1.05 + 0.25
+    assert record.observed.cpus <= cores * 1.05 + 0.25

@@ -13,6 +13,8 @@ from xfbench.host import machine
 from xfbench.layout import tables
 from xfbench.running import validity
 
+pytestmark = pytest.mark.deep
+
 # A reader of raw pixels that changes what it gives by CHANGE, and beside training does DECODE.
 READER = """
 import hashlib, threading

@@ -1,0 +1,109 @@
+"""Runs the cases of a session in frameworks' interpreters, as many in one process as can be."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.adapters import data_sets
+from tests.adapters.cases import WORKLOADS, Case
+from xfbench import adapter, command
+from xfbench.environments import environment
+from xfbench.running import worker_archive
+
+INSIDE = Path(__file__).parent / "inside.py"
+TIME_LIMIT = 3000  # seconds
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a case: facts by name, and the file of its arrays."""
+
+    facts: dict
+    path: Path
+
+    @property
+    def arrays(self):
+        """The arrays by name, read anew each time."""
+        with np.load(self.path, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+
+class Answers:
+    """A function from a case to its answer. The first of a process runs all of that process."""
+
+    def __init__(self, cases, folder, reference):
+        self.cases, self.folder, self.reference = cases, folder, reference
+        self.outcomes = {}
+
+    def __call__(self, case):
+        if case not in self.outcomes:
+            fellows = [one for one in self.cases if one.process == case.process]
+            self._run(list(dict.fromkeys([*fellows, case])))
+        outcome = self.outcomes[case]
+        if isinstance(outcome, str):
+            pytest.fail(outcome, pytrace=False)
+        return outcome
+
+    def _run(self, cases):
+        # JAX has float64 switched on for good once a case has asked for it.
+        cases = sorted(cases, key=lambda case: case.precision == "float64")
+        folder = self.folder / str(len(list(self.folder.iterdir())))
+        folder.mkdir()
+        documents = [self._document(case, folder / str(n)) for n, case in enumerate(cases)]
+        (folder / "job.json").write_text(json.dumps(documents))
+        ending = _start(cases[0], folder)
+        unfinished = None
+        for number, case in enumerate(cases):
+            path = folder / str(number) / "answer.json"
+            if path.exists():
+                facts = json.loads(path.read_text())
+                error = facts.pop("error")
+                self.outcomes[case] = error or Answer(facts, path.with_suffix(".npz"))
+            elif unfinished is None:
+                unfinished = case
+                self.outcomes[case] = f"its process ended while {case} was running: {ending}"
+            else:
+                self.outcomes[case] = f"it did not run: {self.outcomes[unfinished]}"
+
+    def _document(self, case, folder):
+        """What `inside.py` reads of a case."""
+        document = {
+            **asdict(case),
+            "workload": WORKLOADS[case.workload].to_json(),
+            "answer": str(folder),
+        }
+        if case.action == "train":
+            document["truth"] = str(self.reference.truth(case.workload))
+        if case.action == "read":
+            document["format"] = case.data.split()[0]
+            document["folder"] = str(data_sets.write(case.data, self.folder.parent / "sets"))
+        return document
+
+
+def collected(items):
+    """The cases that are parameters of tests."""
+    parameters = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    values = [value for one in parameters for value in one.values()]
+    return [value for value in values if isinstance(value, Case)]
+
+
+def _start(case, folder):
+    """Run the job in `folder` in the process that `case` needs; how it ended, if badly."""
+    described = adapter.load(case.framework)
+    found = environment.ensure(described)
+    variables = found.variables(described, case.kernel, case.threads)
+    worker = str(worker_archive.worker_archive(case.framework))
+    path = [worker, *filter(None, [variables.get("PYTHONPATH")])]
+    try:
+        command.output(
+            [str(found.interpreter), str(INSIDE), "job.json"],
+            environment={**variables, "PYTHONPATH": ":".join(path)},
+            cwd=folder,
+            timeout=TIME_LIMIT,
+        )
+    except command.CommandError as error:
+        return str(error)
+    return "it said nothing"

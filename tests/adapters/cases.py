@@ -1,0 +1,112 @@
+"""What tests ask of a framework: a case is one thing that its interpreter does for them.
+
+Tests have their cases as parameters. So a session knows which cases its tests need, and runs all
+of a framework in as few processes as possible (`answers.py`).
+"""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from xfbench import adapter
+from xfbench.equality.blocks import NOISE
+from xfbench.workloads import Pixels, Workload, workloads
+from xfbench.workloads import layers as xl
+from xfbench.workloads.solver import Solver
+
+FRAMEWORKS = ("caffe", "ipex", "jax", "mxnet", "tensorflow", "torch")
+SMALL = ("convnet", "convnet-quick", "lenet")
+# A process of its own for each, so that no other test waits for it.
+TAKE_MINUTES = ("caffenet", "googlenet", "resnet50", "resnet101")
+
+_MSRA = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
+_XAVIER = {"weight_filler": xl.Filler("xavier"), "bias_filler": xl.Filler("constant", 0.0)}
+# Running averages, and a rate that changes at the fifth update.
+NORMED = Workload(
+    xl.Network(
+        "normed",
+        (3, 8, 8),
+        5,
+        (
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA),
+            xl.BatchNorm("norm", ("conv",), eps=1e-5),
+            xl.ReLU("relu", ("norm",)),
+            xl.InnerProduct("ip", ("relu",), 5, **_MSRA),
+            xl.SoftmaxLoss("loss", ("ip",)),
+        ),
+    ),
+    Solver(0.05, "step", gamma=0.1, stepsize=4, momentum=0.9, weight_decay=1e-3),
+    replace(NOISE, mean=NOISE.mean * 3),
+    4,
+    "synthetic",
+    "made up",
+)
+# Rates so small that the gradient stays what it was at first.
+WARM = replace(workloads()["lenet"], solver=Solver(1e-4, momentum=0.0, warmup=4))
+CROPPED = Workload(
+    xl.Network(
+        "cropped",
+        (3, 20, 20),
+        11,
+        (
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_XAVIER),
+            xl.InnerProduct("ip", ("conv",), 11, **_XAVIER),
+            xl.SoftmaxLoss("loss", ("ip",)),
+        ),
+    ),
+    Solver(0.01, "fixed", momentum=0.9),
+    Pixels("BGR", (10.0, 20.0, 30.0), 0.5, mirror=True),
+    4,
+    "synthetic",
+    "made up",
+)
+WORKLOADS = {**workloads(), "normed": NORMED, "warm": WARM, "cropped": CROPPED}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to do: `action` is a function of `inside.py`, the rest is what it reads.
+
+    The default kernel is the adapter's. `data` names a data set or a variant of the action.
+    """
+
+    action: str
+    framework: str
+    workload: str = "lenet"
+    precision: str = "float32"
+    kernel: str = ""
+    threads: int = 1
+    device: str = "cpu"
+    steps: int = 1
+    data: str = ""
+
+    def __post_init__(self):
+        if not self.kernel:
+            kernels = adapter.load(self.framework).kernels_on(self.device)
+            object.__setattr__(self, "kernel", kernels[0])
+
+    @property
+    def process(self):
+        """What cases must have in common to share a process: all that is chosen before it starts.
+
+        A framework that was asked for a GPU is of no use for CPU cases afterwards.
+        """
+        variables = adapter.load(self.framework).kernels[self.kernel].variables
+        switches = () if self.device == "cuda" else tuple(sorted(variables.items()))
+        alone = self.workload if self.workload in TAKE_MINUTES else ""
+        return self.framework, switches, self.threads, self.device, alone
+
+
+def parametrize(cases, *names, marks=lambda case: ()):
+    """Parametrize a test by `case`; ids have the fields `names`, `marks` gives a case's marks."""
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(
+                case,
+                id="-".join(str(getattr(case, name)) for name in names),
+                marks=marks(case),
+            )
+            for case in cases
+        ],
+    )

@@ -1,0 +1,40 @@
+"""Small prepared data sets, in the formats that frameworks' own readers read."""
+
+import numpy as np
+
+from tests.adapters.cases import CROPPED
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
+
+COUNT = CROPPED.network.classes
+
+
+def places(rows=28, columns=24):
+    """Images that tell where they were cropped: red rows, green columns, blue the image."""
+    images = np.empty((COUNT, 3, rows, columns), np.uint8)
+    images[:, 0] = 8 * np.arange(rows)[:, np.newaxis]
+    images[:, 1] = 8 * np.arange(columns)
+    images[:, 2] = 5 * np.arange(COUNT)[:, np.newaxis, np.newaxis]
+    return images
+
+
+def noise():
+    """Images of random pixels, with odd spare rows and columns."""
+    return np.random.RandomState(0).randint(0, 256, (COUNT, 3, 27, 33)).astype(np.uint8)
+
+
+def write(name, folder):
+    """Write the set "<format> <content>" below `folder`, unless it is there; its folder."""
+    form, content = name.split()
+    target = folder / form / content
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if content == "digits":
+            source, channels = sources.digits(), 1
+        else:
+            images = {"places": places, "noise": noise}[content]()
+            samples = sources._Arrays(images, np.arange(COUNT))
+            classes = tuple(f"{number:02d}" for number in range(COUNT))
+            source, channels = sources.Source(content, classes, {"train": samples}, 3, "made"), 3
+        writing.make(source, target, form, Preprocessing(channels=channels))
+    return target
