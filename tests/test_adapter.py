@@ -11,7 +11,7 @@ ONE = "ONE = 1\n"
 MINE = "from xfbench.adapters.under.train import build\n"
 
 
-def test_the_code_that_is_reused_goes_along(fake_adapter):
+def test_archive_includes_the_code_an_adapter_reuses(fake_adapter):
     fake_adapter(ONE, name="under")
     fake_adapter(MINE, name="over", reuses=["under"])
     with zipfile.ZipFile(worker_archive.worker_archive("over")) as archive:
@@ -21,7 +21,7 @@ def test_the_code_that_is_reused_goes_along(fake_adapter):
         assert "xfbench/adapters/over/train.py" not in archive.namelist()
 
 
-def test_a_change_of_what_is_reused_is_a_change(fake_adapter):
+def test_digest_changes_when_reused_code_changes(fake_adapter):
     fake_adapter(ONE, name="under")
     fake_adapter(MINE, name="over", reuses=["under"])
     fake_adapter(MINE, name="alone")
@@ -31,7 +31,7 @@ def test_a_change_of_what_is_reused_is_a_change(fake_adapter):
     assert {name for name in before if before[name] != after[name]} == {"under", "over"}
 
 
-def test_what_is_reused_has_to_be_there(fake_adapter):
+def test_reuse_of_an_unknown_adapter_is_an_error(fake_adapter):
     fake_adapter(MINE, name="over", reuses=["undr"])
     with pytest.raises(errors.UsageError, match="undr"):
         _ = adapter.load("over").digest

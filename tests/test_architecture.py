@@ -193,7 +193,7 @@ def refusals(module, source):
 
 
 @every_module
-def test_a_module_imports_only_what_its_place_allows(module):
+def test_module_follows_the_architecture_rules(module):
     assert refusals(module, MODULES[module].read_text()) == []
 
 
@@ -265,7 +265,7 @@ def test_a_module_imports_only_what_its_place_allows(module):
         ("xfbench.running.queued", "told(console.print)"),
     ],
 )
-def test_what_the_architecture_does_not_allow_is_refused(module, source):
+def test_architecture_check_refuses_a_violation(module, source):
     assert refusals(module, source)
 
 
@@ -296,11 +296,11 @@ def test_what_the_architecture_does_not_allow_is_refused(module, source):
         ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
     ],
 )
-def test_what_it_allows_is_not(module, source):
+def test_architecture_check_accepts_allowed_code(module, source):
     assert refusals(module, source) == []
 
 
-def test_the_walk_sees_the_clock_and_the_processes_where_they_are():
+def test_name_scan_sees_real_clocks_processes_and_imports():
     for module, expected in (
         ("xfbench.worker.loop", "time.perf_counter"),
         ("xfbench.worker.reading", "time.perf_counter"),
@@ -310,7 +310,7 @@ def test_the_walk_sees_the_clock_and_the_processes_where_they_are():
         assert expected in set(names(ast.parse(MODULES[module].read_text()), module))
 
 
-def test_every_folder_and_adapter_is_walked():
+def test_module_list_covers_every_folder_and_adapter():
     for module in ("xfbench.plugin", "xfbench.running.runner", "xfbench.worker.loop"):
         assert module in MODULES
     for adapter in FRAMEWORK_OF:
@@ -349,7 +349,7 @@ def annotated(tree):
 
 
 @every_module
-def test_a_module_keeps_to_the_house_style(module):
+def test_module_follows_the_style_rules(module):
     assert defects_of_style(module, MODULES[module].read_text()) == []
 
 
@@ -367,5 +367,5 @@ def test_a_module_keeps_to_the_house_style(module):
         ("xfbench.worker.loop", '"""It."""\ndef f(x: int | None): pass', "annotations"),
     ],
 )
-def test_each_rule_of_style_can_fail(module, source, word):
+def test_style_check_reports_each_violation(module, source, word):
     assert any(word in defect for defect in defects_of_style(module, source))

@@ -16,7 +16,7 @@ def tables(*words, results):
     return done.stdout
 
 
-def test_the_readme_shows_what_its_records_say(tmp_path):
+def test_readme_leaderboard_matches_the_archive_records(tmp_path):
     results = tmp_path / "results"
     tables("results", "import", str(ARCHIVE), results=results)
     shown = tables("leaderboard", results=results).strip()

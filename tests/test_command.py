@@ -12,7 +12,7 @@ from tests.leftovers import left_running, until
 from xfbench import command
 
 
-def test_commands_in_threads_are_ended_when_their_block_is(tmp_path):
+def test_interrupt_ends_commands_running_in_threads(tmp_path):
     """As by an interrupt, which only the main thread hears: what others wait for is ended."""
     started, outcomes = threading.Event(), []
     script = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
@@ -65,7 +65,7 @@ def sleepers(folder):
 
 
 @pytest.mark.parametrize("how", ["run", "output"])
-def test_a_killed_process_takes_its_commands_along(tmp_path, how):
+def test_commands_end_when_their_starter_is_killed(tmp_path, how):
     """With what they have started in sessions of their own."""
     starter = subprocess.Popen([sys.executable, "-c", WAITS, how, str(tmp_path), "600"])
     until(lambda: len(sleepers(tmp_path)) == 2)
@@ -75,7 +75,7 @@ def test_a_killed_process_takes_its_commands_along(tmp_path, how):
 
 
 @pytest.mark.parametrize("how", ["run", "output"])
-def test_a_command_that_takes_too_long_is_ended_with_all_its_descendants(tmp_path, how):
+def test_timeout_ends_a_command_and_its_descendants(tmp_path, how):
     done = subprocess.run(
         [sys.executable, "-c", WAITS, how, str(tmp_path), "0.5"], capture_output=True, check=False
     )
@@ -83,7 +83,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_its_descendants(tmp_pat
     assert sleepers(tmp_path) == []
 
 
-def test_the_keeper_is_there_again_when_he_was_killed(tmp_path):
+def test_keeper_process_restarts_after_it_is_killed(tmp_path):
     """A system that lacks memory may choose him."""
     script = "import os, psutil\nfrom xfbench import command\nkept = []\n"
     script += "for _ in range(2):\n"

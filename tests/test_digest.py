@@ -22,7 +22,7 @@ VALUES = st.recursive(
 @example([2.0, -2.0, 0.0, -0.0, 1e15, 1e16, 1e21, 1e22, 5.5e-5, 1e-5, -3e-6, 1e-7, 1.5e300])
 @example(['a "quoted" 1.0,', "1.0]", "back\\slash", '\\"', "\u2028", "\U0001f600", "\ufb33"])
 @example({"\U0001f600": 1, "\ufb33": 2})
-def test_the_canonical_form_is_that_of_the_standard(value):
+def test_canonical_json_matches_rfc_8785(value):
     right = rfc8785.dumps(value)
     assert digest.canonical(value, digest.of_bytes(right)) == right
     assert digest.canonical(value, digest.of_bytes(right + b" ")) is None
@@ -44,7 +44,7 @@ def test_the_canonical_form_is_that_of_the_standard(value):
         (10**17, float(10**17 + 16)),
     ],
 )
-def test_what_was_edited_has_another_digest(said, edited):
+def test_edited_document_fails_its_digest(said, edited):
     named = digest.of_bytes(json.dumps({"a": said}, separators=(",", ":")).encode())
     assert digest.canonical({"a": edited}, named) is None
     with pytest.raises(ValueError):
@@ -54,6 +54,6 @@ def test_what_was_edited_has_another_digest(said, edited):
 @pytest.mark.parametrize(
     "text", ["", "[]", "1", "{}", '{"id": 1}', '{"id": "x", "a": NaN}', "[" * 9999]
 )
-def test_what_is_no_document_has_no_identity(text):
+def test_text_that_is_no_document_has_no_identity(text):
     with pytest.raises(ValueError):
         sealed.identity(text.encode())

@@ -7,7 +7,7 @@ import pytest
 from xfbench import errors
 
 
-def test_the_nearest_name_is_offered_else_all_else_that_there_are_none():
+def test_unknown_name_error_suggests_or_lists_names():
     assert str(errors.unknown("module", "caffee", ["caffe", "gcc"])).endswith("did you mean caffe?")
     assert str(errors.unknown("module", "zlib", ["gcc", "caffe"])).endswith(
         "unknown module 'zlib': there are: caffe, gcc"

@@ -9,13 +9,13 @@ from xfbench.workloads import workloads
 
 
 @pytest.mark.parametrize("text", ["100Gbit,1us", "12.5GB/s, 1 us", "100 Gbps,1000ns"])
-def test_a_link_is_told_in_bits_or_bytes(text):
+def test_link_is_parsed_from_bits_or_bytes(text):
     link = Link.parse(text)
     assert (link.bandwidth, link.latency) == pytest.approx((12.5e9, 1e-6))
 
 
 @pytest.mark.parametrize("text", ["100Gbit", "1us,100Gbit", "0Gbit,1us", "1.2.3Gbit,1us", ""])
-def test_a_link_that_is_none_is_refused_with_an_example(text):
+def test_invalid_link_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match="such as 100Gbit,1us"):
         Link.parse(text)
 
@@ -33,29 +33,29 @@ def test_a_link_that_is_none_is_refused_with_an_example(text):
         ("server", 3, 6, 2),
     ],
 )
-def test_how_often_gradients_pass_the_busiest_link(algorithm, ranks, crossings, messages):
+def test_exchange_time_follows_from_algorithm_and_ranks(algorithm, ranks, crossings, messages):
     assert exchange.work(algorithm, ranks) == (crossings, messages)
     link = Link(100.0, 0.25)
     expected = crossings * 1000 / 100 + messages * 0.25
     assert exchange.seconds(algorithm, ranks, 1000, link) == expected
 
 
-def test_several_servers_share_what_they_are_sent():
+def test_parameter_servers_divide_the_traffic():
     assert exchange.work("server", 4, servers=2) == (4, 2)
 
 
-def test_what_is_sent_after_computing_shows_in_full():
+def test_communication_at_the_end_is_fully_exposed():
     assert exchange.exposed(AT_THE_END, 3.0, [2.0]) == 2.0
 
 
-def test_what_is_sent_meanwhile_shows_in_part_or_not_at_all():
+def test_overlapped_communication_is_exposed_only_in_part():
     two = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
     assert exchange.exposed(two, 10.0, [4.0, 0.5]) == 0.5  # the first is over by then
     assert exchange.exposed(two, 10.0, [7.0, 0.5]) == 2.5  # the second waits for it
     assert exchange.exposed((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
 
 
-def test_lenets_inner_product_goes_ahead_of_its_convolutions():
+def test_lenet_buckets_send_inner_products_first():
     found = exchange.buckets(workloads()["lenet"].network, 2**20, 25 * 2**20, 4)
     assert sum(bucket.share for bucket in found) == pytest.approx(1)
     parameters = 20 * 25 + 20 + 50 * 20 * 25 + 50
@@ -70,7 +70,7 @@ def test_lenets_inner_product_goes_ahead_of_its_convolutions():
 
 
 @pytest.mark.parametrize("name", sorted(workloads()))
-def test_buckets_come_in_order_and_hold_everything(name):
+def test_buckets_are_in_ready_order_and_cover_all_gradients(name):
     found = exchange.buckets(workloads()[name].network, 2**20, 25 * 2**20, 4)
     ready = [bucket.ready for bucket in found]
     assert ready == sorted(ready) and ready[-1] <= 1.0

@@ -12,14 +12,14 @@ def cells_of(**settings):
     return experiment.cells([experiment.matrix(**chosen)])
 
 
-def test_lists_make_a_matrix():
+def test_lists_are_combined_into_cells():
     cells = cells_of(framework=["torch", "mxnet"], workload=["lenet", "convnet"], threads=[1, 2])
     assert len(cells) == 8
     assert {protocol for _, protocol in cells} == {Protocol(least=5, most=20, precision=0.02)}
     assert len({cell for cell, _ in cells}) == 8
 
 
-def test_what_is_not_given_is_the_workloads_own():
+def test_omitted_settings_take_the_workload_defaults():
     [(lenet, _)] = cells_of(epochs=2)
     [(alexnet, _)] = cells_of(workload=["alexnet"])
     assert (lenet.data, lenet.global_batch_size, lenet.steps, lenet.epochs) == (
@@ -50,14 +50,14 @@ def test_what_is_not_given_is_the_workloads_own():
         ({"wramup": 2}, "unknown setting 'wramup': did you mean warmup?"),
     ],
 )
-def test_a_slip_is_told_in_one_line(settings, words):
+def test_wrong_setting_is_reported_in_one_line(settings, words):
     with pytest.raises(UsageError) as caught:
         cells_of(**settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_every_built_in_experiment_loads_and_names_what_exists():
+def test_every_built_in_experiment_has_valid_cells():
     for name in experiment.names():
         study = experiment.load(name)
         if not study.prepared:  # else see tests/studies
@@ -65,13 +65,13 @@ def test_every_built_in_experiment_loads_and_names_what_exists():
             assert experiment.cells([one for one in there if [*one.size] != ["paper"]])
 
 
-def test_the_quick_experiment_is_four_frameworks_on_two_networks_three_times():
+def test_quick_experiment_has_8_cells_of_3_launches():
     cells = experiment.cells(experiment.load("quick").matrix)
     assert len(cells) == 8
     assert {protocol for _, protocol in cells} == {Protocol.fixed(3)}
 
 
-def test_a_file_with_an_unknown_key_is_refused_with_file_and_place(tmp_path):
+def test_unknown_key_in_a_file_is_reported_with_its_place(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(
         'name = "m"\ntitle = "t"\nquestion = "q"\n[[matrix]]\nframwork = ["torch"]\n'
@@ -83,7 +83,7 @@ def test_a_file_with_an_unknown_key_is_refused_with_file_and_place(tmp_path):
         experiment.load(str(file))
 
 
-def test_a_file_that_is_no_toml_is_refused_with_file_and_line(tmp_path):
+def test_invalid_toml_is_reported_with_file_and_line(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("name = \n")
     with pytest.raises(UsageError, match=r"mine\.toml: .*line 1"):

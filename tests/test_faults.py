@@ -35,7 +35,7 @@ def text(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_names_is_there(page):
+def test_tests_named_on_a_page_exist(page):
     found = set(NAMED.findall(text(page)))
     assert len(found) >= PAGES[page]
     missing = {
@@ -60,17 +60,17 @@ def unkept(lines):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_row_names_what_keeps_it(page):
+def test_every_table_row_names_a_test(page):
     assert unkept(text(page).splitlines()) == []
 
 
-def test_a_row_without_a_test_is_seen():
+def test_row_without_a_test_is_reported():
     table = ["| fault | tests |", "| --- | --- |", "| a | `test_a.py::test_a` |", "| b | – |"]
     assert unkept(table) == ["| b | – |"]
     assert unkept(["| a | b |", "| --- | --- |", "| c | d |"]) == []
 
 
-def test_a_name_that_is_not_there_is_missed():
+def test_undefined_name_and_missing_file_are_detected():
     assert "nowhere" not in defined(ROOT / "tests" / "test_faults.py")
     assert "NAMED" in defined(ROOT / "tests" / "test_faults.py")
     assert defined(ROOT / "tests" / "no_such.py") == frozenset()

@@ -27,7 +27,7 @@ def holder(tmp_path):
         one.kill()
 
 
-def test_who_comes_second_says_so_and_does_not_wait_for_ever(holder, tmp_path):
+def test_lock_wait_is_announced_and_ends_in_an_error(holder, tmp_path):
     heard = []
     with (
         pytest.raises(errors.UnavailableError, match=r"holds it has not ended.*fuser .*lock"),
@@ -37,7 +37,7 @@ def test_who_comes_second_says_so_and_does_not_wait_for_ever(holder, tmp_path):
     assert heard == ["waiting for another process that holds it"]
 
 
-def test_who_waits_comes_in_when_the_first_lets_go(holder, tmp_path):
+def test_waiting_process_enters_when_the_lock_is_released(holder, tmp_path):
     def hear(_):
         holder.stdin.write("\n")
         holder.stdin.flush()
@@ -46,7 +46,7 @@ def test_who_waits_comes_in_when_the_first_lets_go(holder, tmp_path):
         assert holder.wait(60) == 0
 
 
-def test_a_killed_holder_holds_nothing(holder, tmp_path):
+def test_killed_process_releases_its_lock(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait(60)
     heard = []
@@ -54,7 +54,7 @@ def test_a_killed_holder_holds_nothing(holder, tmp_path):
         assert not heard
 
 
-def test_an_error_in_the_block_lets_go(tmp_path):
+def test_error_in_the_block_releases_the_lock(tmp_path):
     with pytest.raises(KeyError), locks.alone(tmp_path / "lock", "fails"):
         raise KeyError
     heard = []

@@ -139,7 +139,7 @@ def steady(seconds):
     return not (chance < 0.01 and shift > 0.05)
 
 
-def test_every_figure_of_a_table_follows_from_the_records(results):
+def test_table_figures_follow_from_the_record_files(results):
     files = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
     files.sort(key=lambda one: one["request"]["launch"])
     assert len(files) == 21
@@ -160,7 +160,7 @@ def test_every_figure_of_a_table_follows_from_the_records(results):
         assert row["relative_to_best"] == pytest.approx(of_best)
 
 
-def test_ranks_follow_from_the_records_too(results):
+def test_leaderboard_ranks_follow_from_the_record_files(results):
     """Pairs of launches of one block, Student's t on the differences of logarithms, Holm."""
     files = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
     logs = {

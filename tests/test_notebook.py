@@ -80,7 +80,7 @@ def test_a_dataframe_has_a_row_per_record(results):
     assert frame["measurement.build_seconds"][0] == first.measurement.build_seconds
 
 
-def test_without_pandas_the_error_says_how_to_get_it(results):
+def test_missing_pandas_error_gives_the_install_command(results):
     shown = python(
         "import sys; sys.modules['pandas'] = None\nimport xfbench\n"
         f"try: xfbench.load({str(results)!r}).to_dataframe()\n"
@@ -89,7 +89,7 @@ def test_without_pandas_the_error_says_how_to_get_it(results):
     assert shown.stdout == "to_dataframe needs pandas: python -m pip install pandas\n"
 
 
-def test_leaderboards_are_those_of_the_command_line(results, monkeypatch, capsys):
+def test_leaderboards_equal_those_of_the_command_line(results, monkeypatch, capsys):
     [table] = xfbench.load(results).leaderboards()
     shown = within.runner(monkeypatch, capsys, results.parent)("leaderboard", "--json")
     assert json.loads(json.dumps(table.document())) == json.loads(shown.stdout)["tables"][0]

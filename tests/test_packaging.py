@@ -150,7 +150,7 @@ def installed(request, sources, dependencies, tmp_path_factory):
     return run
 
 
-def test_the_package_list_is_the_folders():
+def test_package_list_matches_the_folders():
     listed = PYPROJECT["tool"]["setuptools"]["packages"]
     assert sorted(listed) == sorted(packages())
     assert len(listed) == len(set(listed))
@@ -166,7 +166,7 @@ def test_every_folder_with_code_is_a_package():
     assert folders == set(packages().values())
 
 
-def test_the_wheel_is_the_packages_and_the_licence(wheel):
+def test_wheel_contains_the_packages_and_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         about = [name for name in names if ".dist-info/" in name]
@@ -207,7 +207,7 @@ def test_the_installed_package_is_imported(installed):
         assert relative == set(package_files())
 
 
-def test_the_command_answers(installed):
+def test_command_line_works_after_installation(installed):
     assert "Usage: xfbench" in installed("xfbench", "--help")
     workloads = json.loads(installed("xfbench", "workload", "list", "--json"))["workloads"]
     assert {"lenet", "convnet", "caffenet", "alexnet", "googlenet", "resnet50"} <= set(workloads)

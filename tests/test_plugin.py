@@ -78,7 +78,7 @@ def records(pytester, folder="results"):
     return list(Store(pytester.path / folder).records())
 
 
-def test_the_rounds_are_the_steps_of_the_record(session, pytester):
+def test_benchmark_rounds_are_the_steps_of_the_record(session, pytester):
     session(
         *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"),
         *("--xfbench-workload=lenet", "--xfbench-steps=3", "--xfbench-results=kept"),
@@ -126,7 +126,7 @@ def test_the_rounds_are_the_steps_of_the_record(session, pytester):
 
 
 @pytest.mark.deep
-def test_a_certificate_that_is_there_already_covers_a_benchmark(session, pytester, cell):
+def test_existing_certificate_covers_a_benchmark(session, pytester, cell):
     size = workloads()["lenet"].batch_size
     asked = cell(threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size)
     found = environment.ensure(adapter.load("reference"))
@@ -211,7 +211,7 @@ def test_an_unavailable_framework_is_skipped_with_the_reason(session, trainer, p
 
 
 @pytest.mark.deep
-def test_a_session_of_skipped_benchmarks_alone_ends_well(session, trainer, pytester):
+def test_session_with_only_skipped_benchmarks_succeeds(session, trainer, pytester):
     trainer("refused", unsupported=NO_LENET)
     result = session(
         *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-workload=lenet"),
@@ -223,7 +223,7 @@ def test_a_session_of_skipped_benchmarks_alone_ends_well(session, trainer, pytes
 
 
 @pytest.mark.deep
-def test_disabled_benchmarks_do_one_step_and_keep_nothing(session, trainer, pytester):
+def test_disabled_benchmark_runs_one_step_and_keeps_no_results(session, trainer, pytester):
     trainer()
     result = session(
         *("--benchmark-disable", "--xfbench-framework=paced", "--xfbench-workload=lenet"),
@@ -237,7 +237,7 @@ def test_disabled_benchmarks_do_one_step_and_keep_nothing(session, trainer, pyte
 
 
 @pytest.mark.deep
-def test_a_disabled_benchmark_fails_where_the_launch_does(session, trainer):
+def test_disabled_benchmark_fails_when_its_launch_fails(session, trainer):
     trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
     result = session("--benchmark-disable", "--xfbench-framework=raising")
     result.assert_outcomes(failed=2)
@@ -267,7 +267,7 @@ def test_only_a_slower_session_fails_the_comparison(session, trainer, pytester):
         ("--xfbench-steps=0", "'0' is not a whole number of one or more"),
     ],
 )
-def test_a_wrong_option_stops_the_session_at_once(session_here, option, message):
+def test_wrong_option_ends_the_session_with_a_usage_error(session_here, option, message):
     result = session_here(option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert message in result.stderr.str()
@@ -309,13 +309,13 @@ def test_a_profile_fits_by_processor_or_accelerator(name, fields, fits):
         assert architectures.load(name).title in reason
 
 
-def test_gpu_profiles_measure_on_the_device():
+def test_gpu_profiles_use_the_cuda_device():
     for name in ("k40", "p100", "v100"):
         [cell] = architectures.cells(architectures.load(name), ["torch"], ["lenet"], 1)
         assert cell.device == "cuda"
 
 
-def test_the_help_names_every_profile(session_here):
+def test_help_lists_every_profile(session_here):
     text = " ".join(session_here("--help").stdout.str().split())
     assert f"host (default), {', '.join(architectures.names()[1:])}." in text
 
@@ -334,7 +334,7 @@ def test_benchmarks_named_by_their_path_are_collected(pytester, session):
 
 
 @pytest.mark.deep
-def test_the_plugin_loads_nothing_where_it_is_not_used(pytester):
+def test_unused_plugin_imports_only_itself(pytester):
     pytester.makepyfile(
         "import sys\ndef test_it():\n    print('loaded', *sorted(sys.modules), file=sys.__stdout__)"
     )

@@ -69,7 +69,7 @@ def of(record):
 
 
 @pytest.mark.parametrize(("key", "study"), PRINTED)
-def test_a_figure_is_what_its_source_printed_and_none_is_left_out(key, study):
+def test_figures_match_the_numbers_printed_by_the_source(key, study):
     results, conditions = PRINTED[key, study]
     records = [one for one in published.of_study(study) if one.citation.key == key]
     assert set().union(*map(of, records)) == results
@@ -86,7 +86,7 @@ def test_a_figure_is_what_its_source_printed_and_none_is_left_out(key, study):
         assert name is None or name in said or ("ResNets" in said and "resnet" in about.workload)
 
 
-def test_every_source_and_study_is_there_and_no_other():
+def test_published_sources_and_studies_are_complete():
     told = {
         (one.citation.key, one.citation.title, one.citation.where) for one in published.findings()
     }
@@ -100,7 +100,7 @@ def test_every_source_and_study_is_there_and_no_other():
     assert networks <= set(workloads())
 
 
-def test_a_published_record_has_nothing_but_its_figure_and_source():
+def test_published_record_has_only_its_figure_and_source():
     for record in published.records():
         assert record.source == "published" and record.status == "ok"
         document = record.document()
@@ -134,7 +134,7 @@ def forged(like, source):
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
-def test_what_is_not_measured_here_is_never_ranked(measured, source):
+def test_external_record_is_never_ranked(measured, source):
     records, certificates = measured
     [alone] = tables(records, certificates)
     [table] = tables(
@@ -150,7 +150,7 @@ def test_what_is_not_measured_here_is_never_ranked(measured, source):
 
 
 @pytest.mark.parametrize("by", ["framework", "threads", "machine"])
-def test_what_is_not_measured_here_is_nobodys_best(measured, by):
+def test_external_record_is_never_best(measured, by):
     records, certificates = measured
     fakes = [forged(records[0], "published")]
     fakes += [varied(fakes[0], request={"framework": "torch", "workload": "convnet"})]
@@ -160,7 +160,7 @@ def test_what_is_not_measured_here_is_nobodys_best(measured, by):
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
-def test_without_a_ranked_row_nothing_is_held_against_what_is_not_measured(measured, source):
+def test_unranked_table_gives_no_ratio_for_external_records(measured, source):
     records, _ = measured
     [table] = tables([*records, forged(records[0], source)], {})
     [ours, theirs] = table.unranked
@@ -168,7 +168,7 @@ def test_without_a_ranked_row_nothing_is_held_against_what_is_not_measured(measu
 
 
 @pytest.mark.parametrize("law", ["strong", "weak"])
-def test_no_efficiency_is_relative_to_what_is_not_measured(measured, law):
+def test_external_record_is_no_baseline_for_efficiency(measured, law):
     records, certificates = measured
     under = {"scaling": law, "ranks": 2, "strategy": "mpi", "global_batch_size": 4}
     under["batch_size_per_rank"] = 2 if law == "strong" else 4
@@ -182,7 +182,7 @@ def test_no_efficiency_is_relative_to_what_is_not_measured(measured, law):
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
-def test_comparison_and_prediction_do_not_count_it(measured, source, tmp_path):
+def test_comparison_and_prediction_ignore_external_records(measured, source, tmp_path):
     records, certificates = measured
     store = Store(tmp_path / "results")
     store.prepare()
@@ -209,9 +209,7 @@ def test_comparison_and_prediction_do_not_count_it(measured, source, tmp_path):
     assert certificate.refusal(proof, forged(records[0], source)).startswith(source)
 
 
-def test_published_records_in_a_results_folder_are_sound_and_a_proven_one_is_not(
-    measured, tmp_path
-):
+def test_audit_refuses_a_published_record_with_a_certificate(measured, tmp_path):
     records, certificates = measured
     store = Store(tmp_path / "results")
     store.prepare()
@@ -226,11 +224,11 @@ def test_published_records_in_a_results_folder_are_sound_and_a_proven_one_is_not
     assert "not measured by xfbench" in found["certificate"]
 
 
-def test_of_a_measured_record_there_is_no_such_word(measured):
+def test_measured_record_has_no_not_measured_note(measured):
     assert not any(map(not_measured, measured[0]))
 
 
-def test_the_page_of_the_docs_is_what_the_files_say():
+def test_published_page_matches_the_files():
     command = [sys.executable, "-m", "xfbench.published"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     page = Path(__file__).parent.parent / "docs" / "published.md"

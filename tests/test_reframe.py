@@ -63,7 +63,7 @@ def outcomes(fake_adapter, tmp_path):
 
 
 @pytest.mark.deep
-def test_a_cell_passes_a_slower_one_and_a_broken_one_do_not(outcomes):
+def test_reframe_fails_a_slower_cell_and_a_broken_cell(outcomes):
     done, found = outcomes
     assert done.returncode == 1
     assert len(found) == 3, done.stdout

@@ -38,7 +38,7 @@ def mxnet(**settings):
         ({"overlap": "on", "backend": "gloo", "bucket_size": "auto"}, ()),
     ],
 )
-def test_what_is_chosen_is_part_of_the_cell(options, chosen):
+def test_strategy_options_are_part_of_the_cell(options, chosen):
     [cell] = cells(strategy_options=options)
     assert cell.strategy_options == chosen
     again = type(cell).model_validate_json(cell.model_dump_json())
@@ -55,23 +55,23 @@ def test_what_is_chosen_is_part_of_the_cell(options, chosen):
         ({"bucket_size": "0"}, "bucket_size=0: a size in bytes"),
     ],
 )
-def test_a_slip_costs_a_line(options, words):
+def test_wrong_strategy_option_is_refused_with_a_hint(options, words):
     with pytest.raises(UsageError, match=words):
         cells(strategy_options=options)
 
 
 @pytest.mark.parametrize("count", ["0", "two", "-1", "1.5"])
-def test_servers_are_counted(count):
+def test_server_count_must_be_a_positive_integer(count):
     with pytest.raises(UsageError, match="a whole number of one or more"):
         mxnet(strategy=["dist_async"], strategy_options={"servers": count})
 
 
-def test_where_nothing_can_be_chosen_it_is_said():
+def test_strategy_without_options_refuses_an_option():
     with pytest.raises(UsageError, match="nothing to choose"):
         cells(framework=["caffe"], strategy_options={"servers": 2})
 
 
-def test_one_rank_has_nothing_to_choose_and_others_say_what_they_lack():
+def test_single_rank_drops_options_and_two_ranks_check_them():
     found = cells(
         framework=["torch", "mxnet"],
         ranks=[1, 2],
@@ -88,7 +88,7 @@ def test_one_rank_has_nothing_to_choose_and_others_say_what_they_lack():
 @pytest.mark.parametrize(
     ("strategy", "told"), [("dist_async", "no rank waits"), ("dist_sync", None)]
 )
-def test_ranks_that_do_not_wait_cannot_empty_the_page_cache_together(strategy, told):
+def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
     data_set = PreparedSet(
         digest="sha256:1",
         format="raw",
@@ -104,12 +104,12 @@ def test_ranks_that_do_not_wait_cannot_empty_the_page_cache_together(strategy, t
     assert (told in refused) if told else refused is None
 
 
-def test_a_choice_that_the_device_does_not_have_is_refused():
+def test_nccl_backend_is_refused_on_a_cpu():
     [cell] = cells(strategy_options={"backend": "nccl"})
     assert runner.refusal(cell.request(1)) == "NCCL joins GPUs alone"
 
 
-def test_the_worker_is_told_every_option_chosen_or_not():
+def test_worker_receives_every_strategy_option():
     from xfbench.workloads import workloads
 
     request = mxnet(strategy=["dist_async"], strategy_options={"servers": 3})
@@ -118,7 +118,7 @@ def test_the_worker_is_told_every_option_chosen_or_not():
     assert told["request"]["strategy_options"] == {"servers": 3}
 
 
-def test_there_are_as_many_servers_as_were_chosen():
+def test_strategy_starts_the_chosen_number_of_servers():
     strategy = adapter.load("mxnet").strategy("dist_sync")
     roles = [one["DMLC_ROLE"] for _, one in strategy.processes({"servers": 3, "overlap": "on"})]
     assert roles == ["scheduler", "server", "server", "server"]
@@ -126,12 +126,12 @@ def test_there_are_as_many_servers_as_were_chosen():
     assert [number for number, _ in numbers] == [0, 1]
 
 
-def test_the_label_says_what_was_chosen():
+def test_label_shows_the_strategy_options():
     request = mxnet(strategy=["dist_async"], strategy_options={"servers": 2})
     assert "2 ranks dist_async servers=2" in request.label()
 
 
-def test_a_record_of_before_there_were_options_reads_and_keeps_its_cell(record, cell):
+def test_old_record_without_options_reads_and_keeps_its_cell(record, cell):
     written = record().document()
     assert written["request"].pop("strategy_options") == {}
     del written["measurement"]["rank_step_seconds"]
@@ -142,7 +142,7 @@ def test_a_record_of_before_there_were_options_reads_and_keeps_its_cell(record, 
     assert json.loads(again.request.model_dump_json())["strategy_options"] == {}
 
 
-def test_a_certificate_holds_for_the_options_it_was_made_with(record):
+def test_certificate_is_bound_to_its_strategy_options(record):
     def of(options):
         asked = record(framework="torch", strategy_options=options).request
         return Subject(
@@ -168,11 +168,11 @@ def test_a_certificate_holds_for_the_options_it_was_made_with(record):
         ("caffe", "mpi", "halving"),
     ],
 )
-def test_gradients_are_joined_by_what_the_strategy_has(framework, strategy, algorithm):
+def test_strategy_declares_its_exchange_algorithm(framework, strategy, algorithm):
     assert adapter.load(framework).strategy(strategy).algorithm == algorithm
 
 
-def test_options_do_not_change_what_a_server_is_sent():
+def test_server_traffic_counts_both_directions_of_every_rank():
     assert asked_bytes(400, 2, server=True) == 1600
 
 
@@ -187,11 +187,11 @@ def asynchronous(record, **fields):
     )  # fmt: skip
 
 
-def test_rates_of_ranks_that_do_not_wait_are_added_up(record):
+def test_asynchronous_rates_of_ranks_add_up(record):
     assert statistics.launch_throughput(asynchronous(record)) == pytest.approx(4 / 0.1 + 4 / 0.4)
 
 
-def test_a_step_of_ranks_that_do_not_wait_takes_what_their_rates_together_say():
+def test_asynchronous_step_time_follows_from_summed_rates():
     from tests.running.test_ranks import reply
 
     slow = reply(1, step_seconds=[4.0, 4.0])
@@ -204,7 +204,7 @@ def test_a_step_of_ranks_that_do_not_wait_takes_what_their_rates_together_say():
     assert together["step_seconds"] == [2.5, 3.0] and not together["rank_step_seconds"]
 
 
-def test_the_weights_of_ranks_that_do_not_wait_are_each_their_own():
+def test_asynchronous_evaluation_is_the_mean_over_ranks():
     from tests.running.test_ranks import reply
 
     def learned(loss, accuracy):
@@ -218,7 +218,7 @@ def test_the_weights_of_ranks_that_do_not_wait_are_each_their_own():
     assert epoch["test_loss"] == 1.0
 
 
-def test_a_rank_that_never_became_steady_is_seen(record):
+def test_unsteady_rank_makes_an_asynchronous_launch_unsteady(record):
     steady, rising = (0.1,) * 40, (0.1,) * 20 + (0.2,) * 20
     for own, expected in (((steady, steady), True), ((steady, rising), False)):
         one = asynchronous(record)
@@ -226,7 +226,7 @@ def test_a_rank_that_never_became_steady_is_seen(record):
         assert statistics.is_steady(one.model_copy(update={"measurement": measured})) is expected
 
 
-def test_what_waits_for_nobody_is_shown_and_never_ranked(record):
+def test_asynchronous_cell_is_shown_but_never_ranked(record):
     """Not even with a certificate, which no such launch can have."""
     found = asynchronous(record, strategy_options={"servers": 2})
     [table] = leaderboard.tables([found], {})
@@ -242,7 +242,7 @@ def test_what_waits_for_nobody_is_shown_and_never_ranked(record):
     assert "servers=2" in tables.as_csv([table])
 
 
-def test_rows_of_other_options_are_other_rows_with_their_own_baseline(record):
+def test_each_set_of_options_has_its_own_row_and_baseline(record):
     def launch(ranks, **options):
         size = {"global_batch_size": 4 * ranks, "batch_size_per_rank": 4}
         return record(
@@ -256,7 +256,7 @@ def test_rows_of_other_options_are_other_rows_with_their_own_baseline(record):
     assert rows[4, "servers"].baseline_ranks == 2 and rows[4, "servers"].value == pytest.approx(1)
 
 
-def test_nobody_tries_to_prove_what_waits_for_nobody(record):
+def test_asynchronous_strategy_is_not_verified(record):
     class Untouched(Verifier):
         def _run(self, *_):
             raise AssertionError("nothing is to be trained")
@@ -266,7 +266,7 @@ def test_nobody_tries_to_prove_what_waits_for_nobody(record):
     assert (verdict.verdict, verdict.reason) == ("unsupported", ASYNCHRONOUS)
 
 
-def test_the_measurement_of_old_has_no_ranks_of_its_own(record):
+def test_old_measurement_has_no_rank_step_seconds(record):
     document = record().measurement.model_dump()
     del document["rank_step_seconds"]
     assert Measurement.model_validate(document).rank_step_seconds == ()

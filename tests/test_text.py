@@ -18,5 +18,5 @@ from xfbench.text import legible
         ("x" * 1000, "x" * 240 + "… (1,000 characters)"),
     ],
 )
-def test_text_is_made_fit_to_be_looked_at(said, shown):
+def test_legible_escapes_control_characters_and_shortens_text(said, shown):
     assert legible(said) == shown

@@ -49,7 +49,7 @@ def test_launch_records_its_checkpoints(shared_launch, framework):
         *(("tensorflow", "mirrored"), ("torch", "ddp")),
     ],
 )
-def test_of_two_ranks_the_first_saves_and_both_go_on(launch, framework, strategy):
+def test_first_rank_saves_and_both_ranks_resume(launch, framework, strategy):
     settings = {"ranks": [2], "strategy": [strategy], "scaling": "weak", "threads": [1]}
     record = launch(
         framework, workload=["lenet"], batch_size=[8], steps=4, checkpoints=2, **settings

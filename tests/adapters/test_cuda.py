@@ -60,7 +60,7 @@ def test_launch_without_a_device_is_unavailable(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("framework", ON_GPUS)
-def test_gpus_have_kernels_of_their_own(framework):
+def test_gpu_kernels_differ_from_cpu_kernels(framework):
     on_cpu = adapter.load(framework).kernels_on("cpu")
     assert KERNELS[framework] and on_cpu[0] == adapter.load(framework).default_kernel
     assert not {"onednn", "eigen"} & {*KERNELS[framework]}
@@ -78,7 +78,7 @@ def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
     assert answers(case).facts["switches"] == [case.kernel != "native", True, False]
 
 
-def test_what_a_framework_has_not_on_a_gpu_is_unsupported():
+def test_settings_without_gpu_support_are_unsupported():
     [request] = requests("tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak")
     assert "compute on CPUs alone" in runner.refusal(request)
     for framework in ("jax", "tensorflow", "torch"):

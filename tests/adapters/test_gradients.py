@@ -90,7 +90,7 @@ def test_weights_after_updates_at_a_falling_rate(case, answers):
 
 
 @parametrize(AVERAGED, "workload", "framework", marks=tier)
-def test_running_averages_are_the_references(case, answers):
+def test_running_averages_match_the_reference(case, answers):
     """Of the first batch norm, which no rounding of earlier layers disturbs."""
     distances = answers(case).facts["distances"]
     network = WORKLOADS[case.workload].network

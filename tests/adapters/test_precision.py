@@ -24,7 +24,7 @@ def significand_bits(x):
     return next(bits for bits in range(1, 54) if np.all(fractions * 2.0**bits % 1 == 0))
 
 
-def test_eleven_bits_are_what_float16_rounds_to():
+def test_float16_rounds_to_11_significand_bits():
     normal = VALUES[np.abs(VALUES) > 1e-4]  # float16 has fewer bits below 6.1e-5
     assert np.array_equal(nearest(normal, 11), normal.astype(np.float16).astype(np.float32))
     half = PRECISIONS["float16"]
@@ -32,7 +32,7 @@ def test_eleven_bits_are_what_float16_rounds_to():
 
 
 @pytest.mark.parametrize("bits", [8, 11])
-def test_the_nearest_is_nearest_and_of_two_the_even_one(bits):
+def test_nearest_rounds_to_the_nearest_value_and_ties_to_even(bits):
     rounded = nearest(VALUES, bits)
     assert significand_bits(rounded) == bits
     spacing = 2.0 ** (np.floor(np.log2(np.abs(VALUES[:-4]))) - bits + 1)
@@ -51,7 +51,7 @@ def trained(precision, network=LENET.network):
     return done, graph.backward(network, parameters, done, network.shapes)
 
 
-def test_bfloat16_is_what_passes_between_layers_and_the_gradients_of_products():
+def test_bfloat16_rounds_layer_outputs_and_gradients():
     done, gradients = trained("bfloat16")
     for name, value in done.outputs.items():
         if name not in ("data", "loss"):
@@ -60,7 +60,7 @@ def test_bfloat16_is_what_passes_between_layers_and_the_gradients_of_products():
         assert significand_bits(value) <= 8 or name in ("loss", "data"), name
 
 
-def test_in_float16_the_loss_is_scaled_on_the_way_back_so_that_little_is_lost():
+def test_float16_scales_the_loss_to_keep_small_gradients():
     """As much is lost of gradients that are small by that factor as of others without it."""
     half, layers = PRECISIONS["float16"], LENET.network.layers
     plain, share = replace(half, loss_scale=1.0), 1 / half.loss_scale
@@ -74,7 +74,7 @@ def test_in_float16_the_loss_is_scaled_on_the_way_back_so_that_little_is_lost():
     assert not np.array_equal(unscaled["conv1/weight"], scaled["conv1/weight"])
 
 
-def test_tf32_rounds_what_products_read_and_nothing_else():
+def test_tf32_rounds_only_the_inputs_of_products():
     done, gradients = trained("tf32")
     assert significand_bits(done.outputs["conv1"]) > 11
     assert significand_bits(gradients.parameters["conv1/weight"]) > 11

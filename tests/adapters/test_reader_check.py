@@ -79,7 +79,7 @@ def read(tmp_path, monkeypatch, launch):
         ("break", "invalid", "no image to compare"),
     ],
 )
-def test_other_samples_are_invalid(read, change, status, told):
+def test_wrong_images_or_labels_make_the_launch_invalid(read, change, status, told):
     record = read(change)
     assert record.status == status, record.reason
     assert told in (record.reason or "")
@@ -88,7 +88,7 @@ def test_other_samples_are_invalid(read, change, status, told):
         assert check.compared == 40 and check.differing == 0 and check.labels_equal
 
 
-def test_another_decoders_pixels_are_told_in_the_table(read):
+def test_pixel_differences_of_a_decoder_are_shown_in_the_table(read):
     record = read("image = image + np.uint8(3) * (image < 200)")
     assert record.status == "ok", record.reason
     check = record.storage.reader
@@ -98,7 +98,7 @@ def test_another_decoders_pixels_are_told_in_the_table(read):
     assert "native, ±3" in shown
 
 
-def test_a_format_that_it_has_no_reader_for_is_unsupported(read):
+def test_format_without_a_native_reader_is_unsupported(read):
     record = read("pass", form="tfrecord")
     assert record.status == "unsupported"
     assert "no reader of its own for tfrecord here: it has raw" in record.reason
@@ -114,7 +114,7 @@ BUSY = """
 
 
 @pytest.mark.skipif(machine.usable_cores() < 2, reason="two threads need two cores to be seen")
-def test_threads_that_decode_may_work_and_are_not_those_that_train(read):
+def test_decoding_threads_are_not_counted_as_training_threads(read):
     for _ in range(5):
         record = read("pass", decode=BUSY.strip(), count=900, steps=100, threads=[1])
         assert record.status == "ok", record.reason

@@ -65,7 +65,7 @@ def test_middles_of_images_are_ours_to_the_last_bit(case, answers):
 
 
 @parametrize(IN_ANY_ORDER, "framework", "data")
-def test_another_seed_is_another_order(case, answers):
+def test_reader_shuffles_differently_for_another_seed(case, answers):
     labels = answers(case).arrays["labels"]
     assert len({tuple(epoch) for epoch in labels.reshape(EPOCHS, -1)}) > 1
 

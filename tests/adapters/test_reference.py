@@ -258,7 +258,7 @@ def _layers(draw: st.DrawFn, name: str, source: str, names: dict[str, Shape]) ->
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(network=_networks(), seed=st.integers(0, 1000))
-def test_gradients_of_any_small_network_are_slopes(network: Network, seed: int) -> None:
+def test_gradients_of_random_networks_are_slopes_of_the_loss(network: Network, seed: int) -> None:
     problem = _problem(network, seed)
     gradients = _gradients(network, problem)
     random = np.random.RandomState(seed + 1)
@@ -268,7 +268,7 @@ def test_gradients_of_any_small_network_are_slopes(network: Network, seed: int) 
     assert abs(_slope(network, problem, direction) - expected) <= 1e-5 * scale + 1e-7
 
 
-def test_the_gradient_of_an_output_is_that_of_the_images_of_the_rest() -> None:
+def test_output_gradient_equals_the_input_gradient_of_the_rest() -> None:
     network = SMALL["fan-out"]
     problem = _problem(network, seed=2)
     done = graph.forward(network, training=True, **problem)
@@ -346,7 +346,7 @@ def _slow_lrn(layer: LRN, x: np.ndarray) -> np.ndarray:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(network=_networks(), seed=st.integers(0, 1000))
-def test_outputs_are_what_slow_loops_give(network: Network, seed: int) -> None:
+def test_outputs_match_loops_written_from_the_definitions(network: Network, seed: int) -> None:
     problem = _problem(network, seed)
     done = graph.forward(network, training=True, **problem)
     for layer in network.layers:
@@ -400,7 +400,7 @@ def test_pooling_rounds_up_and_drops_windows_in_the_padding(
     assert y.shape == (1, 1, windows, windows)
 
 
-def test_an_average_divides_by_the_window_clipped_to_the_padded_input() -> None:
+def test_average_pooling_divides_by_the_clipped_window() -> None:
     y, _ = _pooled(Pooling("p", X, "average", kernel=3, stride=2, pad=1), np.ones((1, 1, 4, 4)))
     # The first window counts its padding; the last hangs over it by one and does not.
     side = np.array([2 / 3, 1, 1 / 2])
@@ -423,18 +423,18 @@ def test_padding_is_never_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("method", ["max", "average"])
-def test_a_pooling_window_without_a_pixel_is_refused(method: str) -> None:
+def test_pooling_window_without_a_pixel_is_refused(method: str) -> None:
     with pytest.raises(ValueError, match="outside the input"):
         _pooled(Pooling("p", X, method, kernel=1, stride=3), np.ones((1, 1, 5, 5)))
 
 
-def test_an_even_lrn_is_refused() -> None:
+def test_lrn_of_even_size_is_refused() -> None:
     network = _chain((4, 3, 3), LRN("n", X, "across", size=4))
     with pytest.raises(ValueError, match="even"):
         graph.forward(network, training=True, **_problem(network, 0))
 
 
-def test_the_loss_is_the_weighted_sum_of_the_heads_means() -> None:
+def test_loss_is_the_weighted_sum_of_the_mean_loss_per_head() -> None:
     network = SMALL["two heads"]
     problem = _problem(network, seed=3)
     done = graph.forward(network, training=False, **problem)
@@ -448,7 +448,7 @@ def test_the_loss_is_the_weighted_sum_of_the_heads_means() -> None:
     assert done.outputs["side/loss"] == pytest.approx(side, rel=1e-12)
 
 
-def test_a_hopeless_loss_is_finite_and_not_floored() -> None:
+def test_huge_loss_is_finite_and_exact() -> None:
     network = _chain((1, 1, 1), ReLU("r", X))
     parameters = {"ip/weight": np.array([[1e4], [0.0], [0.0]]), "ip/bias": np.zeros(3)}
     images, labels = np.ones((1, 1, 1, 1)), np.array([2])
@@ -465,7 +465,9 @@ POLICIES: dict[str, tuple[Solver, list[float]]] = {
 
 
 @pytest.mark.parametrize(("solver", "rates"), POLICIES.values(), ids=POLICIES)
-def test_updates_follow_the_policy_in_caffes_convention(solver: Solver, rates: list[float]) -> None:
+def test_updates_follow_the_learning_rate_policy_of_caffe(
+    solver: Solver, rates: list[float]
+) -> None:
     network = Network(
         "small",
         (2, 1, 1),
@@ -499,7 +501,7 @@ def test_updates_follow_the_policy_in_caffes_convention(solver: Solver, rates: l
         assert values["ip/bias"][1] == pytest.approx(bias, rel=1e-12)
 
 
-def test_lars_scales_a_rate_by_the_norms_of_weight_and_gradient() -> None:
+def test_lars_scales_the_rate_by_weight_and_gradient_norms() -> None:
     network = Network(
         "small",
         (3, 1, 1),
@@ -539,7 +541,7 @@ def _batch(network: Network, trainer: train.ReferenceTrainer) -> tuple[np.ndarra
     return trainer.load(problem["images"].astype(np.float32), problem["labels"])
 
 
-def test_a_step_is_the_update_along_its_own_gradients() -> None:
+def test_step_applies_the_update_of_its_gradients() -> None:
     network = SMALL["fan-out"]
     trainer = _trainer(network)
     batch = _batch(network, trainer)
@@ -557,7 +559,7 @@ def test_a_step_is_the_update_along_its_own_gradients() -> None:
     )
 
 
-def test_running_averages_take_a_tenth_of_the_unbiased_variance() -> None:
+def test_running_averages_use_a_tenth_of_the_unbiased_variance() -> None:
     network = SMALL["batch norm"]
     trainer = _trainer(network)
     images, labels = _batch(network, trainer)
@@ -571,7 +573,7 @@ def test_running_averages_take_a_tenth_of_the_unbiased_variance() -> None:
     np.testing.assert_allclose(after["b/variance"], variance, rtol=1e-12)
 
 
-def test_batch_norm_uses_the_batch_in_training_and_the_averages_in_test() -> None:
+def test_batch_norm_uses_the_batch_only_in_training() -> None:
     network = SMALL["batch norm"]
     problem = _problem(network, seed=7)
     own = {kind: problem["parameters"][f"b/{kind}"] for kind in ("gamma", "beta")}
@@ -619,7 +621,7 @@ def test_random_dropout_is_scaled_and_follows_its_seed() -> None:
 
 
 @every_network
-def test_float32_is_float32_throughout(network: Network) -> None:
+def test_float32_computation_stays_in_float32(network: Network) -> None:
     problem = _problem(network, seed=9, precision="float32")
     done = graph.forward(network, training=True, **problem)
     found = graph.backward(network, problem["parameters"], done, network.shapes)
@@ -643,7 +645,7 @@ def test_float32_is_float32_throughout(network: Network) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_assigned_parameters_come_back_as_the_same_bytes(precision: str) -> None:
+def test_parameters_read_back_as_the_same_bytes(precision: str) -> None:
     network = SMALL["fan-out"]
     given_values = _problem(network, 10, precision)["parameters"]
     trainer = _trainer(network, precision)
@@ -658,7 +660,7 @@ def test_assigned_parameters_come_back_as_the_same_bytes(precision: str) -> None
 
 
 @pytest.mark.parametrize("name", workloads())
-def test_every_workload_has_the_outputs_it_says(name: str) -> None:
+def test_network_outputs_have_the_shapes_the_workload_declares(name: str) -> None:
     network = workloads()[name].network
     parameters = {k: np.full(p.shape, 1e-3, np.float32) for k, p in network.parameters.items()}
     images = np.ones((1, *network.input_shape), np.float32)
@@ -671,7 +673,7 @@ def test_every_workload_has_the_outputs_it_says(name: str) -> None:
     assert done.loss == pytest.approx(heads * np.log(network.classes), rel=1e-5)
 
 
-def test_it_learns_the_digits() -> None:
+def test_reference_learns_the_digits() -> None:
     workload = workloads()["lenet"]
     request = {
         "batch_size_per_rank": 32,
@@ -728,7 +730,7 @@ def _trace(folder: Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def test_two_traces_on_one_thread_are_equal_to_the_bit(
+def test_repeated_trace_on_a_single_thread_is_bit_identical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "cache"))

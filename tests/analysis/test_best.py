@@ -55,7 +55,7 @@ def boards(launches):
     return all_tables([*made, *unproven, *alone], certificates)
 
 
-def test_a_framework_is_shown_by_its_fastest_ranked_configuration(boards):
+def test_framework_row_shows_its_fastest_ranked_configuration(boards):
     [table] = best.of_each(boards, best.parse("framework"))
     shown = [(row.framework, row.threads, row.rank) for row in table.rows]
     assert shown == [("torch", 2, (1, 1)), ("caffe", 1, (2, 2))]
@@ -67,7 +67,7 @@ def test_a_framework_is_shown_by_its_fastest_ranked_configuration(boards):
     assert left.reason
 
 
-def test_what_was_tried_once_stands_for_nobody_who_has_more(launches):
+def test_repeated_configuration_is_preferred_to_single_launch(launches):
     """As `tune` leaves behind of settings it gave up."""
     often = launches(100, framework="torch", threads=2)
     once = launches(140, framework="torch", threads=1)[:1]
@@ -78,7 +78,7 @@ def test_what_was_tried_once_stands_for_nobody_who_has_more(launches):
     assert shown == {"torch": (2, 2), "caffe": (1, 1)}
 
 
-def test_row_is_every_configuration_and_an_unknown_field_says_which_there_are(boards):
+def test_group_by_row_keeps_all_and_unknown_field_is_refused(boards):
     assert best.of_each(boards, best.parse("row")) == boards
     with pytest.raises(UsageError, match="framework_version"):
         best.parse("framework,xyzzy")
@@ -88,7 +88,7 @@ def test_row_is_every_configuration_and_an_unknown_field_says_which_there_are(bo
 
 
 @pytest.mark.parametrize("name", best.FIELDS)
-def test_every_field_makes_groups_in_every_format(boards, name):
+def test_every_field_groups_rows_in_every_format(boards, name):
     found = best.of_each(boards, [name])
     assert all(row.group.keys() == {name} for table in found for row in table.rows)
     for write in tables.FORMATS.values():
@@ -97,14 +97,14 @@ def test_every_field_makes_groups_in_every_format(boards, name):
         assert write(slowdown.slowdowns(boards, [name]))
 
 
-def test_two_fields_make_a_group_of_every_combination(boards):
+def test_two_fields_group_by_every_combination(boards):
     [table] = best.of_each(boards, best.parse("framework, threads"))
     groups = [tuple(row.group.values()) for row in table.rows]
     assert groups == [("torch", 2), ("torch", 1), ("caffe", 1)]
     assert [tuple(row.group.values()) for row in table.unranked] == [("caffe", 2), ("mxnet", 1)]
 
 
-def test_machines_stand_in_one_table_where_rows_are_by_them(launches):
+def test_grouping_by_machine_joins_machines_in_a_table(launches):
     made, certificates = certified(
         [
             *launches(100, framework="torch"),
@@ -122,7 +122,7 @@ def test_machines_stand_in_one_table_where_rows_are_by_them(launches):
     assert "Another" in tables.text([table])
 
 
-def test_precision_and_batch_leave_the_heading_where_rows_are_by_them(launches):
+def test_grouping_by_precision_and_batch_joins_their_tables(launches):
     made, certificates = certified(
         [
             *launches(100, framework="torch"),
@@ -139,7 +139,7 @@ def test_precision_and_batch_leave_the_heading_where_rows_are_by_them(launches):
     assert groups == [("float32", 8), ("bfloat16", 4), ("float32", 4)]
 
 
-def test_the_document_says_what_was_chosen_from_how_many(boards):
+def test_grouped_json_and_csv_report_configuration_counts(boards):
     [table] = json.loads(tables.as_json(best.of_each(boards, ["framework"])))["tables"]
     assert table["by"] == ["framework"]
     first = table["rows"][0]
@@ -154,14 +154,14 @@ def test_the_document_says_what_was_chosen_from_how_many(boards):
     assert not any("{" in value for line in lines for value in line.values())
 
 
-def test_of_a_choice_it_is_said_that_it_flatters(boards):
+def test_grouped_tables_warn_of_selection_bias(boards):
     found = best.of_each(boards, ["framework"])
     for name in ("text", "markdown", "latex", "html"):
         assert "chosen by the same launches" in tables.FORMATS[name](found, "throughput")
         assert "chosen by the same launches" not in tables.FORMATS[name](boards, "throughput")
 
 
-def test_a_group_is_faster_only_if_its_best_is_than_all_of_the_other():
+def test_group_is_faster_only_if_its_best_beats_all_cells():
     def cell(speed, noise):
         return {(n, 0): speed * (1 + noise * (-1) ** n / (n + 1)) for n in range(8)}
 
@@ -173,7 +173,7 @@ def test_a_group_is_faster_only_if_its_best_is_than_all_of_the_other():
     assert ranks([fast, slow, unclear]) == group_ranks([[fast], [slow], [unclear]])
 
 
-def test_frameworks_that_are_alike_are_not_told_apart_by_choosing_among_many():
+def test_large_group_gains_no_rank_by_chance():
     """Where the best of many is compared as if it were the only one, one in five is."""
     chance = np.random.default_rng(0)
 

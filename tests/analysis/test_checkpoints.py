@@ -41,7 +41,7 @@ def saved(record):
     return make
 
 
-def test_a_cell_without_them_is_the_cell_it_always_was(cell):
+def test_cell_digest_without_checkpoints_is_unchanged(cell):
     asked = cell().request(1)
     assert "checkpoints" not in asked.cell_fields()
     document = asked.model_dump(mode="json")
@@ -51,12 +51,12 @@ def test_a_cell_without_them_is_the_cell_it_always_was(cell):
     assert cell(checkpoints=2).request(1).cell_fields()["checkpoints"] == 2
 
 
-def test_the_certificate_is_that_of_the_same_launch_without_them(cell):
+def test_certificate_does_not_depend_on_checkpoints(cell):
     plain, saving = cell().request(1), cell(checkpoints=2).request(1)
     assert runner.certified_fields(plain) == runner.certified_fields(saving)
 
 
-def test_a_record_from_before_there_were_any_is_read(record):
+def test_record_without_checkpoint_fields_is_read(record):
     document = record().document()
     del document["checkpoints"], document["request"]["checkpoints"], document["id"]
     document["id"] = digest.of_json(document)
@@ -73,19 +73,19 @@ def test_a_record_from_before_there_were_any_is_read(record):
         ({"steps": 3, "checkpoints": -1}, "greater than or equal to 0"),
     ],
 )
-def test_more_than_there_are_places_for_is_refused_in_words(settings, words):
+def test_too_many_checkpoints_are_refused(settings, words):
     matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
     with pytest.raises(errors.UsageError, match=words):
         experiment.cells([matrix])
 
 
-def test_a_matrix_has_as_many_in_each_cell():
+def test_matrix_sets_checkpoints_in_each_cell():
     matrix = experiment.matrix(framework=["reference"], workload=["lenet"], checkpoints=2)
     [(cell, _)] = experiment.cells([matrix])
     assert cell.checkpoints == 2
 
 
-def test_a_job_names_a_folder_of_its_own_where_there_are_any(cell, tmp_path):
+def test_job_has_a_unique_checkpoint_folder(cell, tmp_path):
     assert job.checkpoint_folder(cell().request(1), tmp_path) == {}
     asked = cell(checkpoints=1).request(1)
     assert job.checkpoint_folder(asked, None) == {"checkpoint_folder": "checkpoint"}
@@ -97,7 +97,7 @@ def test_a_job_names_a_folder_of_its_own_where_there_are_any(cell, tmp_path):
 @pytest.mark.parametrize(
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
-def test_where_servers_update_there_are_none(cell, framework, strategy):
+def test_parameter_server_strategies_support_no_checkpoints(cell, framework, strategy):
     together = {"ranks": 2, "strategy": strategy, "scaling": "weak"}
     size = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
     kernel = adapter.load(framework).default_kernel
@@ -107,7 +107,7 @@ def test_where_servers_update_there_are_none(cell, framework, strategy):
     )
 
 
-def test_figures_are_medians_and_the_share_that_of_a_run_that_only_saves(saved):
+def test_checkpoint_figures_are_medians_with_a_share_of_run_time(saved):
     slow = TAKEN.model_copy(update={"save_seconds": (0.8,) * 3, "file_system": "xfs"})
     found = checkpointing([saved(), saved(2), saved(3, slow)])
     assert (found.save_seconds, found.load_seconds) == (0.2, 0.02)
@@ -117,11 +117,11 @@ def test_figures_are_medians_and_the_share_that_of_a_run_that_only_saves(saved):
     assert (found.bytes, found.format, found.file_system) == (4_000_000, "plain", "ext4, xfs")
 
 
-def test_launches_that_failed_or_took_none_have_no_figures(saved, record):
+def test_failed_launches_have_no_checkpoint_figures(saved, record):
     assert checkpointing([saved(status="invalid", reason="x"), record()]) is None
 
 
-def test_tables_have_columns_of_them_and_tell_their_cells_from_others(saved, record):
+def test_tables_have_checkpoint_columns_only_if_needed(saved, record):
     [table] = all_tables([saved(), record()], {})
     shown = tables.text([table], "storage")
     for word in ("plain", "ext4", "4 MB", "0.2 s", "20 MB/s", "0.02 s", "200 MB/s", "14.9%"):
@@ -130,7 +130,7 @@ def test_tables_have_columns_of_them_and_tell_their_cells_from_others(saved, rec
     assert "checkpoints" not in tables.text(all_tables([record()], {}))
 
 
-def test_json_and_csv_carry_them(saved, record):
+def test_json_and_csv_contain_checkpoint_figures(saved, record):
     made = all_tables([saved(), record()], {})
     rows = json.loads(tables.as_json(made))["tables"][0]["unranked"]
     assert sorted(row["checkpoints"] for row in rows) == [0, 3]
@@ -140,7 +140,7 @@ def test_json_and_csv_carry_them(saved, record):
     assert {line["checkpoint_bytes"] for line in lines} == {"", "4000000"}
 
 
-def test_what_cannot_save_is_shown_beside_what_was_measured_without(saved, record):
+def test_unsupported_checkpoint_cell_has_a_separate_row(saved, record):
     refused = record(
         checkpoints=3,
         fields={"status": "unsupported", "reason": "no", "measurement": None, "cell": None},
@@ -149,7 +149,7 @@ def test_what_cannot_save_is_shown_beside_what_was_measured_without(saved, recor
     assert [row.checkpoints for row in table.unranked] == [0, 3]
 
 
-def test_the_same_with_and_without_are_compared_where_that_is_named(record, tmp_path):
+def test_compare_accepts_cells_with_and_without_checkpoints(record, tmp_path):
     store = Store(tmp_path)
     store.prepare()
     for launch in (1, 2, 3):
@@ -159,13 +159,13 @@ def test_the_same_with_and_without_are_compared_where_that_is_named(record, tmp_
     assert ("0 checkpoints" in found.a, "3 checkpoints" in found.b) == (True, True)
 
 
-def test_energy_that_saving_took_too_is_not_an_images(saved):
+def test_launch_with_checkpoints_has_no_energy_per_image(saved):
     measured = saved().measurement.model_copy(update={"energy_joules": 80.0})
     [table] = all_tables([saved(measurement=measured)], {})
     assert table.unranked[0].costs.joules_per_image is None
 
 
-def test_a_record_holds_what_it_says(saved):
+def test_checkpoint_model_refuses_unknown_fields(saved):
     with pytest.raises(ValidationError):
         Checkpoints.model_validate({**TAKEN.model_dump(), "kept": True})
     assert saved().document()["checkpoints"]["save_seconds"] == [0.1, 0.2, 0.4]

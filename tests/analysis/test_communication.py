@@ -17,7 +17,7 @@ def link(kind, name, sent):
     return {"kind": kind, "name": name, "sent_bytes": sent, "received_bytes": 2 * sent}
 
 
-def test_a_step_is_computing_waiting_for_the_slowest_and_what_of_the_exchange_shows():
+def test_step_time_is_compute_waiting_and_exposed_time():
     ranks = [told([1.0, 1.0, 1.0]), told([1.0, 3.0, 2.0])]
     found = communication.shared(ranks, [4.0, 5.0], nodes=1)
     assert found["compute_seconds"] == [1.0, 2.0, 1.5]
@@ -26,13 +26,13 @@ def test_a_step_is_computing_waiting_for_the_slowest_and_what_of_the_exchange_sh
     assert found["exposed_seconds"] == [2.0, 3.0]
 
 
-def test_interfaces_are_counted_once_on_each_node():
+def test_interface_bytes_are_counted_once_per_node():
     ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
     assert communication.shared(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"] == 30.0
     assert communication.shared(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"] == 10.0
 
 
-def test_each_link_is_told_of_its_node(record):
+def test_link_figures_name_their_node(record):
     ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
     found = communication.shared(ranks, [1.0], nodes=2)
     places = [(one["node"], one["name"], one["sent_bytes"]) for one in found["links"]]
@@ -42,20 +42,20 @@ def test_each_link_is_told_of_its_node(record):
     assert kept.links[2].received_bytes == 40.0
 
 
-def test_where_one_rank_tells_nothing_nothing_is_known():
+def test_rank_without_figures_makes_communication_unknown():
     assert communication.shared([told([1.0]), None], [1.0], nodes=1) is None
 
 
 @pytest.mark.parametrize(("ranks", "server", "asked"), [(2, False, 800), (4, False, 2400)])
-def test_an_all_reduce_sends_twice_the_gradients_from_all_ranks_but_one(ranks, server, asked):
+def test_all_reduce_sends_two_payloads_per_additional_rank(ranks, server, asked):
     assert communication.asked_bytes(400, ranks, server=server) == asked
 
 
-def test_a_server_is_sent_everything_and_sends_it_back():
+def test_parameter_server_receives_and_returns_all_gradients():
     assert communication.asked_bytes(400, 3, server=True) == 2400
 
 
-def test_shares_of_a_cell_are_medians_over_its_launches(record):
+def test_communication_shares_are_medians_over_launches(record):
     def launch(exposed, interfaces, **chosen):
         return record(
             steps=(0.1, 0.1),
@@ -103,15 +103,13 @@ def test_shares_of_a_cell_are_medians_over_its_launches(record):
         ("somebody's own", "synthetic", 64, None),
     ],
 )
-def test_an_epoch_is_as_many_updates_as_its_data_set_has_batches(
-    cell, workload, data, batch, steps
-):
+def test_epoch_steps_equal_the_batches_of_the_data_set(cell, workload, data, batch, steps):
     chosen = {"workload": workload, "data": data}
     request = cell(global_batch_size=batch, batch_size_per_rank=batch, **chosen).request(1)
     assert communication.epoch_steps(request) == steps
 
 
-def test_bytes_of_a_step_and_of_an_epoch_have_columns(record):
+def test_communication_table_has_bytes_per_step_and_epoch(record):
     told = Communication(
         strategy="ddp",
         bytes_per_step=2_000_000,

@@ -38,7 +38,7 @@ def folder(record, tmp_path):
     return fill
 
 
-def test_what_neither_side_names_is_the_same_on_both(folder):
+def test_compare_pairs_cells_that_differ_only_in_named_fields(folder):
     for workload in ("lenet", "convnet"):
         for threads, slower in ((1, 2.0), (2, 1.0)):
             results = folder(workload=workload, threads=threads, slower=slower)
@@ -56,7 +56,7 @@ def test_what_neither_side_names_is_the_same_on_both(folder):
     assert comparison.overall(found[:1]) is None
 
 
-def test_frameworks_are_compared_only_where_both_are_proven(folder):
+def test_frameworks_are_compared_only_if_both_are_certified(folder):
     results = folder(framework="torch", kernel="onednn", proven=True)
     results = folder(framework="mxnet", kernel="native", slower=1.5)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
@@ -70,7 +70,7 @@ def test_frameworks_are_compared_only_where_both_are_proven(folder):
     assert one.a == "lenet · torch · onednn" and one.b == "lenet · mxnet · native"
 
 
-def test_verdicts_of_one_call_hold_together(record, tmp_path):
+def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     """Each alone would be faster (p 0.03); that one of three is so says little."""
     store = Store(tmp_path)
     store.prepare()
@@ -89,7 +89,7 @@ def test_verdicts_of_one_call_hold_together(record, tmp_path):
     assert [c.verdict for c in alone] == ["faster"]
 
 
-def test_two_folders_and_two_revisions(folder):
+def test_folders_and_revisions_can_be_compared(folder):
     before = folder("before")
     after = folder("after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"}))
     [one] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
@@ -105,7 +105,7 @@ def test_two_folders_and_two_revisions(folder):
     assert not comparison.fails("faster")(one)
 
 
-def test_a_cell_against_itself_is_not_distinguishable(folder):
+def test_cell_compared_with_itself_is_not_distinguishable(folder):
     results = folder(launches=22)
     found, trials, alarms = comparison.against_itself(Side.parse("workload=lenet", results))
     assert [one.verdict for one in found] == ["not_distinguishable"]
@@ -113,7 +113,7 @@ def test_a_cell_against_itself_is_not_distinguishable(folder):
     assert found[0].figures.ratio.launches == 11
 
 
-def test_allocators_are_sides_and_the_c_librarys_is_the_systems(folder):
+def test_allocators_can_be_compared(folder):
     folder(allocator="jemalloc")
     results = folder(slower=1.2)
     [one] = comparison.compare(
@@ -122,7 +122,7 @@ def test_allocators_are_sides_and_the_c_librarys_is_the_systems(folder):
     assert one.verdict == "faster" and (one.a[-8:], one.b[-6:]) == ("jemalloc", "system")
 
 
-def test_a_launch_that_took_no_time_is_told_and_not_counted(folder, record, capsys):
+def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, capsys):
     results = folder()
     store, fields = Store(results), {"software": SOFTWARE, "machine": describe()}
     good = record(fields=fields, launch=7)
@@ -144,19 +144,19 @@ def test_a_launch_that_took_no_time_is_told_and_not_counted(folder, record, caps
         ("elsewhere", "elsewhere holds no results"),
     ],
 )
-def test_a_wrong_side_says_what_is_wrong(folder, text, message):
+def test_invalid_side_is_a_usage_error(folder, text, message):
     results = folder()
     with pytest.raises(errors.UsageError, match=message):
         comparison.compare(Side.parse(text, results), Side.parse("threads=1", results))
 
 
 @pytest.mark.parametrize("limit", ["slow", "slower:x", "slower:-1%"])
-def test_a_wrong_limit_says_what_it_should_be(limit):
+def test_invalid_fail_on_limit_is_a_usage_error(limit):
     with pytest.raises(errors.UsageError, match="slower:5%"):
         comparison.fails(limit)
 
 
-def test_the_command_prints_verdicts_and_fails_on_a_regression(folder):
+def test_compare_command_exits_with_1_on_a_regression(folder):
     before, after = folder("before"), folder("after", slower=1.1)
 
     def command(*words):

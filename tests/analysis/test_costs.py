@@ -26,24 +26,24 @@ def trained(record):
     return make
 
 
-def test_time_to_solution_has_start_up_building_and_all_epochs(trained):
+def test_solution_time_includes_startup_build_and_all_epochs(trained):
     found = costs([trained(0.5, 0.9, 0.97)], 0.95)
     assert (found.startup_seconds, found.build_seconds, found.first_step_seconds) == (2, 1, 0.5)
     assert found.solution_seconds == 33
 
 
-def test_time_to_accuracy_ends_with_the_first_epoch_that_has_it(trained):
+def test_accuracy_time_ends_with_the_first_accurate_epoch(trained):
     made = [trained(0.5, 0.96, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
     assert costs(made, 0.95).accuracy_seconds == 23
     assert costs(made[1:2], 0.97).accuracy_seconds == 33
     assert costs(made[1:2], 0.98).accuracy_seconds is None
 
 
-def test_one_launch_that_never_got_there_leaves_no_time_to_accuracy(trained):
+def test_launch_below_the_accuracy_leaves_no_accuracy_time(trained):
     assert costs([trained(0.96), trained(0.94)], 0.95).accuracy_seconds is None
 
 
-def test_memory_is_the_most_and_energy_that_of_an_image(trained):
+def test_memory_is_the_peak_and_energy_is_per_image(trained):
     made = [trained(0.9, peak_rss_bytes=5), trained(0.9, peak_rss_bytes=9)]
     assert costs(made, 0.95).peak_rss_bytes == 9
     assert costs(made, 0.95).joules_per_image is None
@@ -52,7 +52,7 @@ def test_memory_is_the_most_and_energy_that_of_an_image(trained):
     assert costs([one], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
 
 
-def test_runs_of_steps_have_no_time_to_solution_and_failed_ones_nothing(record):
+def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
     found = costs([record()], 0.95)
     assert (found.solution_seconds, found.startup_seconds) == (None, None)
     nothing = costs([record(fields={"status": "failed", "reason": "x", "measurement": None})], 0.95)

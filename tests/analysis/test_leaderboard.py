@@ -23,7 +23,7 @@ def leaderboards(records):
     return all_tables(records, {})
 
 
-def test_like_stands_with_like(record):
+def test_tables_separate_workloads_and_batch_sizes(record):
     made = [
         record(framework="reference", kernel="numpy"),
         record(framework="reference", kernel="numpy", global_batch_size=8, batch_size_per_rank=8),
@@ -36,7 +36,7 @@ def test_like_stands_with_like(record):
     ]
 
 
-def test_launches_of_a_cell_make_one_row_and_the_best_is_one(record):
+def test_launches_of_a_cell_form_a_single_row(record):
     made = [record(steps=(0.1,), launch=n) for n in (1, 2, 3)]
     made += [record(steps=(0.2,), launch=n, threads=2) for n in (1, 2, 3)]
     [table] = leaderboards(made)
@@ -44,7 +44,7 @@ def test_launches_of_a_cell_make_one_row_and_the_best_is_one(record):
     assert [row.images_per_second.launches for row in table.unranked] == [3, 3]
 
 
-def test_rows_that_differ_in_their_memory_alone_say_so(record):
+def test_memory_limit_column_appears_only_if_needed(record):
     made = [record(), record(memory_limit=500_000_000)]
     [table] = leaderboards(made)
     shown = tables.text([table])
@@ -52,7 +52,7 @@ def test_rows_that_differ_in_their_memory_alone_say_so(record):
     assert "memory limit" not in tables.text(leaderboards(made[:1]))
 
 
-def test_rows_that_all_columns_show_alike_say_what_they_differ_in(record):
+def test_rows_that_look_alike_show_their_differences(record):
     """Two cells of one name, with figures apart, were nothing that anybody could act on."""
     first = record()
     longer = varied(first, request={"steps": 9, "affinity": "cores"})
@@ -85,7 +85,7 @@ def test_rows_that_all_columns_show_alike_say_what_they_differ_in(record):
         ("checkpoints", "wall_seconds", 1e6),
     ],
 )
-def test_a_number_that_no_launch_has_is_told_and_counts_for_nothing(record, part, name, value):
+def test_impossible_number_is_reported_and_not_counted(record, part, name, value):
     """Whoever forges one writes the digest of what he wrote beside it."""
     limit = Limit(
         threads=1, precision="float32", matrix_product=1e9, memory_bandwidth=1e9, source="measured"
@@ -110,7 +110,7 @@ def test_a_number_that_no_launch_has_is_told_and_counts_for_nothing(record, part
 
 
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
-def test_steps_that_nobody_can_have_measured_do_not_count(record, steps):
+def test_impossible_step_times_are_not_counted(record, steps):
     """Records come from others, and have the digest that they say."""
     [table] = leaderboards([record(steps=steps, launch=n) for n in (1, 2)])
     [row] = table.unranked
@@ -119,7 +119,7 @@ def test_steps_that_nobody_can_have_measured_do_not_count(record, steps):
     assert (why or ("which no launch has" if steps else "never became steady")) in row.reason
 
 
-def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(record):
+def test_seeds_share_a_row_with_an_accuracy_interval(record):
 
     def trained(seed, launch, accuracy, **fields):
         learning = [Epoch(epoch=1, seconds=1, train_loss=1, test_loss=1, test_accuracy=accuracy)]
@@ -147,21 +147,21 @@ def test_seeds_are_launches_of_one_row_whose_accuracy_has_an_interval_over_them(
     assert document["tables"][0]["unranked"][0]["accuracy"]["seeds"] in (1, 3)
 
 
-def test_without_a_certificate_nothing_is_ranked_and_the_table_says_why(record):
+def test_rows_without_a_certificate_are_not_ranked(record):
     [table] = leaderboards([record()])
     assert not table.rows
     assert table.unranked[0].reason == NO_CERTIFICATE
     assert NO_CERTIFICATE in tables.text([table])
 
 
-def test_what_did_not_run_is_shown_with_its_reason(record):
+def test_unavailable_cell_is_shown_with_its_reason(record):
     bad = record(fields={"status": "unavailable", "reason": "no apt", "measurement": None})
     [table] = leaderboards([bad])
     assert table.unranked[0].images_per_second is None
     assert table.unranked[0].reason == "unavailable: no apt"
 
 
-def test_an_invalid_launch_is_not_averaged_in(record):
+def test_invalid_launch_is_not_averaged(record):
     good = [record(steps=(0.1,), launch=n) for n in (1, 2)]
     bad = record(steps=(9.0,), launch=3, fields={"status": "invalid", "reason": "swap"})
     [table] = leaderboards([*good, bad])
@@ -173,7 +173,7 @@ def test_an_invalid_launch_is_not_averaged_in(record):
 RISING = tuple(0.1 * 1.05**n for n in range(20))
 
 
-def test_an_unstable_launch_is_shown_and_not_averaged_in(record):
+def test_unstable_launch_is_shown_but_not_averaged(record):
     made = [record(steps=(0.1,) * 20, launch=n) for n in (1, 2, 3)]
     made.append(record(steps=RISING, launch=4))
     [table] = leaderboards(made)
@@ -184,7 +184,7 @@ def test_an_unstable_launch_is_shown_and_not_averaged_in(record):
     assert "3 (indicative, 1 unstable)" in tables.text([table])
 
 
-def test_a_row_is_not_ranked_where_half_of_its_launches_never_became_steady(record):
+def test_row_with_half_of_its_launches_unstable_is_not_ranked(record):
     made = [record(steps=(0.1,) * 20), record(steps=RISING, launch=2)]
     [table] = leaderboards(made)
     assert table.unranked[0].reason == "1 of 2 launches never became steady"
@@ -193,7 +193,7 @@ def test_a_row_is_not_ranked_where_half_of_its_launches_never_became_steady(reco
     assert "0 (1 unstable)" in tables.text([table])
 
 
-def test_a_launch_that_lies_far_off_is_marked_and_counts(record):
+def test_outlier_is_marked_and_counted(record):
     speeds = (0.1, 0.101, 0.099, 0.1005, 0.0995, 0.2)
     made = [record(steps=(each,), launch=n) for n, each in enumerate(speeds, start=1)]
     [table] = leaderboards(made)
@@ -203,13 +203,13 @@ def test_a_launch_that_lies_far_off_is_marked_and_counts(record):
 
 
 @pytest.mark.parametrize("columns", tables.COLUMNS)
-def test_columns_that_nothing_is_known_of_are_left_out(columns, record):
+def test_columns_without_data_are_omitted(columns, record):
     shown = tables.text(leaderboards([record()]), columns)
     assert "images/s" in shown
     assert not any(word in shown for word in ("of peak", "test acc.", "to accuracy", "J/image"))
 
 
-def test_costs_have_columns_of_their_own(record):
+def test_costs_table_has_cost_columns(record):
     shown = tables.text(leaderboards([record()]), "costs")
     for word in ("start-up", "build", "first step", "memory", "0.1 GB", "0.5 s"):
         assert word in shown
@@ -231,12 +231,12 @@ def test_figures_have_the_digits_their_interval_supports(interval, shown):
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
-def test_every_format_has_the_figure(name, record):
+def test_every_format_shows_the_throughput(name, record):
     shown = tables.FORMATS[name](leaderboards([record(steps=(0.1,))]))
     assert "40" in shown and "reference" in shown
 
 
-def test_json_has_the_fixed_names(record):
+def test_json_has_the_documented_field_names(record):
     document = json.loads(tables.as_json(leaderboards([record()])))
     [table] = document["tables"]
     assert {"workload", "device", "precision", "scaling", "rows", "unranked"} <= set(table)
@@ -254,7 +254,7 @@ def test_json_has_the_fixed_names(record):
     }
 
 
-def test_a_formula_in_a_record_does_not_run_in_a_spreadsheet(record):
+def test_csv_escapes_formulas(record):
     bad = record(fields={"status": "failed", "reason": "x", "measurement": None})
     [table] = leaderboards([bad.model_copy(update={"source": "=cmd|' /C calc'!A0"})])
     [row] = csv.DictReader(io.StringIO(tables.as_csv([table])))

@@ -68,7 +68,7 @@ def fitted(records, link=None):
     return prediction.fit(only, link)
 
 
-def test_without_noise_the_link_is_found_and_the_truth_foretold(launches):
+def test_noise_free_fit_recovers_the_link_and_predicts_truth(launches):
     found = fitted(launches([1, 2, 4], noise=0.0))
     assert found.best.link.bandwidth == pytest.approx(LINK.bandwidth, rel=0.03)
     for ranks in (3, 8, 64):
@@ -79,13 +79,13 @@ def test_without_noise_the_link_is_found_and_the_truth_foretold(launches):
     assert found.point(2).measured == pytest.approx(16 / truth(2))
 
 
-def test_a_latency_that_few_ranks_cannot_show_makes_many_uncertain(launches):
+def test_few_ranks_give_wide_intervals_for_many_ranks(launches):
     far = fitted(launches([1, 2, 4])).point(1024).images_per_second
     assert far.low < 8 * 1024 / truth(1024) < far.high
     assert far.high > 5 * far.low
 
 
-def test_intervals_hold_the_truth_at_their_rate_and_grow_with_the_distance(launches):
+def test_intervals_cover_the_truth_and_widen_with_distance(launches):
     inside, widths = [], []
     for seed in range(20):
         found = fitted(launches([1, 2, 4], noise=0.02, seed=seed))
@@ -99,7 +99,7 @@ def test_intervals_hold_the_truth_at_their_rate_and_grow_with_the_distance(launc
     assert np.median(widths, axis=0)[1] > np.median(widths, axis=0)[0]
 
 
-def test_under_strong_scaling_computing_follows_the_images(launches):
+def test_strong_scaling_prediction_divides_the_images(launches):
     found = fitted(launches([1, 2, 4], noise=0.0, images=64, scaling="strong"))
     step = COMPUTING * 2 / 8 + exchange.seconds("ring", 32, PAYLOAD, LINK)
     assert found.point(32).images_per_second.value == pytest.approx(64 / step, rel=0.1)
@@ -107,7 +107,7 @@ def test_under_strong_scaling_computing_follows_the_images(launches):
         found.point(48)
 
 
-def test_a_link_that_is_told_needs_one_rank_alone(launches):
+def test_described_link_needs_only_single_rank_launches(launches):
     link = Link(12.5e9, 1e-6)
     found = fitted(launches([1], noise=0.01), link)
     point = found.point(64)
@@ -124,18 +124,18 @@ def test_a_link_that_is_told_needs_one_rank_alone(launches):
         ([1, 2], True, "from 2 ranks alone bandwidth and latency cannot be told apart"),
     ],
 )
-def test_what_cannot_be_known_is_refused_with_what_to_do(launches, counts, on_nodes, words):
+def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, words):
     with pytest.raises(UsageError, match=words) as told:
         prediction.fit(series.of(launches(counts, on_nodes=on_nodes))[0])
     assert "--link" in str(told.value)
 
 
-def test_one_launch_of_each_gives_no_interval(launches):
+def test_single_launches_give_no_interval(launches):
     point = fitted(launches([1, 2, 4], each=1)).point(8)
     assert point.images_per_second.low is None and point.images_per_second.high is None
 
 
-def test_the_slowest_of_many_ranks_is_slower(record):
+def test_efficiency_falls_with_the_slowest_of_many_ranks(record):
     steps = tuple(np.exp(np.random.default_rng(0).normal(0, 0.2, 400)))
     alone = [record(steps=steps, launch=n, scaling="weak", framework="torch") for n in (1, 2)]
     found = fitted(alone, Link(1e15, 0.0))
@@ -145,7 +145,7 @@ def test_the_slowest_of_many_ranks_is_slower(record):
     assert many == pytest.approx(np.exp(-0.2 * 1.73), rel=0.05)
 
 
-def test_launches_of_one_rank_belong_to_every_strategy_and_laws_stay_apart(launches):
+def test_single_rank_launches_join_the_series_of_each_law(launches):
     both = launches([1, 2, 4]) + launches([1, 2, 4], images=64, scaling="strong")
     found = series.of(both)
     assert sorted(one.law for one in found) == ["strong", "weak"]
@@ -161,13 +161,13 @@ TOLD = Communication(
 )
 
 
-def test_ranks_that_do_not_say_what_they_compute_have_no_exchange_to_fit(record):
+def test_ranks_without_compute_times_form_no_series(record):
     """To take it for nothing would be to foretell a link without limits."""
     chosen = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
     assert series.of([record(framework="torch", scaling="weak", **chosen)]) == []
 
 
-def test_options_of_a_strategy_say_what_hides(record):
+def test_strategy_options_determine_the_overlap_buckets(record):
     def buckets(**options):
         chosen = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
         chosen |= {"fields": {"communication": TOLD}, "strategy_options": options}
@@ -180,7 +180,7 @@ def test_options_of_a_strategy_say_what_hides(record):
     assert len(buckets(bucket_size=20_000)) > 2
 
 
-def test_ranks_that_do_not_wait_have_no_step_to_foretell(record):
+def test_asynchronous_ranks_form_no_series(record):
     own = {"rank_step_seconds": ((0.1, 0.1), (0.4, 0.4))}
     measured = record().measurement.model_copy(update=own)
     chosen = {"ranks": 2, "strategy": "dist_async", "global_batch_size": 8}
@@ -189,7 +189,7 @@ def test_ranks_that_do_not_wait_have_no_step_to_foretell(record):
     assert series.of([made]) == []
 
 
-def test_the_document_can_be_printed_as_json(launches):
+def test_prediction_document_is_valid_json(launches):
     found = fitted(launches([1, 2, 4]))
     document = json.loads(json.dumps(found.document()))
     assert document["algorithm"] == "ring" and document["payload_bytes"] == PAYLOAD

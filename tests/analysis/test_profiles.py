@@ -52,7 +52,7 @@ def profiled(record):
     return make
 
 
-def test_the_parts_of_a_step_are_medians_over_launches(profiled):
+def test_profile_parts_are_medians_over_launches(profiled):
     found = profiles.profile([profiled(scale=scale) for scale in (0.9, 1.0, 1.3)])
     layers = {one.layer: one for one in found.layers}
     assert (found.launches, found.profiler) == (3, "a profiler 1.0")
@@ -63,7 +63,7 @@ def test_the_parts_of_a_step_are_medians_over_launches(profiled):
     assert found.unseen_seconds == pytest.approx(0.1 - seen)
 
 
-def test_layers_are_the_networks_in_its_order_with_their_kinds(profiled):
+def test_layers_keep_network_order_and_kinds(profiled):
     found = profiles.profile([profiled()])
     assert [one.layer for one in found.layers][:3] == ["conv1", "pool1", "conv2"]
     kinds = {one.layer: one.kind for one in found.layers}
@@ -72,7 +72,7 @@ def test_layers_are_the_networks_in_its_order_with_their_kinds(profiled):
     )
 
 
-def test_operations_are_two_per_multiply_add_in_each_direction_there_is(profiled):
+def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
     """conv1 reads the images: its input has no gradient."""
     found = profiles.profile([profiled(batch_size_per_rank=4, global_batch_size=4)])
     layers = {one.layer: one for one in found.layers}
@@ -83,7 +83,7 @@ def test_operations_are_two_per_multiply_add_in_each_direction_there_is(profiled
     assert layers["pool1"].flops is None and layers["ip1"].flops is None
 
 
-def test_a_network_that_is_not_ours_any_more_has_its_layers_and_no_operations(profiled):
+def test_changed_network_keeps_layers_without_flops(profiled):
     one = profiled()
     facts = one.workload.model_copy(update={"digest": "sha256:another"})
     found = profiles.profile([varied(one, workload=facts)])
@@ -91,7 +91,7 @@ def test_a_network_that_is_not_ours_any_more_has_its_layers_and_no_operations(pr
     assert {layer.flops for layer in found.layers} == {None}
 
 
-def test_launches_without_a_profile_or_that_failed_have_no_part_in_one(profiled, record):
+def test_profile_ignores_failed_and_unprofiled_launches(profiled, record):
     assert profiles.profile([record()]) is None
     bad = varied(profiled(scale=9), status="invalid", reason="disturbed")
     assert profiles.profile([bad]) is None
@@ -99,7 +99,7 @@ def test_launches_without_a_profile_or_that_failed_have_no_part_in_one(profiled,
 
 
 @pytest.mark.parametrize("step", [0.0, -1.0, float("inf"), float("nan")])
-def test_what_cannot_be_a_time_is_none(profiled, step):
+def test_impossible_profile_times_are_ignored(profiled, step):
     one = profiled()
     phases = {**one.measurement.phases, "profile/step": step}
     measured = one.measurement.model_copy(update={"phases": phases})
@@ -110,7 +110,7 @@ def test_what_cannot_be_a_time_is_none(profiled, step):
     assert found.layers[0].forward_seconds == 0.0
 
 
-def test_a_launch_with_a_profile_is_of_the_same_cell(record):
+def test_profiling_does_not_change_the_cell(record):
     assert record(profile=True).cell == record().cell
     assert record(profile=True).request != record().request
 
@@ -119,7 +119,7 @@ def shown(records, how="text"):
     return profile_tables.FORMATS[how](leaderboard.tables(records, {}))
 
 
-def test_a_table_has_a_line_per_layer_and_a_column_per_configuration(profiled):
+def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
     made = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
     text = shown(made)
     [conv2] = [line for line in text.splitlines() if line.startswith("conv2")]
@@ -129,7 +129,7 @@ def test_a_table_has_a_line_per_layer_and_a_column_per_configuration(profiled):
     assert "a profiler 1.0, 1 launch, 1.25 times a timed step" in text
 
 
-def test_of_many_layers_those_with_most_time_have_lines_and_the_rest_is_summed(profiled):
+def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):
     parts = {f"forward/layer {n}": 0.0001 * n for n in range(1, 41)}
     one = profiled(parts)
     made = varied(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
@@ -142,7 +142,7 @@ def test_of_many_layers_those_with_most_time_have_lines_and_the_rest_is_summed(p
     assert f"{1e3 * sum(0.0001 * n for n in range(1, 24)):.3g} + 0" in rest
 
 
-def test_layers_of_a_kind_are_told_together(profiled):
+def test_layers_of_a_kind_are_summed(profiled):
     """ip1 and ip2 took no time; of conv1 and conv2 operations and seconds are added up."""
     made = profiled(batch_size_per_rank=4, global_batch_size=4)
     found = profiles.profile([made])
@@ -170,7 +170,7 @@ def test_layers_of_a_kind_are_told_together(profiled):
     assert "kinds" not in shown([made], "csv")
 
 
-def test_csv_and_json_have_all_that_there_is(profiled):
+def test_csv_and_json_contain_all_profile_data(profiled):
     made = [profiled()]
     lines = list(csv.DictReader(io.StringIO(shown(made, "csv"))))
     assert {line["layer"] for line in lines} >= {"conv1", "conv2", "pool1"}
@@ -179,13 +179,13 @@ def test_csv_and_json_have_all_that_there_is(profiled):
     assert told["layers"][0]["layer"] == "conv1" and told["update_seconds"] == 0.005
 
 
-def test_where_nothing_was_profiled_the_table_says_how(record):
+def test_table_without_profiles_explains_how_to_profile(record):
     assert shown([record()]).strip() == profile_tables.NOTHING
     assert json.loads(shown([record()], "json")) == {"profiles": []}
     assert shown([record()], "csv") == ""
 
 
-def test_names_in_a_strangers_profile_do_nothing(profiled):
+def test_hostile_names_in_a_profile_are_escaped(profiled):
     evil = {"forward/\x1b[31m<script>alert(1)</script>": 0.05, "forward/=cmd|' /C calc'!A0": 0.04}
     one = profiled(evil, profiler="<b>x</b>\x1b[0m")
     made = varied(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
@@ -196,7 +196,7 @@ def test_names_in_a_strangers_profile_do_nothing(profiled):
     )
 
 
-def test_the_figure_draws_the_heaviest_layers_of_all_and_its_data_has_every_one(profiled):
+def test_figure_draws_the_longest_layers_and_data_has_all(profiled):
     made = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
     [table] = leaderboard.tables(made, {})
     [figure] = pictures.figures(table)
@@ -207,7 +207,7 @@ def test_the_figure_draws_the_heaviest_layers_of_all_and_its_data_has_every_one(
     assert {"conv1", "ip1", "update", "between operations"} <= layers
 
 
-def test_without_profiles_there_is_no_figure(record):
+def test_table_without_profiles_has_no_figure(record):
     [table] = leaderboard.tables([record()], {})
     assert pictures.figures(table) == []
 

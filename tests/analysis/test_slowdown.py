@@ -74,7 +74,7 @@ def entries(found):
     }
 
 
-def test_each_stands_against_the_best_of_its_network(boards):
+def test_slowdown_is_relative_to_the_best_of_each_network(boards):
     [found] = slowdown.slowdowns(boards)
     values = {key: one.slowdown.value for key, one in entries(found).items() if one.slowdown}
     best = {"lenet": 100, "convnet": 80, "alexnet": 10}
@@ -84,7 +84,7 @@ def test_each_stands_against_the_best_of_its_network(boards):
     assert {one.row.threads for one in entries(found).values() if one.slowdown} == {1}
 
 
-def test_launches_of_the_same_blocks_are_compared_pair_by_pair(boards):
+def test_slowdown_compares_launches_of_the_same_block(boards):
     """What all of a block have in common, here up to 30 %, is no part of a slowdown."""
     [found] = slowdown.slowdowns(boards)
     one = entries(found)["caffe", "lenet"].slowdown
@@ -93,7 +93,7 @@ def test_launches_of_the_same_blocks_are_compared_pair_by_pair(boards):
     assert apart.high / apart.low > 1.1
 
 
-def test_what_is_missing_says_why(boards):
+def test_missing_slowdown_shows_its_reason(boards):
     [found] = slowdown.slowdowns(boards)
     why = {key: one.reason for key, one in entries(found).items() if not one.slowdown}
     assert why["torch", "alexnet"] == slowdown.NOT_MEASURED
@@ -104,7 +104,7 @@ def test_what_is_missing_says_why(boards):
         assert text in shown
 
 
-def test_what_several_lack_for_one_reason_is_said_once(launches):
+def test_shared_reason_for_missing_figures_is_printed_once(launches):
     made = [one for name in ("torch", "caffe") for one in launches(10, framework=name)]
     made += [
         one
@@ -116,7 +116,7 @@ def test_what_several_lack_for_one_reason_is_said_once(launches):
     assert note.startswith("caffe, torch in convnet, lenet: no equality certificate")
 
 
-def test_the_mean_is_over_networks_that_all_have_which_have_any(boards):
+def test_mean_slowdown_covers_only_common_networks(boards):
     [found] = slowdown.slowdowns(boards)
     assert found.common == ("convnet", "lenet")
     means = {line.name: line.overall for line in found.lines}
@@ -129,7 +129,7 @@ def test_the_mean_is_over_networks_that_all_have_which_have_any(boards):
     assert all(line.overall is None for line in alone.lines)
 
 
-def test_the_mean_of_ratios_has_the_interval_of_a_mean():
+def test_mean_of_ratios_has_the_interval_of_a_mean():
     """Of one pair it is that pair's; of as many alike, narrower by the root of their number."""
     a = {(n, 0): 10 * 1.02 ** (n % 3) for n in range(6)}
     b = {(n, 0): 5 * 1.03 ** (n % 2) for n in range(6)}
@@ -150,7 +150,7 @@ def test_the_mean_of_ratios_has_the_interval_of_a_mean():
         statistics.overall([])
 
 
-def test_the_mean_of_ratios_covers_the_truth():
+def test_mean_of_ratios_covers_the_truth():
     chance = np.random.default_rng(3)
 
     def cell(speed):
@@ -163,7 +163,7 @@ def test_the_mean_of_ratios_covers_the_truth():
     assert 0.92 <= covered / 400 <= 0.98
 
 
-def test_rows_may_be_by_other_fields(boards):
+def test_slowdown_rows_can_be_grouped_by_several_fields(boards):
     [found] = slowdown.slowdowns(boards, ["framework", "threads"])
     names = [line.name for line in found.lines]
     assert "torch · 2" in names and len(names) == 7
@@ -171,7 +171,7 @@ def test_rows_may_be_by_other_fields(boards):
     assert "threads" in shown and "1 thread" not in shown
 
 
-def test_networks_are_told_apart_by_data_and_batch_only_where_they_have_to_be(launches):
+def test_network_names_include_the_batch_only_if_ambiguous(launches):
     made, certificates = certified(
         [
             *launches(10, workload="lenet"),
@@ -185,13 +185,13 @@ def test_networks_are_told_apart_by_data_and_batch_only_where_they_have_to_be(la
 
 
 @pytest.mark.parametrize("name", slowdown_tables.FORMATS)
-def test_every_format_has_figures_settings_and_reasons(boards, name):
+def test_every_slowdown_format_has_figures_and_reasons(boards, name):
     shown = slowdown_tables.FORMATS[name](slowdown.slowdowns(boards))
     for text in ("5.0", "numpy", "no such layer", "mxnet", "alexnet"):
         assert text in shown
 
 
-def test_the_documents_have_all_there_is(boards):
+def test_slowdown_json_and_csv_contain_all_entries(boards):
     [found] = json.loads(slowdown_tables.as_json(slowdown.slowdowns(boards)))["slowdowns"]
     assert [one["name"] for one in found["networks"]] == ["alexnet", "convnet", "lenet"]
     first = next(row for row in found["rows"] if row["group"] == {"framework": "torch"})

@@ -43,13 +43,13 @@ def coverage(interval, launches):
 
 
 @pytest.mark.parametrize("launches", [3, 5, 10])
-def test_the_interval_over_launches_covers_the_truth_95_times_of_100(launches):
+def test_launch_interval_has_95_percent_coverage(launches):
     found = coverage(lambda steps: geometric_interval([*by_launch(steps).values()]), launches)
     assert 0.93 <= found <= 0.97
 
 
 @pytest.mark.parametrize("rounds", [6, 15, 30])
-def test_the_interval_of_a_median_covers_it_95_times_of_100_or_more(rounds):
+def test_median_interval_has_95_percent_coverage(rounds):
     """Of a skewed distribution, as times are: its median is exp(0)."""
     random, hits = np.random.default_rng(2), 0
     for _ in range(SIMULATIONS):
@@ -59,7 +59,7 @@ def test_the_interval_of_a_median_covers_it_95_times_of_100_or_more(rounds):
 
 
 @pytest.mark.parametrize("launches", [2, 3, 5, 20])
-def test_the_interval_of_a_spread_covers_it_95_times_of_100(launches):
+def test_spread_interval_has_95_percent_coverage(launches):
     random = np.random.RandomState(launches)
     found = [
         spread_interval(np.exp(random.normal(5, BETWEEN, launches))) for _ in range(SIMULATIONS)
@@ -69,7 +69,7 @@ def test_the_interval_of_a_spread_covers_it_95_times_of_100(launches):
     assert spread_interval([100.0]) is None
 
 
-def test_the_interval_of_a_mean_is_students_t():
+def test_mean_interval_uses_student_t():
     found = mean_interval([1.0, 2.0, 4.0])
     half = 4.302653 * np.std([1.0, 2.0, 4.0], ddof=1) / np.sqrt(3)
     assert found.value == pytest.approx(7 / 3) and found.launches == 3
@@ -79,19 +79,19 @@ def test_the_interval_of_a_mean_is_students_t():
         mean_interval([])
 
 
-def test_five_measurements_or_fewer_are_too_few_for_an_interval_of_the_median():
+def test_median_interval_needs_six_measurements():
     assert median_interval([1, 2, 3, 4, 100]) == Interval(3, None, None, 5)
     assert median_interval([3, 1, 2, 6, 5, 4]) == Interval(3.5, 1, 6, 6)
     with pytest.raises(ValueError, match="value"):
         median_interval([])
 
 
-def test_an_interval_over_pooled_steps_does_not():
+def test_interval_over_pooled_steps_has_low_coverage():
     assert coverage(lambda steps: geometric_interval([*steps.ravel()]), 5) < 0.6
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.02, 0.03, 0.06])
-def test_stopping_once_the_interval_is_narrow_keeps_its_coverage(spread):
+def test_stopping_at_a_narrow_interval_keeps_coverage(spread):
     """The stop rule looks at the data again and again; what that costs is a percent or two."""
     random, hits = np.random.default_rng(7), 0
     for _ in range(SIMULATIONS):
@@ -113,7 +113,7 @@ def pair(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=True):
 
 
 @pytest.mark.parametrize("blocks_shared", [True, False])
-def test_the_same_against_itself_is_not_distinguishable_95_times_of_100(blocks_shared):
+def test_identical_cells_are_rarely_distinguishable(blocks_shared):
     random = np.random.default_rng(2)
     found = [pair(random, blocks_shared=blocks_shared) for _ in range(SIMULATIONS)]
     assert all(one.paired == blocks_shared for one in found)
@@ -124,7 +124,7 @@ def test_the_same_against_itself_is_not_distinguishable_95_times_of_100(blocks_s
     assert covered == verdicts.count("not_distinguishable")
 
 
-def test_pairs_of_a_block_see_through_the_drift_that_hides_a_difference_from_the_others():
+def test_pairing_by_block_reveals_a_difference_despite_drift():
     random = np.random.default_rng(3)
 
     def seen(blocks_shared):
@@ -135,14 +135,14 @@ def test_pairs_of_a_block_see_through_the_drift_that_hides_a_difference_from_the
     assert seen(False) < 0.3
 
 
-def test_the_smallest_visible_difference_is_seen_four_times_of_five():
+def test_smallest_visible_difference_has_80_percent_power():
     random = np.random.default_rng(4)
     visible = np.median([pair(random).smallest_visible_difference for _ in range(500)])
     found = [pair(random, 1 + visible) for _ in range(SIMULATIONS)]
     assert 0.72 <= sum(one.verdict == "faster" for one in found) / SIMULATIONS <= 0.88
 
 
-def test_one_launch_says_nothing_and_none_is_an_error():
+def test_single_launch_has_no_interval_and_zero_is_an_error():
     one = compare({(1, 0): 2.0}, {(1, 0): 1.0})
     assert one == Comparison(Interval(2.0, None, None, 1), None, None, False)
     assert one.verdict == "not_distinguishable"
@@ -150,7 +150,7 @@ def test_one_launch_says_nothing_and_none_is_an_error():
         compare({}, {(1, 0): 1.0})
 
 
-def test_holm_lets_the_family_err_as_seldom_as_one():
+def test_holm_correction_limits_the_family_error_rate():
     assert distinguishable([0.001, 0.02, 0.04, None]) == [True, True, True, False]
     assert distinguishable([0.001, 0.03, 0.04]) == [True, False, False]
     assert distinguishable([None, None]) == [False, False]
@@ -161,7 +161,7 @@ def test_holm_lets_the_family_err_as_seldom_as_one():
     assert wrong / (SIMULATIONS // 2) < 0.07
 
 
-def test_cells_that_cannot_be_told_apart_share_their_ranks():
+def test_indistinguishable_cells_share_ranks():
     random = np.random.default_rng(6)
     speeds = [200.0, 100.0, 100.5, 30.0]
     cells = [by_launch(simulated(random, 8, truth)) for truth in speeds]
@@ -171,11 +171,11 @@ def test_cells_that_cannot_be_told_apart_share_their_ranks():
     assert ranks([]) == []
 
 
-def test_a_launch_counts_once_by_its_median_step(record):
+def test_launch_throughput_uses_the_median_step(record):
     assert launch_throughput(record(steps=(0.1, 0.2, 9.0))) == pytest.approx(4 / 0.2)
 
 
-def test_the_interval_is_students_t_on_the_logarithm():
+def test_geometric_interval_uses_student_t_on_logarithms():
     found = geometric_interval([90.0, 100.0, 110.0])
     # By hand: logs' mean 4.60182, standard error 0.05799, t(0.975, 2) 4.30265.
     assert found.value == pytest.approx(99.666, rel=1e-4)
@@ -183,6 +183,6 @@ def test_the_interval_is_students_t_on_the_logarithm():
     assert found.label == "indicative"
 
 
-def test_one_launch_has_no_interval_and_is_called_smoke():
+def test_single_launch_is_labelled_smoke_without_interval():
     found = geometric_interval([100.0])
     assert (found.low, found.high, found.label) == (None, None, "smoke")

@@ -25,7 +25,7 @@ def cell_of(record):
     return make
 
 
-def test_on_a_steady_machine_a_quarter_of_the_launches_is_enough(cell_of):
+def test_quiet_machine_needs_a_quarter_of_the_launches(cell_of):
     found = launches.judged(cell_of(0.008), np.random.default_rng(0))
     assert found["stopped_after"] == 5
     assert found["half_width"] <= 0.02
@@ -35,7 +35,7 @@ def test_on_a_steady_machine_a_quarter_of_the_launches_is_enough(cell_of):
     assert found["coverage"] >= 0.9 > found["pooled"]
 
 
-def test_on_a_noisy_one_all_of_them_are_done(cell_of):
+def test_noisy_machine_needs_all_launches(cell_of):
     found = launches.judged(cell_of(0.1), np.random.default_rng(0))
     assert (found["stopped_after"], found["share"]) == (20, 1.0)
     assert found["spread"] == pytest.approx(0.1, rel=0.4)

@@ -26,7 +26,7 @@ def launched(record):
     return {own[0].request.cell(): {r.request.launch: r for r in own} for own in rows}
 
 
-def test_a_replayed_search_finds_the_best_for_less_than_exhaustive_search_takes(launched):
+def test_replayed_search_finds_the_best_at_lower_cost(launched):
     default = next(iter(launched))
     for seed in range(20):
         recorded = tune.Recorded(launched, default, seed)
@@ -38,7 +38,7 @@ def test_a_replayed_search_finds_the_best_for_less_than_exhaustive_search_takes(
         assert search < whole < 1
 
 
-def test_what_a_search_launches_and_how_fast_settings_are_come_from_different_blocks(launched):
+def test_search_and_evaluation_use_different_blocks(launched):
     recorded = tune.Recorded(launched, next(iter(launched)), 3)
     assert len(recorded.blocks) == BLOCKS / 2
     known = {*range(1, 1 + BLOCKS)} - {*recorded.blocks}
@@ -55,7 +55,7 @@ def test_what_a_search_launches_and_how_fast_settings_are_come_from_different_bl
     assert recorded.speed[slowest] != pytest.approx(over_the_fastest(recorded.blocks))
 
 
-def test_a_short_launch_has_the_first_steps_and_is_charged_for_them(launched):
+def test_shortened_launch_keeps_the_first_steps(launched):
     [whole, *_] = next(iter(launched.values())).values()
     shorter, saved = tune.first(whole, 0.25)
     assert shorter.measurement.step_seconds == whole.measurement.step_seconds[:5]

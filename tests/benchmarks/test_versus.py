@@ -15,20 +15,20 @@ OWN = {
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", versus.TOGETHER)
-def test_on_two_ranks_the_adapter_and_the_own_loop_take_their_turns(framework):
+def test_adapter_and_framework_loop_alternate_on_two_ranks(framework):
     kernel = adapter.load(framework).default_kernel
     found = versus.measure(framework, [kernel], "lenet", 2, ranks=2, cores=2, own_first=False)
     assert set(found) == {kernel, OWN[framework]}
     assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in found.values())
 
 
-def test_processes_may_have_different_numbers_of_rounds():
+def test_processes_may_have_different_round_counts():
     found = [{"k": [1.0, 2.0, 3.0], "own": [2.0, 4.0, 6.0]}, {"k": [1.0], "own": [2.0]}]
     assert versus.told(found, "k", "own") == ("3000.0", "1500.0", "2.000 (2.000–2.000)")
 
 
 @pytest.mark.deep
-def test_one_process_takes_rounds_until_enough_had_their_cores_near():
+def test_single_process_repeats_rounds_until_cores_are_near():
     found = versus.measure("caffe", ["openblas"], "lenet", 3, ranks=1, cores=2, own_first=True)
     assert {*found} == {"openblas", "the solver's own step"}
     assert all(3 <= len(seconds) <= 9 for seconds in found.values())

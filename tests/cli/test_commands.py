@@ -60,7 +60,7 @@ def test_version_is_printed_by_a_process(xfbench):
 @pytest.mark.parametrize(
     "command", ["run", "tune", "trace", "leaderboard", "predict", "workload show", "env create"]
 )
-def test_help_of_a_command_has_an_example(here, command):
+def test_command_help_has_an_example(here, command):
     assert f"  xfbench {command}" in here(*command.split(), "--help").stdout
 
 
@@ -89,7 +89,7 @@ def test_help_of_a_command_has_an_example(here, command):
         ("trace --workload lenet --output x.npz", "--framework"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_2(here, arguments, words):
+def test_invalid_arguments_give_one_line_and_exit_2(here, arguments, words):
     shown = here(*arguments.split())
     assert shown.returncode == 2
     assert shown.stdout == ""
@@ -193,7 +193,7 @@ def test_an_impossible_cell_is_unsupported_and_no_failure(here):
     assert "one-channel" in document["records"][0]["reason"]
 
 
-def test_an_interrupt_keeps_what_is_done_and_exits_130(tmp_path):
+def test_interrupt_keeps_records_and_exits_with_130(tmp_path):
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "xfbench", "run", *SMALL),

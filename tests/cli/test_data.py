@@ -232,7 +232,7 @@ def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
 
 
 @pytest.mark.deep
-def test_ranks_of_one_node_empty_the_page_cache_together(data, large, tmp_path):
+def test_ranks_of_a_node_evict_the_page_cache_together(data, large, tmp_path):
     options = "--framework torch --ranks 2 --scaling strong --page-cache cold".split()
     with mounted.ext4(tmp_path) as disk:
         data("data", "convert", large, disk / "mnist", "--format", "raw")

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.deep
-def test_ranks_are_measured_certified_and_given_their_efficiency(tmp_path):
+def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
     asked = "--framework torch --workload lenet --ranks 1,2 --scaling strong --threads 1"
     asked += " --steps 8 --launches 3 --json"
     xfbench = [sys.executable, "-m", "xfbench"]

@@ -35,7 +35,7 @@ def results(tmp_path, record):
     return make
 
 
-def test_list_shows_the_newest_first_and_what_was_asked_for(xfbench, results):
+def test_list_shows_newest_records_first_and_filters(xfbench, results):
     newest = [one.id for one in results().records()][::-1]
     shown = json.loads(xfbench("results", "list", "--json").stdout)["records"]
     assert [one["id"] for one in shown] == newest
@@ -46,7 +46,7 @@ def test_list_shows_the_newest_first_and_what_was_asked_for(xfbench, results):
     assert missed.returncode == 2 and "mean threads?" in missed.stderr
 
 
-def test_show_takes_the_start_of_an_id(xfbench, results):
+def test_show_accepts_the_start_of_an_id(xfbench, results):
     one = next(results().records())
     shown = json.loads(xfbench("results", "show", one.id[:19], "--json").stdout)
     assert shown == one.document()
@@ -56,7 +56,7 @@ def test_show_takes_the_start_of_an_id(xfbench, results):
     assert missed.returncode == 2 and len(missed.stderr.splitlines()) == 1
 
 
-def test_what_reads_results_does_not_mind_that_they_are_packed(xfbench, results, record):
+def test_packing_does_not_change_command_output(xfbench, results, record):
     store = results()
     commands = [
         ("leaderboard", "--json"),
@@ -74,7 +74,7 @@ def test_what_reads_results_does_not_mind_that_they_are_packed(xfbench, results,
     assert [xfbench(*command).stdout for command in commands] == single
 
 
-def test_merge_validate_export_and_import(xfbench, results, tmp_path):
+def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_path):
     results("a")
     results("b")
     assert xfbench("results", "merge", "a", "b").stdout.startswith("16 records merged")
@@ -94,7 +94,7 @@ def test_merge_validate_export_and_import(xfbench, results, tmp_path):
     ]
 
 
-def test_a_damaged_record_is_told_by_whatever_reads_it(xfbench, results):
+def test_every_command_reports_a_damaged_record(xfbench, results):
     path = next(results().singles())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     for command in ("leaderboard", "results list", "results export x.csv"):
@@ -106,7 +106,7 @@ def test_a_damaged_record_is_told_by_whatever_reads_it(xfbench, results):
     assert xfbench("results", "pack").returncode == 1
 
 
-def test_tables_have_every_field_and_the_throughput(xfbench, results, tmp_path):
+def test_csv_and_parquet_exports_match_the_records(xfbench, results, tmp_path):
     store = results()
     xfbench("results", "export", "all.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
@@ -126,7 +126,7 @@ def test_tables_have_every_field_and_the_throughput(xfbench, results, tmp_path):
     assert refused.returncode == 2 and ".parquet" in refused.stderr
 
 
-def test_hostile_words_do_nothing(xfbench, results, record, tmp_path):
+def test_hostile_text_is_escaped_in_list_show_and_export(xfbench, results, record, tmp_path):
     store = results()
     bad = record(
         steps=(0.5,), fields={"status": "failed", "reason": HOSTILE * 20, "created": HOSTILE}
@@ -146,7 +146,7 @@ def test_hostile_words_do_nothing(xfbench, results, record, tmp_path):
     assert not {"\x1b", "\u202e", "\x00"} & set(row["reason"])
 
 
-def test_where_there_are_no_results_it_says_so(xfbench):
+def test_missing_results_give_a_one_line_error(xfbench):
     for command in ("list", "show x", "pack", "merge none", "validate none", "export x.tar"):
         done = xfbench("results", *command.split())
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1

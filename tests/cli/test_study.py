@@ -259,7 +259,7 @@ def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, here, probes, tm
 
 
 @pytest.mark.deep
-def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, probes, fake_adapter):
+def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter):
     fake_adapter("os._exit(7)")
     run = xfbench(*f"study run {probes('odd')} --json".split())
     assert run.returncode == 0, run.stderr
@@ -283,7 +283,7 @@ def test_a_probe_that_crashes_is_a_finding_and_no_failure(xfbench, probes, fake_
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],
 )
-def test_a_wrong_line_is_one_line_and_exit_2(here, arguments, words):
+def test_invalid_study_arguments_give_one_line_and_exit_2(here, arguments, words):
     shown = here("study", *arguments.split())
     assert shown.returncode == 2
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
@@ -309,9 +309,7 @@ def interrupt_and_resume(own_studies, folder, sent, delay):
     assert again.returncode == 0, again.stderr
 
 
-def test_a_study_that_was_interrupted_and_resumed_has_the_same_records(
-    own_studies, measured, tmp_path
-):
+def test_resumed_study_has_the_same_records(own_studies, measured, tmp_path):
     interrupt_and_resume(own_studies, tmp_path / "resumed", signal.SIGKILL, delay=0.5)
     # What cannot be done costs nothing, and may be recorded again.
     resumed = sorted(set(requests_and_statuses(tmp_path / "resumed")))

@@ -43,7 +43,7 @@ def records(folder):
     return {one["id"]: one for one in found}
 
 
-def test_the_best_setting_is_found_in_parts_kept_and_used(xfbench, odd, tmp_path):
+def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
     short = xfbench(*line.split(), "--budget", "0.1")
     assert short.returncode == 1, short.stderr
@@ -92,7 +92,7 @@ def test_the_best_setting_is_found_in_parts_kept_and_used(xfbench, odd, tmp_path
     assert "xfbench tune --framework odd --workload lenet --batch-size 8\n" in run.stderr
 
 
-def test_only_what_is_proven_equal_is_tried(xfbench, odd, tmp_path):
+def test_tune_tries_only_verified_settings(xfbench, odd, tmp_path):
     shown = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
     assert shown.returncode == 1 and shown.stdout == ""
     last = shown.stderr.strip().splitlines()[-1]
@@ -102,7 +102,7 @@ def test_only_what_is_proven_equal_is_tried(xfbench, odd, tmp_path):
     assert not records(tmp_path / "results")
 
 
-def test_one_setting_is_not_searched_and_has_its_certificate(xfbench, tmp_path):
+def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
     line += f" {OVER} --launches 1"
     shown = xfbench(*line.split())
@@ -114,7 +114,7 @@ def test_one_setting_is_not_searched_and_has_its_certificate(xfbench, tmp_path):
     assert all(one["certificate"] for one in found)
 
 
-def test_a_dry_run_says_the_rungs_and_the_launches_at_most(xfbench, odd, tmp_path):
+def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
     before = {*tmp_path.iterdir()}
     shown = xfbench(*TUNE.split(), "--dry-run")
     assert shown.returncode == 0, shown.stderr
@@ -134,7 +134,7 @@ def test_a_dry_run_says_the_rungs_and_the_launches_at_most(xfbench, odd, tmp_pat
     assert {*tmp_path.iterdir()} == before
 
 
-def test_several_batches_are_said_to_be_different_training(xfbench, odd):
+def test_several_batch_sizes_give_a_warning(xfbench, odd):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
     shown = xfbench(*line.split(), "--dry-run")
     assert "another batch is different training" in shown.stderr
@@ -154,7 +154,7 @@ def test_several_batches_are_said_to_be_different_training(xfbench, odd):
         ("run --tuned --carry away", "--carry for another one"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_2(xfbench, arguments, words):
+def test_invalid_arguments_give_one_line_and_exit_2(xfbench, arguments, words):
     shown = xfbench(*arguments.split())
     assert shown.returncode == 2 and shown.stdout == ""
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr

@@ -55,7 +55,7 @@ def _of(folder):
 
 
 @pytest.mark.parametrize("end", ["as it should", "by SIGKILL"])
-def test_a_cluster_leaves_nothing_however_the_tests_end(form, end):
+def test_cluster_cleans_up_after_normal_end_and_sigkill(form, end):
     """No process of daemons, jobs and commands, no file, no mount, no network device."""
     devices = socket.if_nameindex()
     script = USES.format(place=form.__name__.rpartition(".")[2])
@@ -83,7 +83,7 @@ def test_a_cluster_leaves_nothing_however_the_tests_end(form, end):
     assert socket.if_nameindex() == devices
 
 
-def test_a_job_runs_on_every_node_at_once(cluster):
+def test_job_runs_on_every_node_at_once(cluster):
     done = cluster.run("srun", "--nodes=4", "sh", "-c", "echo $SLURMD_NODENAME; sleep 1")
     assert sorted(done.stdout.split()) == ["node1", "node2", "node3", "node4"], done.stderr
 
@@ -100,7 +100,7 @@ def theirs():
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_somebody_who_may_not_make_namespaces_has_nodes_that_are_processes(place, theirs):
+def test_unprivileged_user_gets_processes_as_nodes(place, theirs):
     """Tests of this folder, by a user without rights but to read what root may read."""
     if processes.refusal():
         pytest.skip(processes.refusal())
@@ -123,7 +123,7 @@ def test_somebody_who_may_not_make_namespaces_has_nodes_that_are_processes(place
     assert f"nodes are {processes.TITLE}" in done.stdout  # why one was skipped
 
 
-def test_one_command_is_given_on_the_login_node_of_a_cluster_of_its_own(place, xfbench):
+def test_tests_cluster_module_runs_a_command_on_its_cluster(place, xfbench):
     words = xfbench(more="--ranks 2 --steps 3")[4:]  # what follows `xfbench`
     line = [sys.executable, "-m", "tests.cluster", "--nodes", "1", *words]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)

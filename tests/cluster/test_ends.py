@@ -19,7 +19,7 @@ def recorded(output):
     return json.loads(output)["records"]
 
 
-def test_a_queue_that_is_not_there_is_told_in_slurms_words(cluster, xfbench):
+def test_missing_queue_is_unavailable_with_the_slurm_message(cluster, xfbench):
     done = cluster.run(*xfbench(more="--ranks 1 --steps 3 --queue nowhere"))
     assert done.returncode == 1
     [record] = records(done)
@@ -27,7 +27,7 @@ def test_a_queue_that_is_not_there_is_told_in_slurms_words(cluster, xfbench):
     assert "invalid partition" in record["reason"].lower()
 
 
-def test_a_job_that_is_cancelled_says_so(cluster, xfbench, tmp_path):
+def test_cancelled_job_record_states_the_cancellation(cluster, xfbench, tmp_path):
     run = cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 100"))
     until(lambda: left_running(tmp_path), 60)
     [number] = cluster.jobs()
@@ -39,7 +39,7 @@ def test_a_job_that_is_cancelled_says_so(cluster, xfbench, tmp_path):
     assert not until_gone(tmp_path)
 
 
-def test_an_interrupt_takes_the_job_out_of_the_queue(cluster, xfbench, tmp_path):
+def test_interrupt_cancels_running_and_pending_jobs(cluster, xfbench, tmp_path):
     """One that runs, and behind it one that waits for its nodes."""
     words = xfbench(SLOW, more="--ranks 8 --nodes 4 --steps 100")
     for waiting in (False, True):
@@ -58,7 +58,7 @@ def test_an_interrupt_takes_the_job_out_of_the_queue(cluster, xfbench, tmp_path)
     assert not until_gone(tmp_path)
 
 
-def test_an_interrupt_while_slurm_takes_the_job_takes_it_back(cluster, xfbench, tmp_path):
+def test_interrupt_during_sbatch_cancels_the_job(cluster, xfbench, tmp_path):
     slow = tmp_path / "bin" / "sbatch"
     slow.parent.mkdir()
     real = shutil.which("sbatch", path=cluster.environment["PATH"])
@@ -125,17 +125,17 @@ def without_a_node(network, own_cluster, xfbench, tmp_path):
     return do
 
 
-def test_a_lost_node_ends_the_launch_long_before_slurm_knows(without_a_node):
+def test_lost_node_ends_the_launch_before_slurm_notices(without_a_node):
     record = without_a_node(1)
     assert "rank 1 of 2" in record["reason"] and "node 2 of 2" in record["reason"]
 
 
-def test_the_loss_of_the_drivers_node_is_seen_from_the_login_node(without_a_node):
+def test_login_node_detects_the_loss_of_the_driver_node(without_a_node):
     assert "node" in without_a_node(0)["reason"]
 
 
 @pytest.mark.parametrize("where", ["from a login node", "in an allocation"])
-def test_what_is_preempted_says_so(cluster, xfbench, tmp_path, where):
+def test_preempted_job_record_states_the_preemption(cluster, xfbench, tmp_path, where):
     """A job of a partition that goes before wants all nodes."""
     words = xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 100")
     if where == "in an allocation":
@@ -160,9 +160,7 @@ def after_step(rank, steps):
 """
 
 
-def test_ranks_that_take_more_memory_than_their_job_may_are_out_of_memory(
-    cluster, xfbench, tmp_path
-):
+def test_ranks_over_the_memory_limit_fail_as_out_of_memory(cluster, xfbench, tmp_path):
     site = 'script_options = ["--mem=700"]'
     done = cluster.run(*xfbench(SLOW + EATS, more="--ranks 2 --nodes 2 --steps 5", site=site))
     [record] = records(done)
@@ -171,7 +169,7 @@ def test_ranks_that_take_more_memory_than_their_job_may_are_out_of_memory(
     assert not until_gone(tmp_path) and not cluster.jobs()
 
 
-def test_a_job_with_too_little_memory_for_its_driver_is_out_of_memory(cluster, xfbench, tmp_path):
+def test_driver_over_the_memory_limit_fails_as_out_of_memory(cluster, xfbench, tmp_path):
     site = 'script_options = ["--mem=20"]'
     done = cluster.run(*xfbench(more="--ranks 2 --nodes 2 --steps 5", site=site))
     [record] = records(done)
@@ -183,9 +181,7 @@ def test_a_job_with_too_little_memory_for_its_driver_is_out_of_memory(cluster, x
 HANGS = "def after_step(rank, steps): time.sleep(600 * (rank == 1))"
 
 
-def test_a_rank_that_hangs_is_ended_at_the_launchs_limit_and_the_job_with_it(
-    cluster, xfbench, tmp_path
-):
+def test_hanging_rank_and_its_job_end_at_the_time_limit(cluster, xfbench, tmp_path):
     words = xfbench(HANGS, more="--ranks 2 --nodes 2 --steps 5 --time-limit 8")
     [record] = records(cluster.run(*words))
     assert (record["status"], record["reason"]) == (
@@ -195,7 +191,7 @@ def test_a_rank_that_hangs_is_ended_at_the_launchs_limit_and_the_job_with_it(
     assert not until_gone(tmp_path) and not cluster.jobs()
 
 
-def test_a_module_that_is_not_there_costs_no_job(cluster, xfbench):
+def test_missing_module_is_unavailable_and_submits_no_job(cluster, xfbench):
     site = '[modules.frameworks]\nodd = ["no-such-framework/1"]'
     done = cluster.run(*xfbench(more="--ranks 2 --nodes 2 --steps 5", site=site))
     [record] = records(done)
@@ -204,7 +200,7 @@ def test_a_module_that_is_not_there_costs_no_job(cluster, xfbench):
     assert "submitted" not in done.stderr and not cluster.jobs()
 
 
-def test_a_queue_that_never_takes_the_job_is_told_and_the_job_taken_out(cluster, xfbench):
+def test_job_that_can_never_start_is_reported_and_cancelled(cluster, xfbench):
     """Slurm as it comes leaves such a job waiting for ever."""
     done = cluster.run(*xfbench(more="--ranks 1 --steps 3 --queue small --minutes 30"))
     [record] = records(done)
@@ -213,7 +209,7 @@ def test_a_queue_that_never_takes_the_job_is_told_and_the_job_taken_out(cluster,
     assert not cluster.jobs()
 
 
-def test_a_node_that_slurm_takes_out_ends_the_job(own_cluster, xfbench, tmp_path):
+def test_node_that_slurm_sets_down_ends_the_job(own_cluster, xfbench, tmp_path):
     run = own_cluster.popen(*xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 100"))
     until(lambda: left_running(tmp_path), 60)
     own_cluster.run("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")

@@ -21,7 +21,7 @@ def slow_cluster(network, cluster):
     shaping.unshape(cluster)
 
 
-def test_runs_on_a_slow_link_say_what_more_ranks_would_give(slow_cluster, tmp_path, monkeypatch):
+def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
     prediction.write(tmp_path / "adapters" / "sleeping", [("lenet", "weak", 8, "mpi")])
     results = ["--results", str(tmp_path / "results")]

@@ -42,7 +42,7 @@ def answers(run):
     return {line[0]: line[1] for line in json.loads(run.stdout)["findings"][0]["table"][1:]}
 
 
-def test_slurm_starts_ranks_that_find_one_another_by_what_it_tells(cluster, xfbench, tmp_path):
+def test_ranks_started_by_slurm_connect_to_each_other(cluster, xfbench, tmp_path):
     xfbench("Trainer.save = None  # it saves no checkpoints", files={"native.py": NATIVE})
     matrices = [MATRIX.format(probe=p, launcher=by, ranks=n) for p, by, n in TRIED]
     file = tmp_path / "mine.toml"
@@ -59,7 +59,7 @@ def test_slurm_starts_ranks_that_find_one_another_by_what_it_tells(cluster, xfbe
 
 
 @pytest.mark.long
-def test_four_frameworks_are_tried_under_slurm(cluster, tmp_path):
+def test_hpc_support_study_probes_4_frameworks_under_slurm(cluster, tmp_path):
     done = cluster.run(
         *(*XFBENCH, "study", "run", "hpc-support", "--json"),
         *("--results", str(tmp_path / "results")),

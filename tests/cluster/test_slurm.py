@@ -10,7 +10,7 @@ from xfbench import adapter
 
 
 @pytest.mark.deep
-def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_path):
+def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_path):
     """The whole way: a job per number of nodes, two ranks on two nodes, a scaling table."""
     asked = "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
     asked += " --scaling strong --launcher slurm --threads 1 --steps 5 --launches 1 --json"
@@ -35,7 +35,7 @@ def test_four_frameworks_from_a_login_node_to_certified_records(cluster, tmp_pat
 @pytest.mark.parametrize(
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
-def test_parameter_servers_of_ranks_on_three_nodes(cluster, framework, strategy, tmp_path):
+def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, tmp_path):
     """They run where the driver does: every rank has to find them from a node of its own."""
     asked = (
         f"run --framework {framework} --strategy {strategy} --workload lenet --ranks 3 --nodes 3"
@@ -54,7 +54,7 @@ def test_parameter_servers_of_ranks_on_three_nodes(cluster, framework, strategy,
 
 
 @pytest.mark.deep
-def test_two_ranks_on_each_of_two_nodes_inside_an_allocation(cluster, xfbench, tmp_path):
+def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, xfbench, tmp_path):
     words = xfbench(more="--ranks 4 --nodes 2 --steps 3")
     done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
     [record] = records(done)
@@ -74,7 +74,7 @@ def test_a_job_of_two_nodes_becomes_a_record(cluster, xfbench, tmp_path):
 
 
 @pytest.mark.deep
-def test_submitting_twice_is_one_job_and_resume_picks_it_up(cluster, xfbench, tmp_path):
+def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbench, tmp_path):
     words = xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 40")  # still running when it is asked
     first = cluster.run(*words, "--no-wait")
     assert first.returncode == 0, first.stderr
@@ -90,7 +90,7 @@ def test_submitting_twice_is_one_job_and_resume_picks_it_up(cluster, xfbench, tm
 
 
 @pytest.mark.deep
-def test_from_the_login_node_of_an_allocation_every_node_is_elsewhere(cluster, xfbench):
+def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, xfbench):
     """Nothing of a launch may count on the loopback: neither the ranks nor who watches them."""
     words = xfbench(more="--ranks 1,2 --threads 1 --steps 3")
     done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
@@ -98,7 +98,7 @@ def test_from_the_login_node_of_an_allocation_every_node_is_elsewhere(cluster, x
 
 
 @pytest.mark.deep
-def test_ranks_share_what_a_job_has_of_a_node_as_they_are_many(cluster, xfbench):
+def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, xfbench):
     """One rank of two threads, two ranks of one: a job for both asks for two CPUs."""
     done = cluster.run(*xfbench(more="--ranks 1,2 --steps 3"))
     found = {one["request"]["ranks"]: one for one in records(done)}

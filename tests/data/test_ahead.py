@@ -8,7 +8,7 @@ import pytest
 from xfbench.data.ahead import in_order
 
 
-def test_results_come_in_order_whatever_takes_long():
+def test_results_keep_the_input_order():
     def slow_at_first(number):
         time.sleep(0.02 if number % 40 == 0 else 0)
         return number * number
@@ -17,7 +17,7 @@ def test_results_come_in_order_whatever_takes_long():
     assert list(in_order(slow_at_first, [])) == []
 
 
-def test_an_error_comes_where_its_result_would_have():
+def test_error_is_raised_in_order():
     def all_but_one(number):
         if number >= 100:
             raise ValueError(number)
@@ -30,7 +30,7 @@ def test_an_error_comes_where_its_result_would_have():
     assert found == list(range(96)), "those of its own task are lost with it"
 
 
-def test_who_stops_asking_leaves_no_thread_behind_and_little_was_done_in_vain():
+def test_closed_iterator_ends_its_threads():
     done, before = [], threading.active_count()
     results = in_order(lambda number: done.append(number) or number, range(100_000))
     assert [next(results), next(results)] == [0, 1]

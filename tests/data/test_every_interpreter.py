@@ -12,7 +12,7 @@ FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 
 
 @pytest.mark.deep
-def test_jpeg_files_are_the_same_input_in_every_framework(folders, tmp_path, cell):
+def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell):
     """As the canary, a loss before anything is trained, and those of two updates say."""
     target = tmp_path / "set"
     how = Preprocessing(channels=3, shuffle=0)

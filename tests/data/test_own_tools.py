@@ -62,7 +62,7 @@ ACCURATE, DEFAULT = (
     ids=["accurate", "default"],
     indirect=["answer"],
 )
-def test_tensorflow_decodes_our_jpegs_nearly_as_pillow(answer, bound):
+def test_tensorflow_jpeg_pixels_are_close_to_those_of_pillow(answer, bound):
     assert largest_difference(answer["images"], "jpeg") <= bound
 
 
@@ -139,7 +139,7 @@ def test_caffe_reads_our_lmdb(answer, kind):
 
 
 @each_answer(read_lmdb("gray"), ids=["gray"])
-def test_caffe_reads_gray_pixels_and_keys_too_long_for_lmdb(answer):
+def test_caffe_reads_gray_pixels_and_long_keys_from_our_lmdb(answer):
     assert largest_difference(answer["images"], "gray") == 0
     assert answer["labels"].tolist() == list(range(len(LABELS)))
 

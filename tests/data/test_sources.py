@@ -14,7 +14,7 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample
 
 
-def test_mnist_is_read_with_its_labels_packed_or_not(mnist):
+def test_mnist_is_read_plain_and_gzip_compressed(mnist):
     root = mnist()
     found = sources.mnist(root)
     assert {name: len(samples) for name, samples in found.splits.items()} == {
@@ -42,7 +42,7 @@ def test_mnist_is_read_with_its_labels_packed_or_not(mnist):
         ("t10k-images-idx3-ubyte", lambda b: b"", "begins with nothing"),
     ],
 )
-def test_a_damaged_idx_file_is_refused_by_name(mnist, name, spoil, told):
+def test_damaged_idx_file_is_refused_by_name(mnist, name, spoil, told):
     path = mnist() / name
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(Damaged, match=told) as error:
@@ -68,7 +68,7 @@ def test_a_truncated_gzip_file_is_refused(mnist):
         sources.mnist(root)
 
 
-def test_cifar10_is_five_batches_and_a_test_in_planes(cifar):
+def test_cifar10_is_read_from_5_batches_and_a_test_file(cifar):
     found = sources.cifar10(cifar)
     assert len(found.splits["train"]) == 50 and len(found.splits["test"]) == 10
     content = (cifar / "data_batch_2.bin").read_bytes()
@@ -93,7 +93,7 @@ def test_a_damaged_cifar10_batch_is_refused(cifar, spoil, told):
         sources.cifar10(cifar)
 
 
-def test_imagenets_folders_are_classes_by_name_and_a_subset_is_the_first(folders):
+def test_imagenet_subset_takes_the_first_class_folders(folders):
     root = folders()
     found = sources.imagenet(root)
     assert found.classes == ("n01", "n02", "n03")
@@ -102,7 +102,7 @@ def test_imagenets_folders_are_classes_by_name_and_a_subset_is_the_first(folders
     assert fewer.classes == ("n01", "n02") and len(fewer.splits["test"]) == 6
 
 
-def test_imagenets_lists_say_labels_where_there_are_no_class_folders(folders):
+def test_imagenet_labels_come_from_a_list_without_class_folders(folders):
     root = folders()
     lines = []
     for label, name in enumerate(("n01", "n02", "n03")):
@@ -124,14 +124,14 @@ def test_imagenets_lists_say_labels_where_there_are_no_class_folders(folders):
         ("", "is empty"),
     ],
 )
-def test_a_list_that_is_wrong_is_refused_with_its_line(folders, line, told):
+def test_invalid_label_list_is_refused_with_the_reason(folders, line, told):
     root = folders()
     (root / "val.txt").write_text(line and f"{line}\n")
     with pytest.raises(Damaged, match=told):
         sources.imagenet(root)
 
 
-def test_an_empty_class_and_a_foreign_one_are_refused(folders):
+def test_empty_or_unknown_class_folder_is_refused(folders):
     root = folders()
     (root / "val" / "n09").mkdir()
     with pytest.raises(Damaged, match="n09"):
@@ -142,7 +142,7 @@ def test_an_empty_class_and_a_foreign_one_are_refused(folders):
         sources.images(root)
 
 
-def test_a_link_that_leads_out_of_the_folder_is_refused(folders, tmp_path):
+def test_link_out_of_the_data_set_is_refused(folders, tmp_path):
     root = folders()
     outside = tmp_path / "secret.JPEG"
     (root / "train" / "n01" / "n01_0.JPEG").rename(outside)
@@ -151,7 +151,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(folders, tmp_path):
         list(sources.images(root).splits["train"])
 
 
-def test_what_is_no_file_is_refused_before_anybody_waits_for_it(folders):
+def test_named_pipe_is_refused_before_it_is_read(folders):
     root = folders()
     path = root / "train" / "n01" / "n01_0.JPEG"
     path.unlink()
@@ -160,7 +160,7 @@ def test_what_is_no_file_is_refused_before_anybody_waits_for_it(folders):
         list(sources.images(root).splits["train"])
 
 
-def test_truncated_pictures_and_bombs_are_refused_by_name(folders):
+def test_truncated_and_oversized_pictures_are_refused_by_name(folders):
     root = folders()
     path = root / "train" / "n01" / "n01_0.JPEG"
     whole = path.read_bytes()
@@ -177,7 +177,7 @@ def test_truncated_pictures_and_bombs_are_refused_by_name(folders):
         pictures.pixels(sources.images(root).splits["train"][0])
 
 
-def test_a_picture_without_an_end_is_refused_before_it_is_read(folders):
+def test_picture_over_512_mib_is_refused(folders):
     root = folders()
     with (root / "train" / "n01" / "n01_0.JPEG").open("r+b") as file:
         file.truncate(2**29 + 1)  # a hole, which takes no room
@@ -186,7 +186,7 @@ def test_a_picture_without_an_end_is_refused_before_it_is_read(folders):
 
 
 @pytest.mark.parametrize("channels", [None, 1, 3])
-def test_of_sixteen_bits_the_upper_eight_are_taken(channels):
+def test_sixteen_bit_pixels_keep_their_upper_eight_bits(channels):
     values = np.random.RandomState(0).randint(0, 2**16, (20, 30)).astype(np.uint16)
     file = io.BytesIO()
     Image.fromarray(values).save(file, "png")

@@ -32,7 +32,7 @@ def made(source, target, form, how=SQUASHED):
 
 
 @every_format
-def test_every_format_gives_the_samples_that_were_put_in(folders, tmp_path, form):
+def test_every_format_stores_the_source_samples(folders, tmp_path, form):
     source = sources.images(folders())
     manifest = made(source, tmp_path / form, form)
     assert Manifest.read(tmp_path / form) == manifest
@@ -47,7 +47,7 @@ def test_every_format_gives_the_samples_that_were_put_in(folders, tmp_path, form
         assert digest == sample_digest(wanted, given.label)
 
 
-def test_all_formats_are_equal_whether_decoded_or_encoded(folders, tmp_path):
+def test_all_formats_are_equal_as_pixels_and_as_jpeg(folders, tmp_path):
     source = sources.images(folders())
     for encoding in (None, "jpeg:80"):
         how = SQUASHED.model_copy(update={"encoding": encoding})
@@ -61,7 +61,7 @@ def test_all_formats_are_equal_whether_decoded_or_encoded(folders, tmp_path):
 
 
 @every_format
-def test_a_converted_set_is_the_same_set(folders, tmp_path, form):
+def test_converted_set_keeps_its_digest(folders, tmp_path, form):
     before = made(sources.images(folders()), tmp_path / "first", form)
     for other in prepared.FORMATS:
         after = made(sources.existing(str(tmp_path / "first")), tmp_path / other, other, KEPT)
@@ -69,7 +69,7 @@ def test_a_converted_set_is_the_same_set(folders, tmp_path, form):
         assert after.preprocessing == before.preprocessing
 
 
-def test_files_that_nothing_is_done_to_stay_as_they_came(folders, tmp_path):
+def test_unchanged_files_keep_their_bytes(folders, tmp_path):
     root = folders()
     manifest = made(sources.images(root), tmp_path / "kept", "folder", KEPT)
     assert manifest.shape == (3, 40, 48)
@@ -78,7 +78,7 @@ def test_files_that_nothing_is_done_to_stay_as_they_came(folders, tmp_path):
         assert kept.read_bytes() == path.read_bytes()
 
 
-def test_images_of_many_sizes_are_no_raw_pixels(folders, tmp_path, picture):
+def test_raw_format_refuses_images_of_different_sizes(folders, tmp_path, picture):
     root = folders()
     (root / "train" / "n02" / "n02_3.JPEG").write_bytes(picture(1, height=41))
     with pytest.raises(UsageError, match=r"40×48 and 41×48 pixels.*--size"):
@@ -87,14 +87,14 @@ def test_images_of_many_sizes_are_no_raw_pixels(folders, tmp_path, picture):
     assert manifest.shape is None
 
 
-def test_a_name_that_is_taken_is_refused(mnist, tmp_path):
+def test_existing_target_is_refused(mnist, tmp_path):
     source, how = sources.mnist(mnist()), Preprocessing(channels=1)
     made(source, tmp_path / "set", "raw", how)
     with pytest.raises(UsageError, match="is there already"):
         writing.make(source, tmp_path / "set", "raw", how)
 
 
-def test_two_images_of_one_name_are_refused(folders, tmp_path, picture):
+def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
     root = folders()
     (root / "train" / "n01" / "n01_0.JPEG.png").write_bytes(picture(1, kind="PNG"))
     with pytest.raises(Damaged, match=r"two train images are called n01/n01_0"):
@@ -102,7 +102,7 @@ def test_two_images_of_one_name_are_refused(folders, tmp_path, picture):
     assert not (tmp_path / "set").exists()
 
 
-def test_a_damaged_picture_ends_it_and_mending_it_goes_on(folders, tmp_path):
+def test_run_stops_at_a_damaged_picture_and_resumes_after_repair(folders, tmp_path):
     root = folders()
     path = root / "train" / "n03" / "n03_1.JPEG"
     whole = path.read_bytes()
@@ -132,9 +132,7 @@ writing.make(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], 
 
 
 @every_format
-def test_a_killed_run_leaves_nothing_under_the_name_and_goes_on_where_it_was(
-    folders, tmp_path, form
-):
+def test_killed_run_leaves_no_target_and_resumes(folders, tmp_path, form):
     root, target = folders(train=20), tmp_path / "set"
     whole = made(sources.images(root), tmp_path / "whole", form)
     line = [sys.executable, "-c", MAKE, str(root), str(target), form]
@@ -151,7 +149,7 @@ def test_a_killed_run_leaves_nothing_under_the_name_and_goes_on_where_it_was(
     assert checking.document(found)["equal"]
 
 
-def test_another_making_begins_anew(folders, tmp_path):
+def test_changed_preprocessing_starts_over(folders, tmp_path):
     root, target = folders(train=20), tmp_path / "set"
     line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
@@ -163,7 +161,7 @@ def test_another_making_begins_anew(folders, tmp_path):
     assert manifest.digest == made(sources.images(root), tmp_path / "x", "raw", other).digest
 
 
-def test_two_at_the_same_name_are_one_too_many(folders, tmp_path):
+def test_second_writer_of_the_same_set_is_refused(folders, tmp_path):
     root, target = folders(train=20), tmp_path / "set"
     line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
@@ -176,7 +174,7 @@ def test_two_at_the_same_name_are_one_too_many(folders, tmp_path):
     assert running.returncode == 0 and target.exists()
 
 
-def test_whoever_waits_for_another_takes_what_it_made(folders, tmp_path, monkeypatch):
+def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, monkeypatch):
     asked = threading.Event()
 
     class Asked(FileLock):
@@ -216,9 +214,7 @@ def small_disk(tmp_path):
 
 
 @every_format
-def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
-    folders, tmp_path, small_disk, form
-):
+def test_full_disk_is_reported_and_the_run_resumes(folders, tmp_path, small_disk, form):
     root, target = folders(train=60), small_disk / "set"
     done = subprocess.run(
         [
@@ -239,7 +235,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(
     assert again.digest == made(sources.images(root), tmp_path / "x", form, how).digest
 
 
-def test_a_set_that_was_changed_is_found_by_its_name(mnist, tmp_path):
+def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
     target = tmp_path / "set"
     made(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
     pixels = target / "train.pixels"
@@ -276,7 +272,7 @@ def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, told
 
 
 @pytest.mark.parametrize("form, name", [("tfrecord", "test.tfrecord"), ("recordio", "test.rec")])
-def test_a_damaged_test_split_of_other_tools_is_no_missing_one(folders, tmp_path, form, name):
+def test_damaged_test_split_is_not_treated_as_missing(folders, tmp_path, form, name):
     made(sources.images(folders()), tmp_path / form, form)
     for beside in ("manifest.json", "train.samples", "test.samples"):
         (tmp_path / form / beside).unlink()
@@ -290,7 +286,7 @@ def test_a_damaged_test_split_of_other_tools_is_no_missing_one(folders, tmp_path
     assert set(sources.existing(f"{form}:{tmp_path / form}").splits) == {"train"}
 
 
-def test_other_tools_sets_are_read_once_and_their_classes_counted_meanwhile(folders, tmp_path):
+def test_foreign_set_gets_its_classes_and_checksum_check(folders, tmp_path):
     before = made(sources.images(folders()), tmp_path / "theirs", "tfrecord")
     for beside in ("manifest.json", "train.samples", "test.samples"):
         (tmp_path / "theirs" / beside).unlink()
@@ -307,7 +303,7 @@ def test_other_tools_sets_are_read_once_and_their_classes_counted_meanwhile(fold
         made(source, tmp_path / "never", "raw")
 
 
-def test_a_label_beyond_all_reason_is_no_number_of_classes(tmp_path):
+def test_label_above_a_million_is_refused(tmp_path):
     writer = RecordIOWriter(tmp_path, "train", 0)
     for label in (0, 2**24):
         writer.add(Sample(str(label), label, np.zeros((3, 4, 4), np.uint8)))
@@ -316,7 +312,7 @@ def test_a_label_beyond_all_reason_is_no_number_of_classes(tmp_path):
         made(sources.existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", KEPT)
 
 
-def test_no_images_of_other_tools_are_no_set(tmp_path):
+def test_empty_foreign_set_is_refused(tmp_path):
     (tmp_path / "train.tfrecord").write_bytes(b"")
     with pytest.raises(Damaged, match="no train images"):
         sources.existing(f"tfrecord:{tmp_path}")

@@ -95,7 +95,7 @@ def test_links_lead_to_files(page):
         assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
 
 
-def test_the_index_names_every_page():
+def test_docs_index_lists_every_page():
     links = set(re.findall(r"\]\((\S+?\.md)\)", (ROOT / "docs/README.md").read_text()))
     assert links == {Path(page).name for page in PAGES} - {"README.md"}
 

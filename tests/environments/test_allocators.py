@@ -52,26 +52,26 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("framework", "name"), PAIRS)
-def test_memory_comes_from_the_allocator_that_was_asked_for(launched, framework, name):
+def test_memory_comes_from_the_requested_allocator(launched, framework, name):
     record = launched(framework, name)
     assert record.status == "ok", record.reason
     assert f"/lib{name}" in record.observed.allocator
     assert record.observed.kernel == record.request.kernel
 
 
-def test_without_one_memory_comes_from_the_c_library(launched):
+def test_default_allocator_is_that_of_the_c_library(launched):
     record = launched("torch", None)
     assert record.observed.allocator.rpartition("/")[2].startswith("libc.so")
     assert "allocator" not in record.request.cell_fields()
 
 
-def test_a_kernel_that_is_preloaded_still_is(launched):
+def test_allocator_keeps_the_preloaded_kernel_library(launched):
     record = launched("caffe", "jemalloc", kernel="mkl")
     assert record.status == "ok" and record.observed.kernel == "mkl", record.reason
     assert "jemalloc" in record.observed.allocator
 
 
-def test_what_the_linker_could_not_load_is_found_out(launched, monkeypatch, tmp_path):
+def test_allocator_that_fails_to_load_makes_the_launch_invalid(launched, monkeypatch, tmp_path):
     broken = tmp_path / "libjemalloc.so.2"
     broken.write_bytes(b"no library")
     monkeypatch.setattr(allocators, "_library", lambda _: broken)
@@ -80,7 +80,7 @@ def test_what_the_linker_could_not_load_is_found_out(launched, monkeypatch, tmp_
     assert record.reason.startswith("jemalloc was asked for, and memory came from")
 
 
-def test_where_there_is_none_to_be_had_launches_are_unavailable(launched, monkeypatch, tmp_path):
+def test_allocator_that_cannot_be_fetched_is_unavailable(launched, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "allocators" / "none")
     monkeypatch.setenv("XFBENCH_DEBIAN_MIRROR", f"file://{tmp_path}")
     with pytest.raises(UnavailableError, match="no mirror of Debian"):
@@ -90,7 +90,7 @@ def test_where_there_is_none_to_be_had_launches_are_unavailable(launched, monkey
     assert [*(tmp_path / "allocators").glob("*.part")] == []
 
 
-def test_a_dry_run_fetches_none(own_cell, monkeypatch, tmp_path):
+def test_dry_run_fetches_no_allocator(own_cell, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
     lines = dry.commands(asked.plan(settings, pythons={}))
@@ -98,7 +98,7 @@ def test_a_dry_run_fetches_none(own_cell, monkeypatch, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_list_of_them_is_a_list_of_cells_and_the_systems_changes_none():
+def test_allocator_list_becomes_cells_and_system_is_the_default():
     settings = {"framework": ["torch"], "workload": ["lenet"]}
     found = cells([matrix(**settings, allocator=["system", "jemalloc"])])
     [plain] = cells([matrix(**settings)])
@@ -108,7 +108,7 @@ def test_a_list_of_them_is_a_list_of_cells_and_the_systems_changes_none():
         cells([matrix(**settings, allocator=["jemaloc"])])
 
 
-def test_rows_names_and_the_command_again_tell_them_apart(record):
+def test_rows_and_repeat_command_show_the_allocator(record):
     made = [record(), record(steps=(0.2,) * 3, allocator="tcmalloc")]
     [table] = tables(made, {})
     assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]

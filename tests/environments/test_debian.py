@@ -21,7 +21,7 @@ def tiny(tmp_path):
     return lock
 
 
-def test_a_locked_package_is_unpacked_and_the_system_knows_nothing_of_it(tiny, tmp_path):
+def test_locked_package_is_unpacked_only_into_its_prefix(tiny, tmp_path):
     said = []
     before = subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout
     debian.create(tiny, "bullseye", tmp_path / "prefix", said.append)
@@ -38,21 +38,21 @@ def test_a_package_with_another_digest_is_refused(tiny, tmp_path):
         debian.create(tiny, "bullseye", tmp_path / "prefix", print)
 
 
-def test_a_version_that_is_gone_names_the_command_that_renews_the_lock(tiny, tmp_path):
+def test_missing_version_error_says_to_renew_the_lock(tiny, tmp_path):
     version = tiny.read_text().split("=")[1].split(" ")[0]
     tiny.write_text(tiny.read_text().replace(version, "0.0.1-1"))
     with pytest.raises(UnavailableError, match=r"libblas3 0\.0\.1-1: renew"):
         debian.create(tiny, "bullseye", tmp_path / "prefix", print)
 
 
-def test_a_line_that_is_no_package_is_refused_with_its_place(tmp_path):
+def test_invalid_lock_line_is_refused_with_its_place(tmp_path):
     lock = tmp_path / "requirements.lock"
     lock.write_text("# comment\n\nlibblas3 3.9\n")
     with pytest.raises(UnavailableError, match=r"requirements\.lock:3"):
         debian.read_lock(lock)
 
 
-def test_the_mirror_is_the_one_of_the_machines_own_debian_entry(tmp_path, monkeypatch):
+def test_mirrors_come_from_the_debian_sources_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.delenv("XFBENCH_DEBIAN_MIRROR", raising=False)
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list").write_text(
@@ -71,7 +71,7 @@ def test_the_mirror_is_the_one_of_the_machines_own_debian_entry(tmp_path, monkey
     ]
 
 
-def test_the_lock_can_be_made_again_by_the_command_in_its_first_line():
+def test_command_in_the_lock_reproduces_the_lock():
     command = CAFFE.read_text().splitlines()[0].removeprefix("# python ").split()
     made = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, check=True, timeout=300

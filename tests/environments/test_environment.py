@@ -46,7 +46,7 @@ def numpy_lock():
     return "\n".join(lines[first : last + 1]) + "\n"
 
 
-def test_a_lock_becomes_an_environment_with_exactly_its_packages(small, numpy_lock):
+def test_environment_has_exactly_the_packages_of_its_lock(small, numpy_lock):
     found = environment.ensure(small(numpy_lock))
     assert found.version == found.packages["numpy"] == numpy_lock.split("==")[1].split()[0]
     assert set(found.packages) == {"numpy"}
@@ -54,9 +54,7 @@ def test_a_lock_becomes_an_environment_with_exactly_its_packages(small, numpy_lo
     assert found.digest.startswith("sha256:")
 
 
-def test_two_processes_that_make_the_same_one_at_once_end_with_one_good_one(
-    small, numpy_lock, tmp_path
-):
+def test_concurrent_creation_gives_a_single_environment(small, numpy_lock, tmp_path):
     small(numpy_lock)
     command = [sys.executable, "-m", "xfbench", "env", "create", "small"]
     both = [
@@ -71,7 +69,7 @@ def test_two_processes_that_make_the_same_one_at_once_end_with_one_good_one(
     assert environment.find(adapter.load("small")).version
 
 
-def test_a_half_made_environment_is_never_used(small, numpy_lock, tmp_path):
+def test_partial_environment_is_never_used(small, numpy_lock, tmp_path):
     described = small(numpy_lock)
     found = environment.ensure(described)
     (found.prefix / "environment.json").unlink()
@@ -92,16 +90,14 @@ def test_a_half_made_environment_is_never_used(small, numpy_lock, tmp_path):
         (None, "requirements.lock"),
     ],
 )
-def test_what_cannot_be_installed_is_unavailable_with_the_reason_and_leaves_nothing(
-    small, lock, words, tmp_path
-):
+def test_failed_installation_is_unavailable_and_leaves_no_folder(small, lock, words, tmp_path):
     with pytest.raises(UnavailableError) as caught:
         environment.ensure(small(lock))
     assert words in str(caught.value).lower() and "\n" not in str(caught.value)
     assert not [p for p in tmp_path.glob("home/environments/*") if p.is_dir()]
 
 
-def test_without_a_network_the_reason_is_told(small, numpy_lock, monkeypatch, tmp_path):
+def test_offline_installation_reports_the_missing_network(small, numpy_lock, monkeypatch, tmp_path):
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # it may name packages on this disk
@@ -111,7 +107,7 @@ def test_without_a_network_the_reason_is_told(small, numpy_lock, monkeypatch, tm
         environment.ensure(small(numpy_lock))
 
 
-def test_a_removed_environment_is_made_again(small, numpy_lock):
+def test_removed_environment_is_created_again(small, numpy_lock):
     described = small(numpy_lock)
     environment.ensure(described)
     assert environment.remove(described) and not environment.remove(described)
@@ -119,7 +115,7 @@ def test_a_removed_environment_is_made_again(small, numpy_lock):
     assert environment.ensure(described).version
 
 
-def test_a_lock_that_brings_cuda_along_says_its_size():
+def test_lock_with_cuda_packages_states_its_size():
     for name in adapter.names():
         described = adapter.load(name)
         if described.environment.kind == "managed":
@@ -129,7 +125,7 @@ def test_a_lock_that_brings_cuda_along_says_its_size():
     assert not adapter.load("torch").environment.size
 
 
-def test_a_worker_inherits_only_what_is_on_the_list(monkeypatch):
+def test_worker_inherits_only_variables_on_the_list(monkeypatch):
     monkeypatch.setenv("MKL_NUM_THREADS", "77")
     monkeypatch.setenv("LD_PRELOAD", "")
     described = adapter.load("reference")
@@ -140,7 +136,7 @@ def test_a_worker_inherits_only_what_is_on_the_list(monkeypatch):
     assert json.dumps(variables)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(small, numpy_lock, tmp_path, monkeypatch):
+def test_full_disk_is_reported_and_leaves_no_environment(small, numpy_lock, tmp_path, monkeypatch):
     described = small(numpy_lock)
     with mounted.tmpfs(tmp_path, "disk", options="size=4m") as disk:
         home = disk / "home"
@@ -154,7 +150,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(small, numpy_lock, tmp_path, mon
 
 
 @pytest.mark.parametrize("damage", ["interpreter", "cut off", "empty", "of another kind"])
-def test_an_environment_that_was_damaged_is_made_again(small, numpy_lock, damage):
+def test_damaged_environment_is_created_again(small, numpy_lock, damage):
     described = small(numpy_lock)
     found = environment.ensure(described)
     complete = found.prefix / "environment.json"
@@ -169,7 +165,7 @@ def test_an_environment_that_was_damaged_is_made_again(small, numpy_lock, damage
     assert found.interpreter.exists()
 
 
-def test_packages_that_were_changed_since_are_named(small, numpy_lock):
+def test_changed_packages_are_reported_by_name(small, numpy_lock):
     described = small(numpy_lock)
     found = environment.ensure(described)
     [metadata] = found.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
@@ -229,7 +225,7 @@ def test_an_environment_without_one_of_its_packages_is_refused(finished):
         environment.ensure(described)
 
 
-def test_a_framework_for_another_python_says_which(small, tmp_path):
+def test_missing_python_version_is_named(small, tmp_path):
     described = small("# nothing\n")
     file = described.folder / "adapter.toml"
     file.write_text(file.read_text().replace('python = "3.11"', 'python = "3.4"'))
@@ -248,7 +244,7 @@ def test_a_framework_for_another_python_says_which(small, tmp_path):
         ('ln -s /dev/zero "$3"', "no reply"),
     ],
 )
-def test_an_interpreter_that_is_none_is_told_in_a_line(small, tmp_path, script, words):
+def test_invalid_interpreter_is_reported_in_one_line(small, tmp_path, script, words):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
@@ -257,7 +253,7 @@ def test_an_interpreter_that_is_none_is_told_in_a_line(small, tmp_path, script, 
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_a_killed_creator_takes_its_installer_along(small, numpy_lock, tmp_path, monkeypatch):
+def test_killed_creator_ends_its_installer(small, numpy_lock, tmp_path, monkeypatch):
     """Who makes it next is alone in the folder."""
     slow = tmp_path / "bin" / "uv"
     slow.parent.mkdir()
@@ -277,7 +273,7 @@ def test_a_killed_creator_takes_its_installer_along(small, numpy_lock, tmp_path,
     assert environment.ensure(adapter.load("small")).version
 
 
-def test_a_cache_that_anybody_may_write_is_refused(tmp_path, monkeypatch):
+def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
     """What is in it is run."""
     home = tmp_path / "home"
     home.mkdir()
@@ -289,7 +285,7 @@ def test_a_cache_that_anybody_may_write_is_refused(tmp_path, monkeypatch):
             environment.ensure(adapter.load("reference"))
 
 
-def test_a_cache_that_is_somebody_elses_is_refused(open_folder):
+def test_cache_of_another_user_is_refused(open_folder):
     """Though it be behind a link of theirs only."""
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")

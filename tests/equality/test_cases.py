@@ -26,7 +26,7 @@ def kind_and_shape(network, layer):
 
 
 @every_workload
-def test_every_layer_is_in_a_block_with_its_very_shapes(name):
+def test_every_layer_is_in_a_block_with_its_shapes(name):
     workload = workloads()[name]
     network = workload.network
     cut = blocks(network, workload.pixels)
@@ -39,7 +39,7 @@ def test_every_layer_is_in_a_block_with_its_very_shapes(name):
 
 
 @every_workload
-def test_a_block_reads_what_the_network_has_there(name):
+def test_block_input_shape_matches_the_network(name):
     workload = workloads()[name]
     for block in blocks(workload.network, workload.pixels):
         shape = workload.network.shapes[block.reads]
@@ -47,7 +47,7 @@ def test_a_block_reads_what_the_network_has_there(name):
 
 
 @every_workload
-def test_a_scaled_network_is_the_same_but_for_its_initial_values(name):
+def test_scaled_network_differs_only_in_its_initial_values(name):
     workload = workloads()[name]
     other = scaled(workload.network, workload.pixels)
     assert other.shapes == workload.network.shapes
@@ -59,7 +59,7 @@ def test_a_scaled_network_is_the_same_but_for_its_initial_values(name):
 
 
 @small
-def test_values_keep_their_size_through_a_scaled_network(name):
+def test_activations_keep_their_size_in_a_scaled_network(name):
     workload = workloads()[name]
     network = scaled(workload.network, workload.pixels)
     expected = mean_squares(network, workload.pixels)
@@ -73,7 +73,7 @@ def test_values_keep_their_size_through_a_scaled_network(name):
             assert 0.1 < ratio < 10, layer.name
 
 
-def test_convnets_lrn_acts_at_scaled_weights_and_hardly_at_its_own():
+def test_scaled_weights_make_the_lrn_of_convnet_matter():
     workload = workloads()["convnet"]
 
     def change_of_loss(network):
@@ -100,7 +100,7 @@ def test_convnets_lrn_acts_at_scaled_weights_and_hardly_at_its_own():
     assert change_of_loss(scaled(workload.network, workload.pixels)) > 1e-5
 
 
-def test_a_layer_alone_is_the_networks_layer():
+def test_single_layer_block_keeps_the_layer_and_its_shapes():
     network = workloads()["googlenet"].network
     for name in ("conv2/norm2", "inception_3a/output", "loss1/loss", "pool3/3x3_s2"):
         layer = next(la for la in network.layers if la.name == name)
@@ -111,7 +111,7 @@ def test_a_layer_alone_is_the_networks_layer():
 
 
 @every_workload
-def test_cases_have_names_of_their_own_and_change_the_rate_on_the_way(name):
+def test_case_names_are_unique_and_learning_rates_change(name):
     workload = workloads()[name]
     found = [*cases.whole(workload, 0), *cases.of_blocks(workload, 0)]
     assert len({case.name for case in found}) == len(found)
@@ -123,7 +123,7 @@ def test_cases_have_names_of_their_own_and_change_the_rate_on_the_way(name):
         assert solver.weight_decay == workload.solver.weight_decay
 
 
-def test_a_sketch_keeps_distances_and_small_tensors_whole():
+def test_sketch_keeps_distances_and_small_tensors():
     random = np.random.RandomState(0)
     a, b = random.standard_normal((2, 64, 3, 37, 11))
     ratio = np.linalg.norm(sketch(a) - sketch(b)) / np.linalg.norm(a - b)
@@ -132,7 +132,7 @@ def test_a_sketch_keeps_distances_and_small_tensors_whole():
     assert np.array_equal(sketch(few), few.ravel())
 
 
-def test_one_wrong_element_shows_in_a_sketch_in_full():
+def test_sketch_shows_a_single_wrong_element_in_full():
     a = np.random.RandomState(1).standard_normal(10**6).astype(np.float32)
     b = a.copy()
     b[123_456] += 0.5
@@ -140,7 +140,7 @@ def test_one_wrong_element_shows_in_a_sketch_in_full():
     assert difference == pytest.approx(abs(float(b[123_456]) - float(a[123_456])), rel=1e-6)
 
 
-def test_two_elements_that_change_places_show_in_a_sketch():
+def test_sketch_shows_two_swapped_elements():
     a = np.arange(10**5, dtype=np.float64)
     b = a.copy()
     b[[7, 90]] = b[[90, 7]]

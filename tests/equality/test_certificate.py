@@ -44,21 +44,21 @@ def only_row(found, certificates):
     return [*table.rows, *table.unranked][0]
 
 
-def test_a_covered_record_is_ranked(covered):
+def test_record_with_a_valid_certificate_is_ranked(covered):
     found, made = covered()
     assert only_row(found, {made.id: made}).reason is None
     [table] = tables([found], {made.id: made})
     assert len(table.rows) == 1 and table.unranked == ()
 
 
-def test_a_certificate_of_other_options_covers_nothing(covered):
+def test_certificate_of_other_strategy_options_gives_no_rank(covered):
     found, made = covered(strategy_options=(("overlap", "off"), ("servers", 2)))
     assert only_row(found, {made.id: made}).reason == (
         "the certificate is for another strategy options: overlap=off, servers=2, not none"
     )
 
 
-def test_what_cannot_be_told_apart_shares_its_rank_and_what_can_does_not(record):
+def test_indistinguishable_cells_share_a_rank(record):
     fields = {"software": SOFTWARE, "machine": describe()}
     found, certificates = [], {}
     for threads, seconds in ((1, 0.1), (2, 0.1), (4, 0.5)):
@@ -79,7 +79,7 @@ def test_a_record_without_a_certificate_has_no_rank(record):
     assert only_row(record(), {}).reason == NO_CERTIFICATE
 
 
-def test_a_certificate_that_is_not_there_gives_no_rank(covered):
+def test_missing_certificate_file_gives_no_rank(covered):
     found, _ = covered()
     assert "not in the results folder" in only_row(found, {}).reason
 
@@ -101,13 +101,13 @@ def test_a_certificate_that_is_not_there_gives_no_rank(covered):
         ("accelerators", ("NVIDIA K40",)),
     ],
 )
-def test_one_thing_changed_and_it_covers_no_more(covered, field, value):
+def test_certificate_with_any_changed_field_gives_no_rank(covered, field, value):
     found, made = covered(**{field: value})
     reason = only_row(found, {made.id: made}).reason
     assert f"the certificate is for another {field.replace('_', ' ')}" in reason
 
 
-def test_an_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
+def test_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
     found, made = covered()
     path = tmp_path / "certificates" / f"{made.id[7:]}.json"
     made.write(path)
@@ -120,9 +120,7 @@ def test_an_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
     assert "was edited" in only_row(found, certificate.of_folder(tmp_path)).reason
 
 
-def test_a_cached_certificate_of_an_earlier_version_is_given_as_it_was_written(
-    cell, tmp_path, monkeypatch
-):
+def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
     """It has fewer fields than one of today has, and its id is about those."""
     request = cell().request(1)
     session = runner.Session(Store(tmp_path / "results"))
@@ -142,7 +140,7 @@ def test_a_cached_certificate_of_an_earlier_version_is_given_as_it_was_written(
     assert given.subject == of
 
 
-def test_an_edited_certificate_with_its_id_made_to_fit_is_refused_too(covered, tmp_path):
+def test_edited_certificate_with_a_recomputed_id_is_refused(covered, tmp_path):
     found, made = covered(kernel="other")
     forged = made.model_copy(update={"subject": certified(found).subject})
     forged = forged.model_copy(update={"id": forged.computed_id()})
@@ -151,7 +149,7 @@ def test_an_edited_certificate_with_its_id_made_to_fit_is_refused_too(covered, t
     assert "not the one that the record names" in reason
 
 
-def test_a_file_that_is_no_certificate_is_told_apart(covered, tmp_path):
+def test_invalid_certificate_file_is_reported(covered, tmp_path):
     found, made = covered()
     path = tmp_path / "certificates" / f"{made.id[7:]}.json"
     path.parent.mkdir()
@@ -159,7 +157,7 @@ def test_a_file_that_is_no_certificate_is_told_apart(covered, tmp_path):
     assert "is no certificate" in only_row(found, certificate.of_folder(tmp_path)).reason
 
 
-def test_a_verdict_of_different_gives_no_rank(covered):
+def test_verdict_different_gives_no_rank(covered):
     found, made = covered()
     other = made.model_copy(update={"verdict": "different"})
     assert "different" in only_row(found, {made.id: other}).reason

@@ -82,7 +82,7 @@ def test_generated_networks_are_equal(framework, kernel, oracle):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "torch"])
-def test_two_ranks_are_equal_each_with_its_own_statistics(framework, oracle):
+def test_two_ranks_match_the_oracle_with_batch_norm_per_rank(framework, oracle):
     """Networks with batch norm: each rank normalises by its own part of the batch."""
     layers = [(w, [type(layer) for layer in w.network.layers]) for w in generated(30)]
     family = [workload for workload, kinds in layers if xl.BatchNorm in kinds][:5]
@@ -97,7 +97,7 @@ def test_many_generated_networks_are_equal(framework, kernel, oracle):
     assert differing(framework, kernel, oracle, expected_of(oracle, generated(300))) == []
 
 
-def test_a_family_is_the_same_every_time_and_has_every_type_of_layer():
+def test_generated_networks_are_reproducible_and_use_all_layers():
     family = generated(30)
     assert [w.network for w in family] == [w.network for w in generated(30)]
     assert len({w.network.layers for w in family}) == 30

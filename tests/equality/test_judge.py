@@ -28,13 +28,13 @@ def compare(precision="float32", **changes):
     return {d.quantity: d for d in judge.compare(EXPECTED, precision, found)}
 
 
-def test_what_is_equal_holds_and_the_rate_is_not_compared():
+def test_equal_results_pass_and_the_rate_is_not_compared():
     found = compare()
     assert set(found) == set(TRUTH) - {"rate"}
     assert all(deviation.holds for deviation in found.values())
 
 
-def test_the_tolerance_is_ten_times_the_largest_draw_and_the_results_own_rounding():
+def test_tolerance_is_10_times_the_largest_draw_plus_rounding():
     allowed = compare()["gradient/conv1/weight"].allowed
     assert allowed == pytest.approx(10 * 3e-6 + 32 * 2**-23 * 5)
     assert compare("float64")["gradient/conv1/weight"].allowed == pytest.approx(
@@ -43,7 +43,7 @@ def test_the_tolerance_is_ten_times_the_largest_draw_and_the_results_own_roundin
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(0.99, True), (1.01, False)])
-def test_an_error_is_judged_by_its_norm(factor, holds):
+def test_error_is_judged_by_its_norm(factor, holds):
     name = "gradient/conv1/weight"
     allowed = compare()[name].allowed
     found = compare(**{name: np.array([3.0 + factor * allowed, 4.0])})[name]
@@ -55,14 +55,14 @@ def test_an_error_is_judged_by_its_norm(factor, holds):
 @pytest.mark.parametrize(
     "value", [None, np.array([np.nan, 4.0]), np.array([np.inf, 4.0]), np.array([3.0, 4.0, 5.0])]
 )
-def test_what_is_missing_not_finite_or_of_another_shape_is_outside(value):
+def test_missing_nonfinite_or_misshapen_result_fails(value):
     found = compare(**{"gradient/conv1/weight": value})["gradient/conv1/weight"]
     assert not found.holds
     assert found.excess == math.inf
 
 
 @pytest.mark.parametrize(("value", "excess"), [(0.0, 0.0), (1e-30, math.inf)])
-def test_what_has_to_be_nothing_is_or_is_infinitely_far(value, excess):
+def test_zero_expectation_accepts_only_zero(value, excess):
     """As the bias before a batch norm is, whose gradient is 0 in every draw."""
     truth = {**TRUTH, "step1/conv1/bias": np.array([0.0])}
     draws = tuple({**draw, "step1/conv1/bias": 0.0} for draw in DRAWS)
@@ -73,11 +73,11 @@ def test_what_has_to_be_nothing_is_or_is_infinitely_far(value, excess):
     assert one.holds == (value == 0.0)
 
 
-def test_an_output_that_a_framework_does_not_give_is_not_held_against_it():
+def test_missing_output_is_not_counted_as_an_error():
     assert "output/conv1" not in compare(**{"output/conv1": None})
 
 
-def test_a_quantity_says_what_and_where_it_is():
+def test_deviation_names_its_kind_parameter_layer_and_step():
     found = compare()["gradient/conv1/weight"]
     assert (found.kind, found.name, found.layer, found.step) == (
         "gradient",

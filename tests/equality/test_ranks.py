@@ -38,9 +38,7 @@ def verify():
         pytest.param("caffe", "mpi", 4, marks=pytest.mark.long),  # two cores wait for each other
     ],
 )
-def test_after_every_update_the_weights_are_those_of_one_process(
-    verify, framework, strategy, ranks
-):
+def test_weights_after_each_update_match_a_single_process(verify, framework, strategy, ranks):
     verdict = verify(framework, "lenet", ranks, strategy=[strategy])
     assert verdict.verdict == "equal", verdict.worst
     kinds = {deviation.kind: deviation.precision for deviation in verdict.wrong}
@@ -54,13 +52,13 @@ def test_after_every_update_the_weights_are_those_of_one_process(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("strategy", ["ddp", "mpi"])
-def test_ranks_that_compile_what_they_train_are_equal_too(verify, strategy):
+def test_compiled_ranks_match_a_single_process(verify, strategy):
     verdict = verify("torch", "lenet", 2, strategy=[strategy], kernel=["inductor"])
     assert verdict.verdict == "equal", verdict.worst
     assert verdict.wrong == ()
 
 
-def test_ranks_of_another_network_are_different_whatever_they_do_together(monkeypatch, tmp_path):
+def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path):
     """What a certificate says of one rank decides: nothing is trained to find out."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     matrix = experiment.matrix(
@@ -83,13 +81,13 @@ def test_ranks_of_another_network_are_different_whatever_they_do_together(monkey
     assert verdict.reason.startswith("on one rank: ") and "another network" in verdict.reason
 
 
-def test_a_framework_without_a_strategy_says_so(verify):
+def test_framework_without_a_strategy_is_unsupported(verify):
     verdict = verify("reference", "lenet", 2)
     assert verdict.verdict == "unsupported"
     assert "more than one rank" in verdict.reason
 
 
-def test_a_rank_whose_weights_are_others_counts():
+def test_joined_result_takes_the_weights_of_a_deviating_rank():
     import numpy as np
 
     same, other = np.array([1.0, 2.0]), np.array([1.0, 2.5])

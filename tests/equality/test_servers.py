@@ -18,7 +18,7 @@ from xfbench.workloads import workloads
 @pytest.mark.parametrize(
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
-def test_servers_update_a_single_ranks_weights_as_the_oracle_does(framework, strategy):
+def test_servers_update_single_rank_weights_like_the_oracle(framework, strategy):
     [(cell, _)] = experiment.cells([experiment.matrix(framework=[framework], workload=["lenet"])])
     together = {"strategy": strategy, "strategy_options": (("servers", 2),)}
     request = cell.request(1).model_copy(update=together)

@@ -17,7 +17,7 @@ ANSWER = {
 @pytest.mark.parametrize(
     ("excess", "nearest"), [([0.2, 0.5], "50%"), ([None, 0.5], "50%"), ([None], "0%")]
 )
-def test_how_near_it_came_is_said_also_of_an_earlier_versions_certificate(excess, nearest):
+def test_verdict_text_shows_the_largest_share_of_the_tolerance(excess, nearest):
     checks = [{**CHECK, "excess": one} for one in excess]
     shown = verdicts.text({**ANSWER, "checks": checks})
     assert f"{10 * len(checks)} quantities, none beyond {nearest} of what it may differ" in shown

@@ -37,7 +37,7 @@ def proofs(*made):
 
 
 @proofs(*(Proof.of(*cell) for cell in product(FRAMEWORKS, ("lenet", "convnet"))))
-def test_the_right_network_is_equal(prove, proof):
+def test_correct_network_is_equal(prove, proof):
     verdict = prove(proof)
     assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
     assert verdict.place is None
@@ -170,7 +170,7 @@ def test_verify_prints_a_certificate_and_finds_it_again():
 
 
 @pytest.mark.deep
-def test_a_different_network_exits_with_1_and_says_where():
+def test_different_network_exits_with_1_and_names_the_layer():
     plant = next(p for p in plants.plants() if p.name == "loss summed over the batch")
     with plants.standing(plant):
         for _ in range(2):  # the second time there is a verdict in the cache

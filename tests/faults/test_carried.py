@@ -36,7 +36,7 @@ def read(folder):
     return list(carry.read(folder, store, print)), store
 
 
-def test_what_a_link_leads_to_is_not_taken_in(folder, tmp_path):
+def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):
     (tmp_path / "secret").write_text("hunter2")
     here = folder / "launches" / "00001"
     (here / "notes").symlink_to(tmp_path / "secret")
@@ -64,7 +64,7 @@ STRANGE = [b"", b"\xff", b"-", b"9" * 9, b"x" * 10**6, b"[" * 10**5, b"[]", b"{}
         *("inspect/odd/reply.json", "inspect/odd/status", "plan.json"),
     ],
 )
-def test_a_file_of_any_content_is_a_record_that_says_so_or_a_line(folder, name):
+def test_strange_bundle_file_gives_a_record_or_a_short_error(folder, name):
     for content in STRANGE:
         (folder / name).unlink(missing_ok=True)
         if content is not None:

@@ -56,7 +56,7 @@ def dangers(module, source):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_module_can_run_what_a_file_says(module):
+def test_no_module_executes_file_contents(module):
     assert dangers(module, MODULES[module].read_text()) == []
 
 
@@ -77,7 +77,7 @@ def test_no_module_can_run_what_a_file_says(module):
         "from xml.etree import ElementTree as ET\nET.fromstring(text)",
     ],
 )
-def test_each_of_these_is_seen(source):
+def test_danger_scan_reports_each_dangerous_call(source):
     assert dangers("xfbench.running.runner", source)
 
 
@@ -103,7 +103,7 @@ def header(text, content=b""):
 
 
 @pytest.mark.parametrize("planted", ["link", "folder", "file"])
-def test_a_checkpoint_is_written_to_no_folder_that_somebody_else_has_made(tmp_path, planted):
+def test_checkpoint_is_not_written_to_an_existing_folder(tmp_path, planted):
     """In scratch that everybody may write, its name is taken just before."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "kept").write_text("kept")
@@ -128,13 +128,13 @@ def test_a_checkpoint_is_written_to_no_folder_that_somebody_else_has_made(tmp_pa
     assert [one.name for one in (tmp_path / "theirs").iterdir()] == ["kept"]
 
 
-def test_a_checkpoint_is_nobody_elses(tmp_path):
+def test_checkpoint_folder_is_private(tmp_path):
     with checkpoint.fresh(tmp_path / "xfbench-1", 1) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("planted", ["anybody's", "somebody's"])
-def test_a_studys_data_are_not_taken_from_where_others_may_put_them(open_folder, planted):
+def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     """In memory that everybody may write, a folder's name is known beforehand."""
     place = open_folder / "xfbench-studies" / "digits-raw"
     place.mkdir(parents=True)
@@ -159,7 +159,7 @@ def test_a_studys_data_are_not_taken_from_where_others_may_put_them(open_folder,
     assert "is somebody else's" in done.stderr.splitlines()[-1]
 
 
-def test_arrays_with_anything_in_them_are_no_results_and_run_nothing(cell, tmp_path):
+def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
     evil = tmp_path / "evil"
     object_array = header(
         "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
@@ -193,9 +193,7 @@ def test_arrays_with_anything_in_them_are_no_results_and_run_nothing(cell, tmp_p
     assert not evil.exists()
 
 
-def test_a_worker_that_lies_about_its_cases_is_no_proof_and_no_defect_of_ours(
-    fake_adapter, tmp_path, cell
-):
+def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
     """Its reply is as the protocol wants it, its arrays are garbage."""
     fake_adapter(
         """

@@ -54,13 +54,13 @@ def file(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_of_any_content_is_one_line(reader, content, file):
+def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
     file.write_bytes(CONTENTS[content])
     told(reader, file)
 
 
 @pytest.mark.parametrize("reader", ["site", "adapter"])
-def test_nobody_waits_for_what_is_no_file(reader, file):
+def test_named_pipe_as_an_input_file_is_refused(reader, file):
     os.mkfifo(file)
     assert "no plain file" in told(reader, file)
     file.unlink()
@@ -76,7 +76,7 @@ def test_nobody_waits_for_what_is_no_file(reader, file):
         ({"seed": list(range(200_000))}, "200,000 cells are too many: at most 100,000"),
     ],
 )
-def test_more_than_anybody_means_is_refused_before_it_is_counted_out(settings, words):
+def test_excessive_counts_are_refused_before_cells_are_built(settings, words):
     matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
     with pytest.raises(UsageError, match=words):
         experiment.cells([matrix])
@@ -94,7 +94,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folder_of_any_name_holds_results_that_can_be_run_again(name, odd, xfbench, tmp_path):
+def test_results_folder_of_any_name_supports_a_repeat_run(name, odd, xfbench, tmp_path):
     place = tmp_path / "in" / name / "results"
     (tmp_path / "in").mkdir()
     shown = xfbench(*odd(), f"--results={place}")
@@ -108,7 +108,7 @@ def test_a_folder_of_any_name_holds_results_that_can_be_run_again(name, odd, xfb
     assert not list(tmp_path.rglob("x"))
 
 
-def test_results_behind_a_link_are_written_where_it_leads(odd, xfbench, tmp_path):
+def test_results_behind_a_link_are_written_to_its_target(odd, xfbench, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "results").symlink_to(tmp_path / "there")
     assert xfbench(*odd(), "--results=results").returncode == 0
@@ -128,13 +128,13 @@ def test_results_behind_a_link_are_written_where_it_leads(odd, xfbench, tmp_path
         b'{"schema": "xfbench.data/1", "format": "raw", "splits": {"train": 1}, "classes": 3}',
     ],
 )
-def test_a_manifest_of_any_content_is_damage_and_nothing_else(tmp_path, content):
+def test_invalid_manifest_is_reported_as_damage(tmp_path, content):
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(Damaged):
         prepared.open_(tmp_path)
 
 
-def test_a_list_of_samples_of_any_content_is_damage_and_nothing_else(tmp_path):
+def test_invalid_sample_list_is_reported_as_damage(tmp_path):
     split = {"samples": 1, "stream_digest": "sha256:0"}
     manifest = {"schema": "xfbench.data/1", "format": "raw", "splits": {"train": split}}
     document = {**manifest, "classes": ["a"], "shape": [1, 2, 2]}
@@ -145,7 +145,7 @@ def test_a_list_of_samples_of_any_content_is_damage_and_nothing_else(tmp_path):
             prepared.open_(tmp_path)
 
 
-def test_whatever_a_framework_says_moves_no_cursor(odd, xfbench):
+def test_framework_output_is_printed_without_control_characters(odd, xfbench):
     lines = "raise RuntimeError('\\x1b[2J\\u202ecod.exe\\x07')"
     shown = xfbench(*odd(lines))
     assert shown.returncode == 1
@@ -153,7 +153,7 @@ def test_whatever_a_framework_says_moves_no_cursor(odd, xfbench):
     assert not {"\x1b", "\u202e", "\x07"} & set(shown.stdout + shown.stderr)
 
 
-def test_a_command_line_that_is_hostile_is_told_as_it_was_written(xfbench):
+def test_command_line_control_characters_are_escaped(xfbench):
     shown = xfbench("run", "--framework", "\x1b[31mtorch\u202e")
     assert shown.returncode == 2
     assert "\\x1b" in shown.stderr and not {"\x1b", "\u202e"} & set(shown.stderr)

@@ -93,7 +93,7 @@ def test_driver_killed_at_each_place_is_resumed(words, tmp_path):
 
 
 @pytest.mark.long
-def test_a_driver_killed_before_every_change_is_gone_on_with(words, tmp_path):
+def test_resume_completes_a_run_killed_at_every_change(words, tmp_path):
     _killed_at(range(1, len(points(words, tmp_path)) + 1), words, tmp_path)
 
 
@@ -124,13 +124,13 @@ def _full_at(limits, words, tmp_path):
 
 
 @pytest.mark.long
-def test_a_disk_without_room_for_one_more_file_is_told_and_gone_on_with(words, tmp_path):
+def test_resume_completes_a_run_that_ran_out_of_inodes(words, tmp_path):
     """For each file of the run."""
     files, _ = _needs(words, tmp_path)
     _full_at([f"size=64m,nr_inodes={count}" for count in range(2, files + 2)], words, tmp_path)
 
 
 @pytest.mark.long
-def test_a_disk_that_is_full_at_any_page_is_told_and_gone_on_with(words, tmp_path):
+def test_resume_completes_a_run_that_filled_the_disk(words, tmp_path):
     _, pages = _needs(words, tmp_path)
     _full_at([f"size={count * PAGE}" for count in range(1, pages + 1)], words, tmp_path)

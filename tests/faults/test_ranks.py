@@ -36,7 +36,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_rank_that_ends_is_named_whenever_it_does(launch, moment):
+def test_rank_that_ends_at_any_moment_is_named(launch, moment):
     lines, words = MOMENTS[moment]
     record, folder = launch(SECOND + lines, **TWO_RANKS)
     assert record.status == "crashed"
@@ -44,7 +44,7 @@ def test_a_rank_that_ends_is_named_whenever_it_does(launch, moment):
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
 
 
-def test_ranks_that_wait_in_a_collective_for_one_that_stands_still_are_ended(cell, tmp_path):
+def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
     """PyTorch's own all-reduce over gloo, and a rank that is stopped in the middle of training."""
     asked = cell(
         framework="torch",
@@ -74,7 +74,7 @@ def training(folder):
     return left_running(folder, lambda one: one.num_threads() > 3)
 
 
-def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(launch):
+def test_occupied_port_ends_the_launch_with_the_server_message(launch):
     """Somebody has it since it was found to be free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
@@ -86,7 +86,7 @@ def test_a_port_that_is_taken_ends_the_launch_with_its_servers_words(launch):
     assert "Address already in use" in record.reason
 
 
-def test_ranks_on_nodes_of_different_kinds_are_no_figure_of_either(shared_launch, judge):
+def test_ranks_on_different_kinds_of_nodes_are_invalid(shared_launch, judge):
     """As a queue gives them that has both."""
     another = {"cpu_model": "Another 9000"}
     ranks = shared_launch(**TWO_RANKS)
@@ -112,7 +112,7 @@ def callers(watch, count):
         ]
 
 
-def test_strangers_are_not_believed_and_keep_no_rank_away(watch):
+def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
     with callers(watch, 300) as strangers:
         for number, one in enumerate(strangers[::3]):
             words = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
@@ -129,7 +129,7 @@ def test_strangers_are_not_believed_and_keep_no_rank_away(watch):
 
 
 @pytest.mark.parametrize("line", ["ended", "ended x", "ended " + "9" * 900, "", "\u0663"])
-def test_a_line_without_sense_ends_no_watch(watch, line):
+def test_watch_ignores_malformed_lines(watch, line):
     with callers(watch, 1) as [rank]:
         rank.sendall(f"{watch.token} 0 node\n{line}\nended 9\n".encode())
         until(lambda: watch.failure)
@@ -137,7 +137,7 @@ def test_a_line_without_sense_ends_no_watch(watch, line):
 
 
 @pytest.mark.parametrize("number", ["2", "-1", "1.0", "\u0661", "9" * 100, ""])
-def test_a_rank_that_there_is_not_is_nobody_of_ours(watch, number):
+def test_watch_rejects_an_unknown_rank_number(watch, number):
     with callers(watch, 1) as [rank]:
         rank.sendall(f"{watch.token} {number} node\nended 9\n".encode())
         rank.settimeout(10)

@@ -36,7 +36,7 @@ def told(monkeypatch):
 
 
 @pytest.mark.parametrize("more", [[], ["--ranks=2", "--strategy=side by side", "--scaling=weak"]])
-def test_a_token_is_in_nothing_that_is_kept_or_shown(odd, xfbench, tmp_path, told, more):
+def test_tokens_appear_in_no_file_or_output(odd, xfbench, tmp_path, told, more):
     shown = [xfbench(*odd("import sys\nprint(dict(os.environ), file=sys.stderr)"), *more)]
     shown += [xfbench("leaderboard", "--format", one) for one in ("text", "html", "json")]
     shown += [xfbench("report", "--output", "report.html")]
@@ -50,19 +50,19 @@ def test_a_token_is_in_nothing_that_is_kept_or_shown(odd, xfbench, tmp_path, tol
     assert [one for one in files if b"hunter2" in one.read_bytes()] == []
 
 
-def test_what_starts_ranks_is_given_no_token(told, monkeypatch):
+def test_launcher_environment_contains_no_token(told, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     given = starting.inherited({**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"})
     assert given == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
 
 
-def test_a_job_script_sets_no_variable_but_ours(odd, xfbench, told, tmp_path, monkeypatch):
+def test_job_script_contains_no_token(odd, xfbench, told, tmp_path, monkeypatch):
     shown = xfbench(*odd(), "--launcher=slurm", "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "#SBATCH" in shown.stdout and "hunter2" not in shown.stdout
 
 
-def test_a_record_names_no_host_and_no_user(odd, xfbench, tmp_path):
+def test_record_names_no_host_or_user(odd, xfbench, tmp_path):
     assert xfbench(*odd(SAYS)).returncode == 1
     [record] = Store(tmp_path / "results").records()
     assert record.status == "failed"
@@ -75,7 +75,7 @@ def test_a_record_names_no_host_and_no_user(odd, xfbench, tmp_path):
     assert getpass.getuser() == "root" or getpass.getuser() not in text  # a word of others, too
 
 
-def test_a_password_of_an_index_is_in_no_reason(fake_adapter, cell, tmp_path, monkeypatch, capsys):
+def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatch, capsys):
     """Of somebody else's mirror, as pip has it in its settings."""
     lock = f"nowhere==1 --hash=sha256:{'0' * 64}\n"
     managed = {"kind": "managed", "python": "3.11"}
@@ -91,6 +91,6 @@ def test_a_password_of_an_index_is_in_no_reason(fake_adapter, cell, tmp_path, mo
     assert not list((tmp_path / "home" / "environments").glob("odd-*/"))
 
 
-def test_what_stands_before_the_host_of_an_address_is_hidden():
+def test_url_credentials_are_hidden():
     hidden = private.hiding(())("see https://alice:hun!ter2%40@index.example.org/simple, user@host")
     assert hidden == "see https://…@index.example.org/simple, user@host"

@@ -34,7 +34,7 @@ def small_disk(tmp_path):
         yield point / "results"
 
 
-def test_a_full_disk_ends_the_run_in_a_line_and_resume_finishes_it(odd, xfbench, small_disk):
+def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(odd, xfbench, small_disk):
     words = [*odd(FILLS, launches=3), f"--results={small_disk}"]
     told = xfbench(*words)
     assert told.returncode == 1
@@ -53,7 +53,7 @@ def test_a_full_disk_ends_the_run_in_a_line_and_resume_finishes_it(odd, xfbench,
     assert first in kept
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(odd, xfbench, tmp_path):
+def test_read_only_results_folder_is_reported_before_a_launch(odd, xfbench, tmp_path):
     words = odd("")
     with mounted.tmpfs(tmp_path, "disk") as point:
         for there in (False, True):
@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(odd, xfben
             assert not list(point.rglob("running-*"))
 
 
-def test_two_drivers_in_one_folder_keep_all_that_either_did(odd, tmp_path):
+def test_two_drivers_in_one_folder_keep_all_records(odd, tmp_path):
     results = tmp_path / "results"
     words = [odd("", launches=2, steps=steps, results=results) for steps in (3, 4)]
     both = [
@@ -111,7 +111,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_is_no_record_is_told_and_left_and_all_others_are_read(record, tmp_path, damage):
+def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, damage):
     store = Store(tmp_path / "results")
     store.prepare()
     good, bad = record(launch=1), record(launch=2)
@@ -140,7 +140,7 @@ def test_what_is_no_record_is_told_and_left_and_all_others_are_read(record, tmp_
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_is_no_certificate_proves_nothing_and_keeps_nobody_waiting(tmp_path, damage):
+def test_damaged_certificate_is_reported_in_one_line(tmp_path, damage):
     path = tmp_path / "certificates" / f"{'ab' * 32}.json"
     path.parent.mkdir()
     DAMAGE[damage](path, '{"schema": "xfbench.record/1", "verdict": "ok"}')
@@ -149,7 +149,7 @@ def test_what_is_no_certificate_proves_nothing_and_keeps_nobody_waiting(tmp_path
     assert isinstance(told, str) and len(told.splitlines()) == 1 and path.name in told
 
 
-def test_a_clock_that_was_set_back_hides_no_record(record, tmp_path):
+def test_clock_set_back_hides_no_record(record, tmp_path):
     store = Store(tmp_path / "results")
     store.prepare()
     today = record(launch=1)
@@ -165,7 +165,7 @@ def test_a_clock_that_was_set_back_hides_no_record(record, tmp_path):
     assert list(store.records()) == [early, today]
 
 
-def test_a_database_that_somebody_else_made_is_not_opened(record, tmp_path):
+def test_index_of_another_user_is_not_opened(record, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("giving a file away needs root")
     store = Store(tmp_path / "results")
@@ -190,7 +190,7 @@ def test_a_database_that_somebody_else_made_is_not_opened(record, tmp_path):
 
 
 @pytest.mark.parametrize("which", [".", "runs"])
-def test_a_folder_in_which_anybody_could_replace_a_worker_is_refused(tmp_path, which):
+def test_world_writable_results_folder_is_refused(tmp_path, which):
     store = Store(tmp_path / "results")
     store.prepare()
     (store.folder / which).chmod(0o777)
@@ -200,7 +200,7 @@ def test_a_folder_in_which_anybody_could_replace_a_worker_is_refused(tmp_path, w
     store.prepare()
 
 
-def test_files_have_the_mode_that_the_users_mask_says(record, tmp_path):
+def test_file_modes_follow_the_umask(record, tmp_path):
     store = Store(tmp_path / "results")
     store.prepare()
     for launch, mask in enumerate((0o077, 0o027, 0o022, 0o002), 1):

@@ -46,7 +46,7 @@ def number(rate):
 
 
 @pytest.mark.long
-def test_a_sweep_ends_with_a_record_for_every_cell(odd, tmp_path, capsys):
+def test_sweep_gives_a_record_for_every_cell(odd, tmp_path, capsys):
     """The driver takes no more memory towards the end; how long it took is printed."""
     plan = expected(random.Random(1))
     acts = {one: act for one, (act, _) in plan.items() if act != "pass"}

@@ -23,7 +23,7 @@ from xfbench.results.store import Store
 from xfbench.running import reply
 
 
-def test_of_100_megabytes_of_output_beginning_and_end_are_kept(launch):
+def test_long_output_keeps_its_beginning_and_end(launch):
     record, folder = launch("print('first', 'x' * 10**8, 'last', flush=True)")
     assert record.status == "ok", record.reason
     kept = (folder / "stdout").read_bytes()
@@ -32,7 +32,7 @@ def test_of_100_megabytes_of_output_beginning_and_end_are_kept(launch):
     assert b"83,222,796 bytes left out" in kept
 
 
-def test_output_without_an_end_ends_the_launch(launch, monkeypatch):
+def test_endless_output_ends_the_launch(launch, monkeypatch):
     monkeypatch.setattr(command, "MOST_OUTPUT", 2**20)
     monkeypatch.setattr(command, "_LOOK_SECONDS", 0.1)
     record, folder = launch("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
@@ -42,7 +42,7 @@ def test_output_without_an_end_ends_the_launch(launch, monkeypatch):
     assert (folder / "stderr").stat().st_size < written.MOST_KEPT + 100
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(launch):
+def test_unnamed_signal_is_reported_by_number(launch):
     record, _ = launch("os.kill(os.getpid(), 40)")
     assert (record.status, record.reason) == ("crashed", "no reply: it was ended by signal 40")
 
@@ -57,7 +57,7 @@ def test_a_signal_without_a_name_is_told_by_its_number(launch):
         "os.symlink('/dev/zero', 'reply.json')",
     ],
 )
-def test_whatever_a_worker_makes_of_its_folder_its_record_is_kept(launch, mischief):
+def test_worker_that_damages_its_folder_still_gets_a_record(launch, mischief):
     record, _ = launch(f"{mischief}\nos._exit(0)")
     assert record.status == "crashed"
     assert "reply" in record.reason
@@ -87,7 +87,7 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-def test_what_is_no_reply_is_told_in_a_line(tmp_path, kind):
+def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
     content, words = REPLIES[kind]
     (tmp_path / "reply.json").write_bytes(content)
     with pytest.raises(reply.ReplyError, match=words) as told:
@@ -95,14 +95,14 @@ def test_what_is_no_reply_is_told_in_a_line(tmp_path, kind):
     assert len(str(told.value)) < 600 and "\n" not in str(told.value)
 
 
-def test_a_reply_larger_than_any_is_not_read(tmp_path):
+def test_oversized_reply_is_not_read(tmp_path):
     with (tmp_path / "reply.json").open("wb") as file:
         file.truncate(reply.LONGEST + 1)  # a hole, which takes no room
     with pytest.raises(reply.ReplyError, match="longer than 256 MiB"):
         reply.read(tmp_path / "reply.json", JOB)
 
 
-def test_a_reason_is_one_line_of_some_length(tmp_path):
+def test_reason_is_a_single_line_of_at_most_500_characters(tmp_path):
     reason = "no\nsuch\r\n operator " + "x" * 10**6
     document = {"job": JOB, "status": "failed", "reason": reason}
     (tmp_path / "reply.json").write_text(json.dumps(document))
@@ -130,7 +130,7 @@ STRANGE = st.sampled_from(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_reply_with_anything_at_any_place_becomes_a_record(shared_launch, judge, ranks):
+def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ranks):
     launch = shared_launch(**(TWO_RANKS if ranks > 1 else {}))
     record, folder = launch
     assert record.status == "ok", record.reason
@@ -177,7 +177,7 @@ def _sleeps(process):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
+def test_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     """Nor what a worker has started and let go."""
     more = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak"} if ranks > 1 else {}
     results = tmp_path / "results"
@@ -191,7 +191,7 @@ def test_a_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     assert [path.name[:8] for path in (results / "runs").iterdir()] == ["running-"]
 
 
-def test_a_driver_ends_what_its_worker_started_though_it_is_told_to_end(odd, tmp_path):
+def test_sigterm_to_the_driver_ends_worker_descendants(odd, tmp_path):
     """By SIGTERM, as a scheduler or a shutdown does."""
     results = tmp_path / "results"
     words = odd(HANGS, results=results)
@@ -202,7 +202,7 @@ def test_a_driver_ends_what_its_worker_started_though_it_is_told_to_end(odd, tmp
     until(lambda: not left_running(results), 15)
 
 
-def test_a_device_that_is_not_there_costs_no_launch(launch):
+def test_missing_gpu_is_unavailable_without_a_launch(launch):
     if machine.accelerators():
         pytest.skip("there is an NVIDIA device here")
     record, folder = launch(device="cuda", adapter={"devices": ["cpu", "cuda"]})
@@ -210,7 +210,7 @@ def test_a_device_that_is_not_there_costs_no_launch(launch):
     assert not list(folder.parent.iterdir())
 
 
-def test_a_worker_that_the_kernel_ends_for_memory_says_so_and_the_driver_goes_on(odd, tmp_path):
+def test_out_of_memory_worker_is_reported_and_the_run_continues(odd, tmp_path):
     takes = "LARGE = len(os.listdir('..')) == 1\n"  # the first launch
     takes += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"
     results = tmp_path / "results"

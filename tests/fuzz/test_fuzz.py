@@ -15,7 +15,7 @@ SECONDS = 10
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_can_be_read_is(name):
+def test_target_reads_its_seeds_without_unexpected_errors(name):
     """Else a fuzzer would begin with nothing, and hardly reach anything."""
     target = TARGETS[name]
     assert target.seeds
@@ -32,7 +32,7 @@ def test_what_can_be_read_is(name):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", TARGETS)
-def test_no_file_is_more_than_its_reader_bears(name, tmp_path):
+def test_fuzzer_finds_no_failing_input(name, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     argv = [sys.executable, "-P", "-m", "tests.fuzz", name, str(SECONDS), str(tmp_path), "1"]
@@ -54,6 +54,6 @@ def test_no_file_is_more_than_its_reader_bears(name, tmp_path):
 @pytest.mark.parametrize(
     "file", sorted(KEPT.glob("*/*")), ids=lambda file: f"{file.parent.name}/{file.name}"
 )
-def test_what_was_found_is_borne(file):
+def test_earlier_fuzzer_findings_are_handled(file):
     """Within bounds of memory: the test above begins with it."""
     TARGETS[file.parent.name](file.read_bytes())

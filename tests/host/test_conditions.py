@@ -33,7 +33,7 @@ def watched(seconds):
     return conditions.between(before, conditions.read())
 
 
-def test_a_process_that_burns_a_core_is_seen_and_named(burner):
+def test_busy_process_is_detected_and_named(burner):
     seen = watched(2.0)
     [one] = [one for one in seen.competing if one.name == "burner"]
     assert 0.2 < one.cpus < 1.2
@@ -41,7 +41,7 @@ def test_a_process_that_burns_a_core_is_seen_and_named(burner):
     assert any(line.startswith("burner used") for line in conditions.disturbances(seen, 2))
 
 
-def test_our_own_work_is_no_disturbance():
+def test_own_work_is_not_counted_as_noise():
     before = conditions.read()
     busy = "import time; end = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", busy], check=True, timeout=60)
@@ -55,7 +55,7 @@ def test_our_own_work_is_no_disturbance():
     assert os.getpid() not in {pid for pid, _ in after.processes}
 
 
-def test_what_was_burned_by_processes_that_have_ended_is_seen_too():
+def test_cpu_time_of_ended_processes_is_reported():
     seen = QUIET.model_copy(update={"other_cpus": 1.4})
     [line] = conditions.disturbances(seen, 2)
     assert line == "processes that have ended used 1.4 of a core"
@@ -70,12 +70,12 @@ def test_what_was_burned_by_processes_that_have_ended_is_seen_too():
         ({"swap_bytes": 3_000_000}, "3 MB went to swap"),
     ],
 )
-def test_each_disturbance_is_told(update, line):
+def test_each_kind_of_noise_is_reported(update, line):
     assert conditions.disturbances(QUIET, 2) == []
     assert conditions.disturbances(QUIET.model_copy(update=update), 2) == [line]
 
 
-def test_throttling_and_swapping_make_a_launch_invalid_and_a_neighbour_does_not():
+def test_throttling_and_swapping_make_a_launch_invalid():
     assert conditions.defect(QUIET, "cpu") is None
     throttled = QUIET.model_copy(update={"throttled_seconds": 3.0})
     assert "3.0 s of 10.0 s" in conditions.defect(throttled, "cpu")
@@ -84,7 +84,7 @@ def test_throttling_and_swapping_make_a_launch_invalid_and_a_neighbour_does_not(
     assert conditions.defect(QUIET.model_copy(update={"competing": neighbour}), "cpu") is None
 
 
-def test_a_reading_of_a_limited_group_has_its_throttling(tmp_path, monkeypatch):
+def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
     (tmp_path / "job").mkdir()
     (tmp_path / "own").write_text("0::/job\n")
     file = tmp_path / "job" / "cpu.stat"
@@ -97,12 +97,12 @@ def test_a_reading_of_a_limited_group_has_its_throttling(tmp_path, monkeypatch):
     assert seen.throttled_seconds == pytest.approx(1.5)
 
 
-def test_strict_refuses_a_machine_where_something_burns_a_core(burner):
+def test_strict_refuses_a_machine_with_a_busy_process(burner):
     with pytest.raises(doctor.NoisyError, match=r"processes: .*burner"):
         doctor.insist()
 
 
-def test_a_processor_that_slows_down_to_cool_is_seen_by_its_own_count(tmp_path):
+def test_thermal_throttling_is_counted(tmp_path):
     assert conditions._thermal_throttles(tmp_path) is None
     for cpu, count in ((0, 3), (1, 4)):
         place = tmp_path / f"cpu{cpu}" / "thermal_throttle"
@@ -113,7 +113,7 @@ def test_a_processor_that_slows_down_to_cool_is_seen_by_its_own_count(tmp_path):
     assert "2 times to cool" in conditions.defect(hot, "cpu")
 
 
-def test_a_shared_gpu_counts_against_what_trained_on_it():
+def test_shared_gpu_counts_only_against_gpu_launches():
     shared = QUIET.model_copy(update={"accelerator_processes": ("python3",)})
     assert "python3" in conditions.defect(shared, "cuda")
     assert conditions.defect(shared, "cpu") is None

@@ -15,19 +15,19 @@ ASK = "from xfbench.host import handover; print(handover.seconds())"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_a_words_way_to_another_core_and_back_is_measured():
+def test_core_to_core_latency_is_measured():
     took = [handover.seconds() for _ in range(5)]
     # Light does not do it in less than some nanoseconds, nor does a system call take part.
     assert all(one and 2e-8 < one < 1e-4 for one in took)
 
 
-def test_one_cpu_has_no_other():
+def test_single_cpu_has_no_core_to_core_latency():
     one = min(os.sched_getaffinity(0))
     code = f"import os; os.sched_setaffinity(0, {{{one}}}); {ASK}"
     assert subprocess.check_output([sys.executable, "-c", code], timeout=60).strip() == b"None"
 
 
-def test_a_core_that_never_answers_keeps_nobody_waiting(monkeypatch, tmp_path):
+def test_silent_core_ends_the_measurement_after_a_time_limit(monkeypatch, tmp_path):
     silent = tmp_path / "silent.py"
     silent.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(pingpong, "__file__", str(silent))
@@ -35,7 +35,7 @@ def test_a_core_that_never_answers_keeps_nobody_waiting(monkeypatch, tmp_path):
     assert handover.seconds() is None
 
 
-def test_cores_are_apart_where_a_word_takes_half_as_long_again():
+def test_latency_1_5_times_higher_means_distant_cores():
     assert not distance.apart(())
     assert not distance.apart((2.0e-7,))
     assert not distance.apart((2.0e-7, 2.9e-7))
@@ -44,7 +44,7 @@ def test_cores_are_apart_where_a_word_takes_half_as_long_again():
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_who_trains_asks_a_process_that_is_not_counted_as_its_own():
+def test_latency_probe_is_not_counted_in_worker_usage():
     before, used = observe.descendants(), observe.cpu_seconds_of_others()
     cores = Cores()
     try:
@@ -56,20 +56,20 @@ def test_who_trains_asks_a_process_that_is_not_counted_as_its_own():
     assert cores.seconds() is None
 
 
-def test_where_no_process_may_be_started_it_says_nothing(monkeypatch):
+def test_failed_probe_start_gives_no_latency(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere")
     cores = Cores()
     assert cores.seconds() is None
     cores.end()
 
 
-def test_one_that_has_ended_says_nothing():
+def test_ended_probe_gives_no_latency():
     cores = Cores()
     cores.end()
     assert cores.seconds() is None
 
 
-def test_a_launch_during_which_the_cores_were_moved_is_told(record):
+def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
     calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
 
     def told(around, meanwhile=()):
@@ -87,7 +87,7 @@ def test_a_launch_during_which_the_cores_were_moved_is_told(record):
     assert told((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
 
 
-def test_every_reading_has_it():
+def test_every_reading_includes_core_to_core_latency():
     before, after = conditions.read(), conditions.read()
     expected = 2 if len(os.sched_getaffinity(0)) > 1 else 0
     assert len(conditions.between(before, after).handover_seconds) == expected

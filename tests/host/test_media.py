@@ -26,7 +26,7 @@ def ext4(tmp_path):
         yield point
 
 
-def test_a_file_system_in_memory(tmp_path):
+def test_tmpfs_is_described_as_memory(tmp_path):
     with mounted.tmpfs(tmp_path, options="size=8m") as folder:
         found = media.describe(folder)
     assert (found.file_system, found.device, found.disks) == ("tmpfs", "memory", ())
@@ -34,7 +34,7 @@ def test_a_file_system_in_memory(tmp_path):
     assert found.rotational is None and found.below == ()
 
 
-def test_an_image_on_a_loop_device_and_what_it_is_kept_in(ext4, tmp_path):
+def test_loop_device_is_described_with_the_medium_below(ext4, tmp_path):
     found = media.describe(ext4)
     assert (found.file_system, found.device, found.disks) == ("ext4", "loop", ("loop",))
     assert found.block_bytes == 4096 and 0 < found.free_bytes < found.total_bytes < 64 * MIB
@@ -43,7 +43,7 @@ def test_an_image_on_a_loop_device_and_what_it_is_kept_in(ext4, tmp_path):
     assert below.file_system == media.describe(tmp_path).file_system
 
 
-def test_a_folder_deep_in_it_is_on_the_same_medium(ext4):
+def test_deep_folder_is_on_the_same_medium(ext4):
     deep = ext4 / "a b" / "c,d"
     deep.mkdir(parents=True)
     assert media.describe(deep).device == "loop"
@@ -51,7 +51,7 @@ def test_a_folder_deep_in_it_is_on_the_same_medium(ext4):
     assert mounts.devices(deep / "file") == mounts.devices(ext4) != []
 
 
-def test_what_is_mounted_over_a_folder_is_what_counts(ext4, tmp_path):
+def test_topmost_mount_decides_the_medium(ext4, tmp_path):
     place = ext4 / "place"
     with mounted.tmpfs(ext4, name="place"):
         assert media.describe(place).file_system == "tmpfs"
@@ -61,7 +61,7 @@ def test_what_is_mounted_over_a_folder_is_what_counts(ext4, tmp_path):
     assert media.describe(place).device == "loop"
 
 
-def test_an_overlay_and_its_layers_the_writable_one_first(ext4, tmp_path):
+def test_overlay_lists_its_writable_layer_first(ext4, tmp_path):
     with mounted.tmpfs(tmp_path, name="in memory") as memory:
         places = ext4 / "lower layer", memory / "upper layer", memory / "work"
         (ext4 / "lower layer" / "data").mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_an_overlay_and_its_layers_the_writable_one_first(ext4, tmp_path):
     assert not any("=/" in option for option in found.options)
 
 
-def test_layers_that_are_other_folders_here_are_not_taken_for_them(ext4, tmp_path):
+def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
     """A container sees the names of its host's folders, which may be folders of its own."""
     (ext4 / "upper").mkdir()
     os.utime(ext4 / "upper", (0, 0))
@@ -84,7 +84,7 @@ def test_layers_that_are_other_folders_here_are_not_taken_for_them(ext4, tmp_pat
         assert len(media.describe(folder).below) == 1
 
 
-def test_layers_of_one_file_system_are_one_though_its_space_changes(ext4, tmp_path, monkeypatch):
+def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monkeypatch):
     """Others write to it between two looks."""
     looked = os.statvfs
 
@@ -110,7 +110,7 @@ MOUNTINFO = r"""
 """  # noqa: E501
 
 
-def test_nothing_of_a_mount_names_a_host_a_user_or_a_place():
+def test_mount_options_omit_hosts_users_and_paths():
     nfs, lustre, cifs, overlay, btrfs = mounts.mounts(MOUNTINFO)
     assert nfs.kept_options() == [
         *("rw", "noatime", "vers=4.2", "rsize=1048576", "wsize=1048576", "namlen=255", "hard"),
@@ -123,20 +123,20 @@ def test_nothing_of_a_mount_names_a_host_a_user_or_a_place():
     assert [mounts._device_kind(one, []) for one in (nfs, lustre, cifs)] == ["network"] * 3
 
 
-def test_escaped_names_are_read_as_they_are():
+def test_escaped_mount_names_are_decoded():
     nfs, *_, overlay, _ = mounts.mounts(MOUNTINFO)
     assert (nfs.point, nfs.root, nfs.number) == ("/mnt/my data", "/vol", 36)
     assert overlay.value("upperdir") == "/u p" and overlay.value("lowerdir") == r"/a\:b:/c,d"
 
 
-def test_where_the_kernel_does_not_say_the_longest_mount_point_counts():
+def test_longest_mount_point_is_the_fallback():
     here = mounts.mounts(MOUNTINFO + r"41 35 0:55 / /scratch rw - tmpfs none rw" + "\n")
     assert mounts._longest(here, Path("/mnt/my data/x")).file_system == "nfs4"
     assert mounts._longest(here, Path("/scratch/x")).file_system == "tmpfs"
     assert mounts._longest(here, Path("/scratchy")) is None
 
 
-def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path):
+def test_missing_folder_is_reported(tmp_path):
     with pytest.raises(media.UnreadableError, match="No such file"):
         media.describe(tmp_path / "nowhere")
 
@@ -146,7 +146,7 @@ def reads(*rounds):
     return Reads(pattern="random", block_bytes=1000, random=True, rounds=tuple(made))
 
 
-def test_reads_are_cold_only_where_the_device_was_seen_to_give_all_of_it():
+def test_reads_are_cold_only_if_the_device_gave_all_bytes():
     cold = media.speed(reads({"resident_bytes": 0, "device_bytes": 1000}))
     assert cold.is_cold is True and cold.from_device == 1
     partly = {"resident_bytes": 500, "device_bytes": 500}
@@ -159,7 +159,7 @@ def test_reads_are_cold_only_where_the_device_was_seen_to_give_all_of_it():
     assert media.speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
 
 
-def test_what_was_seen_goes_on_a_record_and_comes_back_from_it(ext4, record):
+def test_storage_facts_survive_a_record_round_trip(ext4, record):
     file = ext4 / "set"
     file.write_bytes(os.urandom(MIB))
     epochs = []
@@ -185,7 +185,7 @@ def xfbench(*arguments):
     )
 
 
-def test_the_command_tells_medium_and_figures_and_leaves_nothing(ext4):
+def test_machine_read_prints_medium_and_figures_and_cleans_up(ext4):
     found = json.loads(xfbench("--read", ext4, "--read-size", 8, "--json").stdout)
     medium, here = Medium.model_validate(found["medium"]), media.describe(ext4)
     assert medium.model_copy(update={"below": here.below}) == here
@@ -197,13 +197,13 @@ def test_the_command_tells_medium_and_figures_and_leaves_nothing(ext4):
     assert [path.name for path in ext4.iterdir()] == ["lost+found"]
 
 
-def test_for_people_it_says_what_could_not_be_checked(tmp_path):
+def test_machine_read_text_reports_unchecked_media(tmp_path):
     with mounted.tmpfs(tmp_path) as folder:
         done = xfbench("--read", folder, "--read-size", 8)
     assert "tmpfs on memory" in done.stdout and "could not be checked: tmpfs" in done.stdout
 
 
-def test_of_a_data_set_its_own_files_are_read_and_nothing_is_written(tmp_path, ext4):
+def test_data_set_files_are_read_and_no_file_is_written(tmp_path, ext4):
     (ext4 / "manifest.json").write_text("{}")
     (ext4 / "train.pixels").write_bytes(os.urandom(4 * MIB))
     mounted.make_read_only(ext4)
@@ -213,13 +213,13 @@ def test_of_a_data_set_its_own_files_are_read_and_nothing_is_written(tmp_path, e
     assert all(one["is_cold"] for one in found["reads"])
 
 
-def test_a_folder_where_nothing_may_be_written_is_said_to_be_one(ext4):
+def test_read_only_folder_is_reported(ext4):
     mounted.make_read_only(ext4)
     done = xfbench("--read", ext4)
     assert done.returncode == 1 and "Read-only file system" in done.stderr
 
 
-def test_an_interrupt_leaves_nothing_behind(ext4):
+def test_interrupt_leaves_no_file(ext4):
     free = os.statvfs(ext4).f_bfree
     # Where tests run in the background, children are told to hear no interrupt.
     heard = ("env", "--default-signal=INT", sys.executable, "-m", "xfbench")

@@ -44,7 +44,7 @@ def dead(launch):
         ("silent", "out of memory, it seems: it was ended by SIGSEGV without a word"),
     ],
 )
-def test_the_record_of_a_launch_that_ran_out_of_memory_says_how_it_ended(dead, how, reason):
+def test_out_of_memory_record_says_how_the_launch_ended(dead, how, reason):
     record, said = dead(how)
     assert record.status == "failed" and record.reason.startswith(reason), record.reason
     assert memory.is_out(record)
@@ -53,18 +53,18 @@ def test_the_record_of_a_launch_that_ran_out_of_memory_says_how_it_ended(dead, h
 
 
 @pytest.mark.parametrize("how", ["killed", "other"])
-def test_what_ended_otherwise_is_not_out_of_memory(dead, how):
+def test_other_failures_are_not_out_of_memory(dead, how):
     record, _ = dead(how)
     assert not memory.is_out(record) and record.status in ("crashed", "failed")
 
 
-def test_without_a_limit_a_crash_without_a_word_is_a_crash(dead):
+def test_silent_crash_without_a_limit_is_a_crash(dead):
     record, said = dead("silent", limit=None)
     assert record.status == "crashed" and "SIGSEGV" in record.reason
     assert said.split() == ["-1"]
 
 
-def test_the_kernel_has_ended_what_was_killed_while_it_counted_one_more():
+def test_kernel_oom_count_marks_a_killed_process():
     killed = Outcome(-9)
     assert memory.ended(killed, "", None, 1) == "out of memory: the kernel killed it"
     assert memory.ended(killed, "", None, 0) is None
@@ -72,14 +72,14 @@ def test_the_kernel_has_ended_what_was_killed_while_it_counted_one_more():
     assert memory.kills() >= 0
 
 
-def test_a_rank_that_ran_out_is_named(record):
+def test_out_of_memory_of_a_rank_is_recognized(record):
     told = record(fields={"status": "failed", "reason": "rank 1 of 2: out of memory: x"})
     assert memory.is_out(told)
     other = record(fields={"status": "failed", "reason": "TypeError: out of memory: x"})
     assert not memory.is_out(other)
 
 
-def test_doubtful_words_count_under_a_limit_alone():
+def test_ambiguous_messages_count_only_under_a_limit():
     assert words("dnnl::error: could not create a primitive", LIMIT)
     assert words("dnnl::error: could not create a primitive", None) is None
     assert words("OOM when allocating tensor with shape[4096]", None)
@@ -89,7 +89,7 @@ def test_doubtful_words_count_under_a_limit_alone():
     assert words("/tmp/oom/x", None) is None
 
 
-def test_what_is_available_is_less_than_there_is_and_what_slurm_gives(monkeypatch):
+def test_available_memory_respects_the_total_and_slurm(monkeypatch):
     found = memory.available()
     assert 0 < found < memory.psutil.virtual_memory().total and found % 2**28 == 0
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1024")
@@ -100,7 +100,7 @@ def test_what_is_available_is_less_than_there_is_and_what_slurm_gives(monkeypatc
     assert memory.available() == 3 * 2**28
 
 
-def test_a_limit_is_a_setting_that_changes_no_other_cell(cell):
+def test_memory_limit_changes_only_its_own_cell(cell):
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4]}
     [(limited, _)] = cells([matrix(**settings, memory_limit="2GB")])
     assert limited.memory_limit == 2 * 10**9
@@ -118,7 +118,7 @@ def test_a_limit_is_a_setting_that_changes_no_other_cell(cell):
         "torch",
     ],
 )
-def test_every_framework_that_runs_out_of_memory_is_told_to_have(name, cell, tmp_path):
+def test_every_framework_reports_out_of_memory(name, cell, tmp_path):
     described = adapter.load(name)
     try:
         found = environment.ensure(described)

@@ -45,25 +45,23 @@ def test_modules_are_captured_as_variables(lmod, folder):
     assert not any(name.startswith(("LMOD", "BASH_FUNC", "_ModuleTable")) for name in found)
 
 
-def test_a_module_that_is_not_there_is_named_with_the_nearest(lmod, folder):
+def test_missing_module_is_reported_with_the_nearest_name(lmod, folder):
     with pytest.raises(UnavailableError, match=r"framewrok/1.0.*did you mean framework/1.0"):
         modules.environment(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
 
 
-def test_a_module_system_that_is_not_there_says_where_to_name_it():
+def test_missing_module_system_error_names_its_setting():
     with pytest.raises(UnavailableError, match=r"modules.init"):
         modules.environment("/nowhere/init", (), ("a",))
 
 
-def test_modules_without_a_python_say_so(lmod, folder):
+def test_modules_without_a_python_are_reported(lmod, folder):
     found = modules.environment(lmod, (str(folder),), ("compiler/12",))
     with pytest.raises(UnavailableError, match=r"no python3\.99"):
         modules.interpreter(found, "python3.99")
 
 
-def test_a_framework_of_a_sites_modules_is_found_and_trains_with_their_variables(
-    lmod, folder, tmp_path, fake_adapter
-):
+def test_framework_from_site_modules_gets_their_variables(lmod, folder, tmp_path, fake_adapter):
     fake_adapter()
     site = tmp_path / "site.toml"
     site.write_text(

@@ -38,21 +38,21 @@ def peaks():
     return roofline.measure(THREADS)
 
 
-def test_measured_peaks_are_those_of_a_processor(peaks):
+def test_measured_peaks_are_plausible_for_a_processor(peaks):
     """Per core no processor has more than 64 float32 operations per cycle at 6 GHz, or 400 GB/s."""
     assert 1e8 < peaks["float32"] < 64 * 6e9
     assert 1e8 < peaks["float64"] < 32 * 6e9
     assert 1e8 < peaks["bandwidth"] < 400e9
 
 
-def test_kernels_are_tried_where_the_processor_has_their_instructions():
+def test_blas_kernels_are_tried_only_with_their_instructions():
     """OpenBLAS takes kernels of half the speed for a processor that it does not know."""
     assert roofline._kernels(["avx2", "fma"]) == []
     assert roofline._kernels([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
     assert roofline._kernels([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
 
 
-def test_the_best_of_all_tries_is_the_peak(cell, monkeypatch, tmp_path):
+def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     """Whatever was there beside an earlier one."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # where what is no peak does no harm
     request = cell(threads=THREADS).request(1)
@@ -65,7 +65,7 @@ def test_the_best_of_all_tries_is_the_peak(cell, monkeypatch, tmp_path):
     assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
 
 
-def test_the_next_session_has_them_from_the_cache_for_an_hour(cell, sessions, tmp_path):
+def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
     first = roofline.limit(request, ())
@@ -84,7 +84,7 @@ def test_the_next_session_has_them_from_the_cache_for_an_hour(cell, sessions, tm
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"float32": 1}', b'{"float32": "much"}'])
-def test_a_damaged_file_of_peaks_is_none(content, cell, sessions, tmp_path):
+def test_damaged_peak_cache_is_measured_again(content, cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     sessions()
     roofline.limit(request, ())
@@ -95,7 +95,7 @@ def test_a_damaged_file_of_peaks_is_none(content, cell, sessions, tmp_path):
     assert len(measured) == 1
 
 
-def test_what_a_launch_shows_to_be_too_low_is_kept_as_it_was_measured_again(cell, sessions):
+def test_corrected_peak_stays_in_the_cache(cell, sessions):
     request = cell(threads=THREADS).request(1)
     sessions()
     roofline._PEAKS[THREADS] = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
@@ -104,7 +104,7 @@ def test_what_a_launch_shows_to_be_too_low_is_kept_as_it_was_measured_again(cell
     assert roofline.limit(request, ()).memory_bandwidth == 1e30
 
 
-def test_the_share_is_the_arithmetic_of_training_over_the_peak(record):
+def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
     limit = Limit(
         threads=1,
         precision="float32",
@@ -119,13 +119,13 @@ def test_the_share_is_the_arithmetic_of_training_over_the_peak(record):
     assert roofline.share_of_peak(record()) is None
 
 
-def test_a_launch_is_held_against_the_threads_it_has(cell):
+def test_limit_matches_the_threads_of_the_launch(cell):
     one, two = (roofline.limit(cell(threads=n).request(1), []) for n in (1, 2))
     assert (one.threads, two.threads) == (1, 2)
     assert one.precision == "float32" and one.source == "measured"
 
 
-def test_what_no_product_can_be_timed_in_has_no_limit(cell):
+def test_precision_without_a_measurable_peak_has_no_limit(cell):
     assert roofline.limit(cell(precision="bfloat16").request(1), []) is None
 
 
@@ -137,7 +137,7 @@ def test_an_accelerator_has_its_published_peak(cell):
     assert roofline.limit(request, []) is None
 
 
-def test_every_published_machine_has_its_peaks_and_where_they_are_from():
+def test_every_published_machine_has_peaks_and_a_source():
     assert set(roofline.published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
     for one in roofline.published().values():
         assert one["matrix_product"]["float32"] > one["memory_bandwidth"] > 1e11

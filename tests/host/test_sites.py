@@ -17,7 +17,7 @@ def own(tmp_path, monkeypatch):
     sites.load.cache_clear()
 
 
-def test_every_built_in_site_can_be_read_and_says_what_nobody_has_checked():
+def test_built_in_sites_load_and_list_unverified_facts():
     assert sites.names() == ["generic-slurm", "maverick", "stampede2", "summitdev", "workstation"]
     known = {name: sites.load(name) for name in sites.names()}
     for name in ("stampede2", "maverick", "summitdev"):
@@ -28,7 +28,7 @@ def test_every_built_in_site_can_be_read_and_says_what_nobody_has_checked():
     assert "--array" in knl.forbidden
 
 
-def test_ones_own_file_adds_to_a_site_it_extends(own):
+def test_user_site_extends_a_built_in_site(own):
     (own / "mine.toml").write_text(
         'title = "Mine"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
         '[modules.frameworks]\ntorch = ["pytorch/2.1"]\n'
@@ -39,7 +39,7 @@ def test_ones_own_file_adds_to_a_site_it_extends(own):
     assert "mine" in sites.names()
 
 
-def test_ones_own_file_of_a_built_in_name_may_extend_that_one(own):
+def test_user_site_may_extend_the_site_of_the_same_name(own):
     (own / "stampede2.toml").write_text('title = "S2"\nextends = "stampede2"\nqueue = "long"\n')
     assert (sites.load("stampede2").queue, sites.load("stampede2").cores) == ("long", 68)
 
@@ -61,7 +61,7 @@ def test_ones_own_file_of_a_built_in_name_may_extend_that_one(own):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(own, text, words):
+def test_invalid_site_file_is_reported_with_its_line(own, text, words):
     (own / "own.toml").write_text(text)
     with pytest.raises(UsageError) as error:
         sites.load("own")
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_told_with_its_line(own, text, words):
     assert "own.toml" in str(error.value)
 
 
-def test_an_unknown_site_has_a_near_name():
+def test_unknown_site_error_suggests_a_near_name():
     with pytest.raises(UsageError, match="did you mean stampede2"):
         sites.load("stampede")
 
@@ -79,7 +79,7 @@ def cells(**settings):
     return [cell for cell, _ in experiment.cells([experiment.matrix(**chosen)])]
 
 
-def test_threads_are_what_a_sites_nodes_leave_to_ranks():
+def test_threads_follow_from_the_free_cores_of_a_site_node():
     [knl] = cells(site="stampede2")
     assert (knl.threads, knl.launcher, knl.environment) == (64, "slurm", "managed")
     [skx] = cells(site="stampede2", queue="skx-normal")
@@ -88,12 +88,12 @@ def test_threads_are_what_a_sites_nodes_leave_to_ranks():
     assert [(one.nodes, one.threads) for one in spread] == [(1, 16), (2, 32)]
 
 
-def test_modules_of_a_site_are_the_environment():
+def test_site_modules_are_the_environment():
     [cell] = cells(site="stampede2", framework=["caffe"])
     assert cell.environment == "modules"
 
 
-def test_a_site_that_can_only_be_rendered_is_not_started():
+def test_render_only_site_is_not_started():
     with pytest.raises(UsageError, match="rendered, not started"):
         cells(site="summitdev")
 
@@ -107,6 +107,6 @@ def test_a_site_that_can_only_be_rendered_is_not_started():
         ({"launcher": "slrum"}, "did you mean slurm"),
     ],
 )
-def test_nodes_that_mean_nothing_are_refused(settings, words):
+def test_invalid_node_settings_are_refused(settings, words):
     with pytest.raises(UsageError, match=words):
         cells(**settings)

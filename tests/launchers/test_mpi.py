@@ -53,7 +53,7 @@ def family(request):
     return request.param
 
 
-def test_ranks_train_and_each_writes_its_own_output(launch, family):
+def test_ranks_train_and_write_separate_output_files(launch, family):
     record, folder = launch()
     assert record.status == "ok", record.reason
     assert [one.rank for one in record.observed.ranks] == [0, 1]
@@ -62,7 +62,7 @@ def test_ranks_train_and_each_writes_its_own_output(launch, family):
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
 
 
-def test_a_dry_run_shows_the_command_that_a_run_then_keeps(launch, family, monkeypatch):
+def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
     record, folder = launch()
     request = record.request
     plan = Plan(
@@ -90,7 +90,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("rank", "how"), ENDS)
-def test_a_rank_that_ends_in_a_step_is_named(launch, family, tmp_path, rank, how):
+def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, how):
     _, status, words = DEATHS[how]
     record, _ = launch(dies(rank, how))
     assert record.status == status, record.reason
@@ -98,7 +98,7 @@ def test_a_rank_that_ends_in_a_step_is_named(launch, family, tmp_path, rank, how
     assert not left_running(tmp_path)
 
 
-def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
+def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
     """What stands between the start command and the rank is no place to survive."""
 
     def kill():
@@ -120,7 +120,7 @@ def test_a_killed_watcher_takes_its_rank_along(launch, family, tmp_path):
     assert not left_running(tmp_path)
 
 
-def test_a_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
+def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     fake_adapter(SLOW)
     settings = {"batch-size": 4, "data": "synthetic", "steps": 100, "launches": 1, "ranks": 2}
     settings |= {"strategy": STRATEGY, "scaling": "weak", "launcher": "mpi"}
@@ -133,16 +133,14 @@ def test_a_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     until(lambda: not left_running(tmp_path), 15)
 
 
-def test_a_limit_ends_ranks_that_hang(launch, family, tmp_path):
+def test_time_limit_ends_blocked_ranks(launch, family, tmp_path):
     hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
     record, _ = launch(hangs, time_limit=8)
     assert record.status == "timed_out"
     assert not left_running(tmp_path)
 
 
-def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
-    launch, openmpi, tmp_path
-):
+def test_broken_interpreter_is_reported_as_no_rank_started(launch, openmpi, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text('title = "odd"\n[variables]\nPYTHONHOME = "/nowhere"\n')
     record, _ = launch(site=str(site))
@@ -150,7 +148,7 @@ def test_an_interpreter_that_does_not_start_is_told_from_a_rank_that_fails(
     assert "no rank was started" in record.reason
 
 
-def test_a_host_whose_name_does_not_resolve_starts_no_rank(launch, family, tmp_path):
+def test_unresolvable_host_starts_no_rank(launch, family, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text('title = "odd"\nhosts = ["no-such-host.invalid"]\n')
     record, _ = launch(site=str(site), time_limit=40)
@@ -159,7 +157,7 @@ def test_a_host_whose_name_does_not_resolve_starts_no_rank(launch, family, tmp_p
     assert not left_running(tmp_path)
 
 
-def test_a_site_says_how_ranks_are_started(launch, openmpi, tmp_path):
+def test_site_defines_the_start_command(launch, openmpi, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text(
         'title = "odd"\nstart = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]\n'
@@ -170,14 +168,14 @@ def test_a_site_says_how_ranks_are_started(launch, openmpi, tmp_path):
     assert "--oversubscribe" in (folder / "command.json").read_text()
 
 
-def test_without_an_mpi_it_is_said_what_to_do(launch, monkeypatch, tmp_path):
+def test_missing_mpirun_makes_a_launch_unavailable(launch, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     record, _ = launch()
     assert record.status == "unavailable"
     assert "mpirun is not on the PATH" in record.reason
 
 
-def test_a_program_of_no_known_mpi_is_refused(tmp_path):
+def test_unknown_mpi_program_is_refused(tmp_path):
     odd = tmp_path / "mpirun"
     odd.write_text("#!/bin/sh\necho something else\n")
     odd.chmod(0o755)
@@ -185,7 +183,7 @@ def test_a_program_of_no_known_mpi_is_refused(tmp_path):
         mpi.family(str(odd))
 
 
-def test_the_library_beside_a_start_command_is_found(openmpi, mpich):
+def test_mpi_library_is_located_next_to_the_start_command(openmpi, mpich):
     program = shutil.which("mpirun")
     found = mpi.library(program, "mpich")
     assert found.name == "libmpi.so.12"

@@ -35,7 +35,7 @@ def job(**fields):
 
 @QUICK
 @given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
-def test_a_job_scripts_command_and_variables_are_words(tmp_path, words, value):
+def test_job_script_quotes_command_and_variables(tmp_path, words, value):
     argv = ("env", "sh", "-c", 'printf "%s\\0" "$X" "$@"', "-", *words)
     script = slurm.script(job(argv=argv, variables=(("X", value),)))
     assert bash(script, tmp_path) == [value, *words]
@@ -44,7 +44,7 @@ def test_a_job_scripts_command_and_variables_are_words(tmp_path, words, value):
 
 @QUICK
 @given(text=ANY, field=st.sampled_from(["name", "queue", "account", "folder", "options"]))
-def test_a_directive_is_one_line_that_slurm_reads_as_one_word_or_it_is_refused(text, field):
+def test_slurm_directive_is_a_single_line_or_refused(text, field):
     assume(text.strip())
     value = {"folder": Path(text), "options": (text,)}.get(field, text)
     plain = slurm.script(job(**{field: {"folder": Path("x"), "options": ("x",)}.get(field, "x")}))
@@ -61,7 +61,7 @@ def test_a_directive_is_one_line_that_slurm_reads_as_one_word_or_it_is_refused(t
 
 @QUICK
 @given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
-def test_a_command_again_as_a_shell_line_is_the_same_command(tmp_path, words, value):
+def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):
     argv = ("/bin/sh", "-c", '/usr/bin/printf "%s\\0" "$X" "$@"', "-", *words)
     line = Command(argv, {"X": value}, tmp_path).as_shell()
     assert bash(line, tmp_path) == [value, *words]
@@ -77,7 +77,7 @@ def module_system(tmp_path):
 
 @QUICK
 @given(name=ANY)
-def test_a_modules_name_is_a_word(tmp_path, module_system, monkeypatch, name):
+def test_module_name_is_passed_as_a_single_word(tmp_path, module_system, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnavailableError):
         modules.environment(str(module_system), (), (name,))

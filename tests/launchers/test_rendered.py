@@ -61,11 +61,11 @@ RENDERED = {
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_what_would_run_is_what_is_kept(name):
+def test_rendered_commands_match_the_stored_files(name):
     assert RENDERED[name]() == (KEPT / name).read_text()
 
 
-def test_nothing_is_kept_that_nobody_renders():
+def test_every_stored_file_is_rendered():
     assert {file.name for file in KEPT.iterdir()} == set(RENDERED)
 
 

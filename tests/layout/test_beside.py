@@ -42,7 +42,7 @@ def made(record):
 
 
 @pytest.mark.parametrize("form", tables.FORMATS)
-def test_every_format_has_the_network_s_figures_and_their_source_and_no_other(form, made):
+def test_every_format_shows_only_figures_of_its_workloads(form, made):
     records = [*published.records(), from_file(framework="torch")]
     shown = beside.shown(form, made, "throughput", records)
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
@@ -54,7 +54,7 @@ def test_every_format_has_the_network_s_figures_and_their_source_and_no_other(fo
     assert "GPU utilisation" not in tables.FORMATS[form](made, "throughput")
 
 
-def test_figures_stand_below_the_tables_of_their_network(made):
+def test_figures_follow_the_tables_of_their_workload(made):
     shown = beside.shown("text", made, "throughput", published.records())
     lenet = shown.index("lenet · synthetic")
     assert shown.index("convnet · synthetic") < lenet < shown.index("GPU utilisation")
@@ -62,7 +62,7 @@ def test_figures_stand_below_the_tables_of_their_network(made):
     assert "rank " not in block.splitlines()[1] and "images/s" not in block.splitlines()[1]
 
 
-def test_json_has_them_in_a_list_of_their_own(made):
+def test_json_lists_published_figures_separately(made):
     records = [*published.records(), from_file()]
     document = json.loads(beside.shown("json", made, "throughput", records))
     assert document["tables"] == json.loads(tables.as_json(made))["tables"]
@@ -73,7 +73,7 @@ def test_json_has_them_in_a_list_of_their_own(made):
     assert found[-1]["citation"]["where"] == "line 3"
 
 
-def test_csv_has_a_line_for_each_that_is_not_ranked(made):
+def test_csv_has_an_unranked_line_per_figure(made):
     lines = list(
         csv.DictReader(io.StringIO(beside.shown("csv", made, "throughput", [from_file()])))
     )
@@ -85,13 +85,13 @@ def test_csv_has_a_line_for_each_that_is_not_ranked(made):
     assert (theirs["workload"], theirs["citation_key"]) == ("lenet", "theirs")
 
 
-def test_a_network_that_only_others_measured_is_shown_where_it_is_asked_for():
+def test_unmeasured_workload_is_shown_only_on_request():
     record = from_file(workload="vgg16")
     assert "1 234.5 images/s" in beside.shown("text", [], "throughput", [record], ["vgg16"])
     assert beside.shown("csv", [], "throughput", [record]) == ""
 
 
-def test_what_is_in_the_folder_and_in_the_package_is_shown_once(made):
+def test_figure_in_folder_and_package_is_shown_once(made):
     first = published.records()[0]
     fields = {name: getattr(first, name) for name in Record.model_fields}
     del fields["id"], fields["schema_"]
@@ -101,7 +101,7 @@ def test_what_is_in_the_folder_and_in_the_package_is_shown_once(made):
 
 
 @pytest.mark.parametrize("form", tables.FORMATS)
-def test_nothing_that_an_imported_figure_says_takes_effect(form, made):
+def test_hostile_text_in_an_imported_figure_is_escaped(form, made):
     bad = [from_file(HOSTILE, key=HOSTILE, machine=HOSTILE), from_file(workload=HOSTILE)]
     shown = beside.shown(form, made, "throughput", bad, [HOSTILE])
     assert "calc" in shown and not {"\x1b", "\u202e"} & set(shown)
@@ -128,11 +128,11 @@ def test_nothing_that_an_imported_figure_says_takes_effect(form, made):
         ({"unit": "s"}, "s"),
     ],
 )
-def test_a_figure_is_shown_as_it_was_printed(printed, shown):
+def test_figure_is_formatted_as_published(printed, shown):
     assert beside.value(Figure(quantity="q", **printed)) == shown
 
 
-def test_what_a_figure_is_of_is_said_in_words():
+def test_figure_description_names_its_conditions():
     about = About(
         framework="tensorflow", framework_version="1.8", ranks=16, nodes=1, scaling="weak"
     )

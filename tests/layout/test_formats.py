@@ -99,14 +99,14 @@ def unseen(text):
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
-def test_nothing_in_any_format_is_unseen_or_endless(hostile, name):
+def test_no_format_prints_control_characters_or_endless_text(hostile, name):
     for text in written(hostile, name):
         assert not unseen(text)
         if name in formats.FORMATS:
             assert "w" * 2000 not in text
 
 
-def test_text_has_a_line_for_a_row_and_no_more(hostile):
+def test_text_table_has_a_single_line_per_row(hostile):
     for table in hostile:
         lines = tables.text([table]).splitlines()
         reasons = {row.reason for row in table.unranked}
@@ -115,7 +115,7 @@ def test_text_has_a_line_for_a_row_and_no_more(hostile):
         assert len(lines) == count
 
 
-def test_markdown_is_headings_tables_and_text(hostile):
+def test_markdown_contains_only_headings_tables_and_text(hostile):
     # With raw HTML and links that are only text allowed, as the laxest of readers has them.
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     allowed = {"heading", "paragraph", "table", "thead", "tbody", "tr", "th", "td", "inline"}
@@ -148,7 +148,7 @@ class Tags(HTMLParser):
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
-def test_html_is_tables_headings_and_text(hostile):
+def test_html_contains_only_tables_headings_and_text(hostile):
     for text in written(hostile, "html"):
         seen = Tags()
         seen.feed(text)
@@ -156,7 +156,7 @@ def test_html_is_tables_headings_and_text(hostile):
         assert seen.others == []
 
 
-def test_latex_has_commands_of_ours_alone(hostile):
+def test_latex_contains_only_allowed_commands(hostile):
     ours = {"begin", "end", "toprule", "midrule", "bottomrule", "par"}
     ours |= {"textbackslash", "textasciitilde", "ensuremath", "backslash"}
     for text in written(hostile, "latex"):
@@ -170,13 +170,13 @@ def test_latex_has_commands_of_ours_alone(hostile):
         assert environments == [("begin", "tabular"), ("end", "tabular")] * (len(environments) // 2)
 
 
-def test_csv_has_nothing_that_a_spreadsheet_would_run(hostile):
+def test_csv_contains_no_spreadsheet_formulas(hostile):
     for text in written(hostile, "csv"):
         for line in csv.DictReader(io.StringIO(text)):
             assert not any(field.lstrip().startswith(tuple("=+-@")) for field in line.values())
 
 
-def test_json_has_all_as_it_was_said_in_plain_characters(hostile):
+def test_json_is_ascii_and_keeps_the_text(hostile):
     for text in written(hostile, "json"):
         assert text.isascii()
     document = json.loads(tables.as_json(hostile))
@@ -211,7 +211,7 @@ def many(record):
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
-def test_the_order_of_records_changes_nothing(many, name):
+def test_record_order_does_not_change_tables(many, name):
     records, certificates = many
 
     def all_of(records):
@@ -227,7 +227,7 @@ def test_the_order_of_records_changes_nothing(many, name):
         assert all_of(records) == first
 
 
-def test_the_order_of_files_changes_nothing(many, tmp_path):
+def test_file_order_does_not_change_tables(many, tmp_path):
     records, certificates = many
     shown = set()
     for seed in range(3):

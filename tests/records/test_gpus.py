@@ -31,7 +31,7 @@ WALL = 10.0
 
 
 @pytest.mark.parametrize("one", [FREE, SILENT], ids=["free", "tells nothing"])
-def test_what_is_free_or_tells_nothing_counts(one):
+def test_free_or_silent_gpu_has_no_defect(one):
     assert gpus.defect([one], WALL) is None
     assert not list(gpus.disturbances([one], WALL))
 
@@ -46,7 +46,7 @@ def test_what_is_free_or_tells_nothing_counts(one):
         ({"slowed_by": ("power brake", "power cap")}, "(power brake; 0.0 s of 10.0 s"),
     ],
 )
-def test_what_is_not_the_devices_own_speed_does_not_count(update, words):
+def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
     of_rank = FREE.model_copy(update={"rank": 3, **update})
     said = gpus.defect([FREE, of_rank], WALL)
     assert words in said and said.startswith("the GPU of rank 3")
@@ -69,7 +69,7 @@ def test_what_is_not_the_devices_own_speed_does_not_count(update, words):
         ),
     ],
 )
-def test_how_a_site_runs_its_devices_is_told_and_counts(update, line):
+def test_power_and_clock_limits_are_noise_not_a_defect(update, line):
     one = FREE.model_copy(update=update)
     assert gpus.defect([one], WALL) is None
     assert list(gpus.disturbances([one], WALL)) == [line]
@@ -97,7 +97,7 @@ def launched(launch, tmp_path, monkeypatch):
     return do
 
 
-def test_a_launch_has_its_device_on_the_record(launched):
+def test_record_contains_the_gpu_state_of_the_launch(launched):
     record = launched(lambda file: nvml.tell(file, energy__2=5_250_000))
     assert record.status == "ok", record.reason
     assert record.measurement.energy_joules == 250.0
@@ -124,13 +124,13 @@ def nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def test_who_computes_on_another_device_of_the_node_is_told_and_counts(launched, nvidia_smi):
+def test_process_on_another_gpu_is_noise_not_a_defect(launched, nvidia_smi):
     record = launched(nvml.tell)
     assert record.status == "ok", record.reason
     assert conditions.disturbed(record)[-1] == "theirs computed on a GPU of this node"
 
 
-def test_devices_that_are_not_ours_to_see_are_nobody_s_business(nvidia_smi, monkeypatch):
+def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):
     monkeypatch.setattr(machine, "accelerators", machine.accelerators.__wrapped__)  # asked anew
     assert machine.accelerators() == ["a GPU", "a GPU"]
     assert machine.accelerator_processes() == ["theirs"]
@@ -138,7 +138,7 @@ def test_devices_that_are_not_ours_to_see_are_nobody_s_business(nvidia_smi, monk
     assert machine.accelerator_processes() == []
 
 
-def test_heat_is_counted_while_nobody_looks(launched):
+def test_throttling_between_readings_is_counted(launched):
     record = launched(lambda file: nvml.tell(file, held_1__2=10**12))
     assert record.status == "invalid" and "slowed down (thermal; 1000.0 s" in record.reason
 
@@ -161,7 +161,7 @@ OLD = "-DDRIVER_440"
         ("laptop-that-heat-holds-down", {"busy": 0}, [], "slowed down (software thermal slowdown;"),
     ],
 )
-def test_what_real_devices_said_is_told_apart(launched, recording, values, options, words):
+def test_recorded_gpu_states_are_classified_correctly(launched, recording, values, options, words):
     """`values`: what was not recorded, or is not so before a launch."""
     record = launched(lambda file: nvml.replay(file, recording, **values), *options)
     assert record.status == ("invalid" if words else "ok"), record.reason
@@ -170,7 +170,7 @@ def test_what_real_devices_said_is_told_apart(launched, recording, values, optio
     assert seen.name == nvml.RECORDINGS[recording]["name"]
 
 
-def test_what_was_recorded_comes_in_si_units(launched):
+def test_recorded_gpu_values_are_converted_to_si_units(launched):
     [seen] = launched(lambda file: nvml.replay(file, "rtx3090-at-rest")).observed.gpus
     assert seen == Gpu(
         name="NVIDIA GeForce RTX 3090",
@@ -187,12 +187,12 @@ def test_what_was_recorded_comes_in_si_units(launched):
     )
 
 
-def test_a_site_s_clock_is_told(launched):
+def test_reduced_application_clock_is_reported(launched):
     record = launched(lambda file: nvml.replay(file, "k40-of-a-driver-that-just-started", busy=0))
     said = "the clock of rank 0's GPU is set to 745 MHz of 875"
     assert said in conditions.disturbed(record)
 
 
-def test_a_virtual_device_that_does_not_know_its_clock_says_nothing_of_it(launched):
+def test_virtual_gpu_may_report_no_clock(launched):
     [seen] = launched(lambda file: nvml.replay(file, "part-of-a-p4")).observed.gpus
     assert (seen.clock_hz, seen.most_clock_hz, seen.temperature_celsius) == (None, None, None)

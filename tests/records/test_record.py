@@ -13,16 +13,16 @@ from xfbench.results.store import Store
 SCHEMA_FILE = paths.package_folder("xfbench.records") / "record.schema.json"
 
 
-def test_the_schema_file_is_generated_from_the_models():
+def test_schema_file_is_generated_from_the_models():
     """Renew with: python -m xfbench.records.record > xfbench/records/record.schema.json."""
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema()
 
 
-def test_a_record_is_valid_by_the_schema_file(record):
+def test_record_validates_against_the_schema_file(record):
     jsonschema.validate(record().document(), json.loads(SCHEMA_FILE.read_text()))
 
 
-def test_the_fixed_names_are_all_there(record):
+def test_record_has_all_documented_fields(record):
     assert set(record().document()) >= set(
         "schema id cell created source citation figure status reason request workload observed "
         "certificate canary measurement learning communication machine conditions software".split()
@@ -34,19 +34,19 @@ def test_the_fixed_names_are_all_there(record):
     )
 
 
-def test_an_id_is_the_digest_of_everything_else(record):
+def test_id_is_the_digest_of_the_content(record):
     first = record()
     assert first.id == first.computed_id()
     edited = first.model_copy(update={"status": "failed"})
     assert edited.id != edited.computed_id()
 
 
-def test_an_unknown_field_is_refused(record):
+def test_unknown_field_is_refused(record):
     with pytest.raises(ValidationError, match="extra"):
         Record.model_validate({**record().document(), "throughput": 1e9})
 
 
-def test_a_store_gives_back_what_it_was_given_and_complains_of_the_rest(record, tmp_path):
+def test_store_returns_records_and_reports_invalid_files(record, tmp_path):
     store = Store(tmp_path)
     store.prepare()
     kept = record()
@@ -76,7 +76,7 @@ def stored(tmp_path, document):
     return list(Store(tmp_path).records(complaints.append)), complaints
 
 
-def test_a_record_from_before_a_field_was_added_is_as_good_as_ever(record, tmp_path):
+def test_record_without_newer_fields_is_read(record, tmp_path):
     document = record().document()
     del document["limit"], document["measurement"]["window"], document["observed"]["pools"]
     [found], complaints = stored(tmp_path, document)
@@ -84,7 +84,7 @@ def test_a_record_from_before_a_field_was_added_is_as_good_as_ever(record, tmp_p
     assert (found.limit, found.measurement.window, found.observed.pools) == (None, 1, {})
 
 
-def test_a_record_of_a_later_version_is_read_as_far_as_it_is_known(record, tmp_path):
+def test_record_with_unknown_fields_is_read(record, tmp_path):
     document = record().document()
     document["weather"] = "fair"
     document["measurement"]["tides_metres"] = [1.5, 2.5]

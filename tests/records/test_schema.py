@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = list(schema.parts())
 
 
-def test_the_page_is_up_to_date():
+def test_schema_page_is_up_to_date():
     assert (ROOT / "docs/schema.md").read_text() == schema.page(), "make schema"
 
 
@@ -23,20 +23,20 @@ def test_every_field_has_a_meaning():
     assert lacking == [], "say it in the class's docstring, or in xfbench/records/meanings.toml"
 
 
-def test_no_meaning_is_of_a_field_that_is_not_there():
+def test_every_meaning_belongs_to_an_existing_field():
     owners = {owner.__name__: owner for _, model in PARTS for owner in model.__mro__}
     for name, fields in schema.meanings().items():
         known = {field.alias or n for n, field in owners[name].model_fields.items()}
         assert set(fields) <= known, name
 
 
-def test_every_field_that_conditions_can_name_is_on_the_page():
+def test_every_selection_field_is_on_the_schema_page():
     page = schema.page()
     for path in selection.fields():
         assert f"| `{path}` |" in page
 
 
-def test_units_and_types_are_told():
+def test_schema_page_shows_units_and_types():
     page = schema.page()
     assert "| `measurement.step_seconds` | list of number | s |" in page
     assert "| `machine.memory_bytes` | integer | B |" in page

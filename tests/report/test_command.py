@@ -13,7 +13,7 @@ def xfbench(tmp_path, monkeypatch, capsys):
     return within.runner(monkeypatch, capsys, tmp_path)
 
 
-def test_a_results_folder_becomes_one_file(xfbench, folder, tmp_path):
+def test_report_writes_a_self_contained_file(xfbench, folder, tmp_path):
     done = xfbench("report", "--results", str(folder), "--output", "out/lenet.html")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("out/lenet.html: 4 launches")

@@ -46,7 +46,7 @@ def drawn(records, certificates):
     return learned.figures(table, {one.id: one for one in records})
 
 
-def test_both_speed_ups_stand_side_by_side(scaled):
+def test_learning_speedup_is_drawn_beside_throughput_speedup(scaled):
     """To 0.6: 2 epochs of one rank, 3 of half the time of two, 4 of a quarter of four."""
     [figure] = drawn(*certified(scaled()))
     lines = {line.name.rpartition(" ")[2]: line.points for line in figure.lines}
@@ -59,12 +59,12 @@ def test_both_speed_ups_stand_side_by_side(scaled):
     assert "sooner" in figure.description
 
 
-def test_one_network_on_one_number_of_ranks_has_none(scaled):
+def test_learning_speedup_needs_a_baseline_and_more_ranks(scaled):
     assert drawn(*certified(scaled(ranks=(1,)))) == []
     assert drawn(*certified(scaled(ranks=(2, 4)))) == []
 
 
-def test_what_is_not_proven_or_diverged_is_left_out(scaled):
+def test_unverified_or_diverged_rows_are_omitted(scaled):
     records = scaled()
     assert drawn(records, {}) == []
     proven, certificates = certified([one for one in records if one.request.ranks < 4])

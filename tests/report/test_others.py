@@ -68,7 +68,7 @@ def drawn(records, certificates, elsewhere=published.records()):  # noqa: B008
         ("weak", 512, 0.8, "relative to 128 ranks"),
     ],
 )
-def test_published_efficiency_is_drawn_under_its_own_law_alone(scaled, law, at, share, word):
+def test_published_efficiency_is_drawn_only_for_its_scaling(scaled, law, at, share, word):
     found = drawn(*scaled(law))[f"Efficiency of {law} scaling"]
     own, ideal = found.lines
     assert [point.y for point in own.points] == pytest.approx([1, 0.9, 0.9], rel=1e-6)
@@ -80,7 +80,7 @@ def test_published_efficiency_is_drawn_under_its_own_law_alone(scaled, law, at, 
     assert found.data[-1] == (mark.name, str(at), mark.printed, "–")
 
 
-def test_a_published_speed_up_is_drawn_where_it_is_of_the_network(scaled):
+def test_published_speedup_is_drawn_only_for_its_network(scaled):
     assert set(drawn(*scaled("weak"))) == {"Efficiency of weak scaling"}
     found = drawn(*scaled("weak", "resnet101"))["Speed-up"]
     assert [point.y for point in found.lines[0].points] == pytest.approx([1, 1.8, 3.6], rel=1e-6)
@@ -90,12 +90,12 @@ def test_a_published_speed_up_is_drawn_where_it_is_of_the_network(scaled):
     assert "Speed-up" not in drawn(*scaled("weak", "resnet101", ranks=(2, 4)))
 
 
-def test_without_a_law_or_several_ranks_nothing_is_drawn(scaled, measured):
+def test_no_figure_without_scaling_and_several_ranks(scaled, measured):
     assert drawn(*certified(measured[:2])) == {}
     assert drawn(*scaled("weak", ranks=(1,))) == {}
 
 
-def test_a_range_has_both_its_ends_and_a_mark_is_open(scaled):
+def test_range_is_drawn_with_both_ends_and_open_marks(scaled):
     records, certificates = scaled("weak")
     one = imported(value=None, low=60.0, high=80.0)
     found = drawn(records, certificates, [one])["Efficiency of weak scaling"]
@@ -124,12 +124,12 @@ def test_a_range_has_both_its_ends_and_a_mark_is_open(scaled):
         imported(about={"scaling": None}),
     ],
 )
-def test_what_cannot_stand_on_the_axes_is_not_drawn(scaled, one):
+def test_figure_that_does_not_fit_the_axes_is_not_drawn(scaled, one):
     records, certificates = scaled("weak")
     assert drawn(records, certificates, [one])["Efficiency of weak scaling"].marks == ()
 
 
-def test_the_list_has_the_networks_of_the_report_and_what_is_of_none(measured):
+def test_list_has_published_figures_of_the_report_networks(measured):
     found = others.others([*published.records(), imported()], ["lenet"])
     assert [group.name for group in found.groups] == ["lenet", ""]
     assert {row.workload for row in found.groups[0].rows} == {"lenet"}
@@ -139,7 +139,7 @@ def test_the_list_has_the_networks_of_the_report_and_what_is_of_none(measured):
     assert len(group.rows) == others.MOST_ROWS and group.left == 5
 
 
-def test_the_page_lists_them_with_their_sources_and_ranks_none(opened, scaled):
+def test_page_lists_published_figures_without_a_rank(opened, scaled):
     records, certificates = scaled("weak", "resnet101")
     shown = opened([*records, imported(about={"workload": "resnet101"})], certificates, literature)
     section = shown.locator("#elsewhere")
@@ -168,7 +168,7 @@ def literature(*made):
     return page.html(*made, published.records())
 
 
-def test_a_record_that_says_it_is_published_is_in_no_launch_and_no_figure(board, measured):
+def test_published_record_changes_no_launch_or_figure(board, measured):
     records, certificates = board
     fast = next(one for one in records if one.request.framework == "torch")
     cited = Citation(key="X20", title="Somebody", where="page 3")
@@ -189,7 +189,7 @@ def test_a_record_that_says_it_is_published_is_in_no_launch_and_no_figure(board,
     assert launch.images_per_second == "–" and launch.reason == entry.row.reason
 
 
-def test_neither_its_machine_nor_its_day_is_one_of_ours(board):
+def test_external_record_changes_no_machine_or_date(board):
     records, certificates = board
     plain = content.report(records, certificates)
     other = records[0].machine.model_copy(update={"cpu_model": "another processor"})
@@ -199,7 +199,7 @@ def test_neither_its_machine_nor_its_day_is_one_of_ours(board):
     assert len(found.boards) == 2
 
 
-def test_whatever_an_imported_figure_says_it_does_nothing(opened, scaled):
+def test_hostile_imported_figures_are_harmless(opened, scaled):
     records, certificates = scaled("weak")
     about = {"machine": HOSTILE, "framework": HOSTILE, "medium": "w" * 10**5}
     bad = [
@@ -218,6 +218,6 @@ def test_whatever_an_imported_figure_says_it_does_nothing(opened, scaled):
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_folder_with_imported_figures_alone_makes_a_page(opened):
+def test_folder_with_only_imported_figures_makes_a_page(opened):
     shown = opened([imported()], {}, literature)
     assert "theirs (imported)" in shown.locator("#elsewhere").inner_text()

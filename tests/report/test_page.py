@@ -364,5 +364,5 @@ def test_two_thousand_cells_are_under_five_megabytes_and_sort(opened, measured):
     assert rows.count() == 2000
 
 
-def test_a_report_of_nothing_says_so(opened):
+def test_empty_report_says_it_has_no_record(opened):
     assert "There is no record" in opened([]).inner_text("main")

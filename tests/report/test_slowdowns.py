@@ -26,7 +26,7 @@ def networks(board, measured):
 
 
 @pytest.mark.deep
-def test_it_says_who_is_slower_where_by_how_much_at_which_setting_and_why_not(opened, networks):
+def test_slowdown_table_shows_ratios_settings_and_reasons(opened, networks):
     shown = opened(*networks)
     shown.get_by_role("link", name="Slowdown").click()
     [table] = shown.locator("table.slowdown").all()
@@ -43,7 +43,7 @@ def test_it_says_who_is_slower_where_by_how_much_at_which_setting_and_why_not(op
 
 
 @pytest.mark.deep
-def test_with_one_framework_there_is_no_such_section(opened, board):
+def test_single_framework_has_no_slowdown_section(opened, board):
     records, certificates = board
     alone = [one for one in records if one.request.framework == "torch"]
     shown = opened(alone, certificates)
@@ -52,7 +52,7 @@ def test_with_one_framework_there_is_no_such_section(opened, board):
 
 
 @pytest.mark.deep
-def test_hostile_names_do_nothing_there(opened, measured):
+def test_hostile_names_are_harmless_in_the_slowdown_table(opened, measured):
     made = [
         varied(
             measured[0],
@@ -69,7 +69,7 @@ def test_hostile_names_do_nothing_there(opened, measured):
     assert shown.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
 
 
-def test_of_very_many_machines_some_are_shown(board):
+def test_slowdown_data_has_a_table_per_machine(board):
     records, certificates = board
     machines = [
         varied(one, machine=one.machine.model_copy(update={"cpu_model": f"Processor {n:02}"}))

@@ -88,7 +88,7 @@ def pages(records, certificates):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("keys", [None, "Enter"])
-def test_a_link_at_the_top_leads_to_the_page_of_a_study(opened, asked, launched, keys):
+def test_link_at_the_top_opens_the_page_of_a_study(opened, asked, launched, keys):
     asked()
     shown = opened(launched, html=pages)
     for link in (
@@ -121,7 +121,7 @@ def test_a_link_at_the_top_leads_to_the_page_of_a_study(opened, asked, launched,
 
 
 @pytest.mark.deep
-def test_it_is_the_page_that_the_study_has_alone(opened, asked, launched):
+def test_study_section_equals_the_standalone_page(opened, asked, launched):
     asked()
     together = opened(launched, html=pages).locator("#study-batches").inner_text()
     found = answer.answer(experiment.load("batches"), "laptop", launched, {})
@@ -131,14 +131,14 @@ def test_it_is_the_page_that_the_study_has_alone(opened, asked, launched):
 
 
 @pytest.mark.deep
-def test_of_what_no_study_asks_for_there_is_no_page_and_no_link(opened, asked, launched):
+def test_unmatched_study_has_no_page_or_link(opened, asked, launched):
     asked(threads=(64,))
     shown = opened(launched, html=pages)
     assert shown.locator("#studies").count() == 0
     assert shown.get_by_role("link", name="Studies").count() == 0
 
 
-def test_where_no_launch_counts_there_is_no_page(asked, launched):
+def test_study_without_valid_launches_has_no_page(asked, launched):
     asked()
     gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
     assert [one.name for one in page.sections(launched, {}, print)] == ["batches"]
@@ -148,7 +148,7 @@ def test_where_no_launch_counts_there_is_no_page(asked, launched):
 
 
 @pytest.mark.deep
-def test_a_screen_reader_finds_its_way_in_several(opened, asked, launched):
+def test_several_studies_are_accessible_to_screen_readers(opened, asked, launched):
     folder = asked()
     other = (folder / "batches.toml").read_text().replace('"batches"', '"again"')
     (folder / "again.toml").write_text(other.replace("Batches of mine", "Batches again"))
@@ -174,9 +174,7 @@ def test_a_screen_reader_finds_its_way_in_several(opened, asked, launched):
 
 
 @pytest.mark.deep
-def test_on_paper_all_of_it_is_there_in_ink_and_on_a_phone_nothing_sticks_out(
-    opened, asked, launched
-):
+def test_study_prints_in_light_colors_and_fits_a_phone(opened, asked, launched):
     asked()
     shown = opened(
         launched, html=pages, color_scheme="dark", viewport={"width": 360, "height": 740}
@@ -193,7 +191,7 @@ def test_on_paper_all_of_it_is_there_in_ink_and_on_a_phone_nothing_sticks_out(
 
 
 @pytest.mark.deep
-def test_whatever_records_and_a_file_say_does_nothing_there(opened, asked, launched):
+def test_hostile_study_and_record_text_is_harmless(opened, asked, launched):
     folder = asked()
     quoted = [re.sub(r'[\\"\x00-\x1f\x7f]', "", text)[:2000] for text in HOSTILE]
     file = (folder / "batches.toml").read_text().replace(f'"{LIMIT}"', json.dumps(quoted)[1:-1])
@@ -228,9 +226,7 @@ def test_whatever_records_and_a_file_say_does_nothing_there(opened, asked, launc
 
 @pytest.mark.deep
 @pytest.mark.parametrize("plot", ["bars", "lines"])
-def test_of_two_thousand_cells_some_are_in_its_tables_and_the_page_stays_small(
-    opened, asked, measured, plot
-):
+def test_study_of_2000_cells_keeps_its_page_small(opened, asked, measured, plot):
     names, threads = ("caffe", "mxnet", "tensorflow", "torch"), range(1, 501)
     asked(names, threads, "threads", plot)
     made = [
@@ -253,7 +249,7 @@ def test_of_two_thousand_cells_some_are_in_its_tables_and_the_page_stays_small(
     assert study.get_by_text(more).is_visible()
 
 
-def test_a_file_that_is_wrong_is_complained_about_and_the_others_have_their_pages(asked, launched):
+def test_invalid_study_file_is_reported_beside_the_valid_pages(asked, launched):
     folder = asked()
     (folder / "broken.toml").write_text("name = ")
     text = (folder / "batches.toml").read_text().replace('"ratio"', '"rratio"')

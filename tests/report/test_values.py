@@ -29,7 +29,7 @@ def parsed(figure):
     return ET.fromstring(svg.draw(figure, "name"))
 
 
-def test_a_thread_sweep_has_a_line_for_what_differs_in_threads_alone(board):
+def test_thread_sweep_lines_differ_only_in_threads(board):
     sweep = drawn(*board, "Thread sweep")
     assert [line.name for line in sweep.lines] == ["torch · onednn", "caffe · openblas"]
     assert [point.x for point in sweep.lines[0].points] == [1, 2]
@@ -38,7 +38,7 @@ def test_a_thread_sweep_has_a_line_for_what_differs_in_threads_alone(board):
     assert "torch · onednn" in parsed(sweep).find("{*}desc").text or parsed(sweep).find("desc").text
 
 
-def test_a_sweep_measured_for_longer_is_a_line_of_its_own(measured):
+def test_sweeps_of_different_lengths_are_separate_lines(measured):
     made = [
         varied(measured[0], request={"threads": threads, "steps": steps}, seconds=0.01 / threads)
         for threads in (1, 2)
@@ -49,13 +49,13 @@ def test_a_sweep_measured_for_longer_is_a_line_of_its_own(measured):
     assert [[point.x for point in line.points] for line in lines] == [[1, 2], [1, 2]]
 
 
-def test_kernels_are_those_of_one_framework_on_as_many_threads(board):
+def test_kernel_figure_compares_kernels_of_the_same_setting(board):
     bars = drawn(*board, "Kernels").bars
     assert [bar.name for bar in bars] == ["caffe · mkl · 2 threads", "caffe · openblas · 2 threads"]
     assert all(bar.low < bar.value < bar.high for bar in bars)
 
 
-def test_the_limit_is_drawn_at_all_of_it_and_bars_are_shares(board):
+def test_limit_is_drawn_at_100_percent_and_bars_are_shares(board):
     found = drawn(*board, "Share of the limit")
     assert found.limit[0] == 1.0
     assert all(bar.value > 0 for bar in found.bars)
@@ -64,7 +64,7 @@ def test_the_limit_is_drawn_at_all_of_it_and_bars_are_shares(board):
 
 
 @pytest.mark.parametrize(("law", "per_rank"), [("strong", (8, 4, 2)), ("weak", (8, 8, 8))])
-def test_scaling_has_what_as_many_ranks_could_give_at_best(measured, law, per_rank):
+def test_scaling_figure_includes_the_ideal_line(measured, law, per_rank):
     made = [
         varied(
             measured[0],
@@ -90,7 +90,7 @@ def test_scaling_has_what_as_many_ranks_could_give_at_best(measured, law, per_ra
     assert len(parsed(found).findall(".//{*}path[@class='ideal']")) == 1
 
 
-def test_learning_goes_over_the_seconds_since_the_process_started(measured):
+def test_learning_figure_counts_seconds_from_process_start(measured):
     learning = tuple(
         Epoch(epoch=n, seconds=2.0, train_loss=1 / n, test_loss=1.0, test_accuracy=1 - 0.5**n)
         for n in (1, 2, 3)
@@ -103,7 +103,7 @@ def test_learning_goes_over_the_seconds_since_the_process_started(measured):
     assert [point.y for point in line.points] == [0.5, 0.75, 0.875]
 
 
-def test_a_row_has_the_steps_of_each_of_its_launches(measured):
+def test_step_figure_has_a_line_per_launch_with_limited_points(measured):
     found = figures.steps(measured[:2])
     assert [len(line.points) for line in found.lines] == [4, 4]
     first = 1e3 * measured[0].measurement.step_seconds[0]
@@ -115,14 +115,14 @@ def test_a_row_has_the_steps_of_each_of_its_launches(measured):
     assert found.data[0][1].endswith("4940 more in the record")
 
 
-def test_without_cells_for_it_there_is_no_figure(measured):
+def test_figures_need_cells_to_compare(measured):
     alone = measured[:2]
     [table] = tables(alone, {})
     found = figures.figures(table, {one.id: one for one in alone})
     assert {one.title for one in found} <= {"Share of the limit"}
 
 
-def test_a_figure_of_extremes_can_be_drawn(measured):
+def test_figure_with_extreme_values_is_drawn_without_nan(measured):
     for seconds in ((1e-9, 1e3), (1e-6,) * 2):
         made = [
             varied(measured[0], request={"threads": n, "launch": n}, seconds=each)
@@ -132,7 +132,7 @@ def test_a_figure_of_extremes_can_be_drawn(measured):
         assert "nan" not in ET.tostring(tree, encoding="unicode").lower()
 
 
-def test_the_summary_is_no_surer_than_the_ranks(board, measured):
+def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     records, certificates = board
     [table] = tables(records, certificates)
     said = summary(table, ())
@@ -151,7 +151,7 @@ def test_the_summary_is_no_surer_than_the_ranks(board, measured):
     assert "no interval" in summary(table, ()).sure[1]
 
 
-def test_a_network_begins_with_what_compares_most_frameworks(board):
+def test_network_section_starts_with_the_most_frameworks(board):
     """Three rows of one framework say less of who is fastest than two of two."""
     records, certificates = board
     kept = {("torch", 1), ("torch", 2), ("caffe", 1), ("caffe", 2)}
@@ -166,7 +166,7 @@ def test_a_network_begins_with_what_compares_most_frameworks(board):
     assert network.boards[0].summary.best.framework == "torch"
 
 
-def test_what_is_not_proven_is_no_winner(measured):
+def test_unverified_row_is_no_winner(measured):
     [table] = tables(measured[:2], {})
     said = summary(table, ())
     assert not said.ranked and said.finding == "was fastest, and is not ranked"
@@ -187,7 +187,7 @@ def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys
     assert asked == [one.request.model_dump(mode="json") for one in own]
 
 
-def test_the_command_has_what_is_not_the_default(measured):
+def test_repeat_command_includes_non_default_settings(measured):
     other = {"seed": 3, "precision": "float64", "checkpoints": 2, "affinity": "cores"}
     words = repeat.command([varied(measured[0], request=other, protocol=None)])
     for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
@@ -200,7 +200,7 @@ def test_the_command_has_what_is_not_the_default(measured):
         assert part in words
 
 
-def test_the_command_leaves_no_field_of_a_cell_out():
+def test_repeat_command_covers_every_cell_field():
     """A new field needs an option; batch sizes, environment and data set follow from others.
 
     Probes are started by their study alone.
@@ -212,16 +212,16 @@ def test_the_command_leaves_no_field_of_a_cell_out():
 
 
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])
-def test_no_command_has_a_name_that_a_shell_might_take_for_more(measured, name):
+def test_unsafe_name_gives_no_repeat_command(measured, name):
     assert repeat.command([varied(measured[0], request={"framework": name})]) == ()
     assert repeat.command([]) == ()
 
 
-def test_what_was_published_has_no_command(measured):
+def test_published_record_has_no_repeat_command(measured):
     assert repeat.command([varied(measured[0], source="published")]) == ()
 
 
-def test_of_many_rows_launches_are_summed_up(measured):
+def test_launches_of_many_rows_are_summarized(measured):
     made = [
         varied(measured[0], request={"threads": threads, "launch": launch}, seconds=0.01 * threads)
         for threads in range(1, content.MANY_ROWS + 2)
@@ -236,7 +236,7 @@ def test_of_many_rows_launches_are_summed_up(measured):
     assert dict(last.summed)["conditions"]
 
 
-def test_rows_lead_to_the_certificates_that_the_page_has(board):
+def test_rows_link_to_the_certificates_on_the_page(board):
     found = content.report(*board)
     places = {proof.anchor for proof in found.proofs}
     ranked = [entry for one in found.boards for entry in one.ranked]

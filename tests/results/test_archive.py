@@ -40,7 +40,7 @@ def taken(source, target):
 
 
 @pytest.mark.parametrize("name", ["all.tar", "all.tar.gz", "all.tgz"])
-def test_what_goes_in_comes_out_and_twice_is_once(store, tmp_path, name):
+def test_export_and_import_keep_records_and_are_idempotent(store, tmp_path, name):
     source, target = written(store, tmp_path / name), Store(tmp_path / "there")
     assert taken(source, target) == (5, 0, [])
     for folder in ("records", "certificates"):
@@ -52,14 +52,14 @@ def test_what_goes_in_comes_out_and_twice_is_once(store, tmp_path, name):
     assert again.read_bytes() == source.read_bytes()
 
 
-def test_packed_records_are_exported_like_others(store, tmp_path):
+def test_packed_records_are_exported_like_single_records(store, tmp_path):
     store.pack()
     target = Store(tmp_path / "there")
     assert taken(written(store, tmp_path / "all.tar"), target) == (5, 0, [])
     assert {one.id for one in target.records()} == {one.id for one in store.records()}
 
 
-def test_any_tar_reads_it_and_the_manifest_has_every_digest(store, tmp_path):
+def test_archive_is_a_plain_tar_with_a_digest_manifest(store, tmp_path):
     with tarfile.open(written(store, tmp_path / "all.tar.gz")) as tar:
         files = {one.name: tar.extractfile(one).read() for one in tar}
     manifest = json.loads(files.pop("manifest.json"))
@@ -102,7 +102,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_nothing_is_taken_of_a_hostile_archive(tmp_path, kind):
+def test_hostile_archive_is_refused_and_leaves_no_files(tmp_path, kind):
     source = tmp_path / "evil.tar"
     words, inside = HOSTILE[kind]
     with tarfile.open(source, "w") as tar:
@@ -119,7 +119,7 @@ def test_nothing_is_taken_of_a_hostile_archive(tmp_path, kind):
 
 
 @pytest.mark.parametrize("name", ["all.tar", "all.tar.gz"])
-def test_of_an_archive_that_is_cut_off_nothing_is_taken(store, tmp_path, name):
+def test_truncated_archive_is_refused_and_leaves_no_files(store, tmp_path, name):
     source = written(store, tmp_path / name)
     content = source.read_bytes()
     for share in (0.0, 0.01, 0.3, 0.6, 0.8):
@@ -129,7 +129,7 @@ def test_of_an_archive_that_is_cut_off_nothing_is_taken(store, tmp_path, name):
         assert not (tmp_path / "there").exists()
 
 
-def test_a_record_that_was_edited_before_it_was_archived_is_told_and_left(store, tmp_path):
+def test_record_edited_before_export_is_reported_and_skipped(store, tmp_path):
     found = [(place, record) for record, place, _ in store.contents()]
     path = found[0][0].path
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
@@ -139,7 +139,7 @@ def test_a_record_that_was_edited_before_it_was_archived_is_told_and_left(store,
     assert len(complaints) == 1 and path.name in complaints[0]
 
 
-def test_a_header_of_an_impossible_size_is_refused(tmp_path):
+def test_tar_header_with_an_impossible_size_is_refused(tmp_path):
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 2**33 - 512
     (tmp_path / "evil.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 10240)

@@ -57,7 +57,7 @@ def found(path):
     return [(one.file, one.defect) for one in audit.validate(path)[1]]
 
 
-def test_good_results_have_no_defect(store):
+def test_valid_results_have_no_defects(store):
     assert audit.validate(store.folder) == (4, [])
     store.pack()
     assert audit.validate(store.folder) == (4, [])
@@ -66,7 +66,7 @@ def test_good_results_have_no_defect(store):
     assert audit.validate(store.folder) == (5, [])
 
 
-def test_every_single_byte_that_is_changed_in_a_record_is_noticed(store):
+def test_changed_byte_in_a_record_is_a_defect(store):
     path = next(store.singles())
     content = path.read_bytes()
     for at in range(0, len(content), 23):
@@ -86,7 +86,7 @@ def json_value(content):
         return None
 
 
-def test_a_throughput_above_the_peak(store, record):
+def test_throughput_above_the_peak_is_a_defect(store, record):
     limit = Limit(
         threads=1, precision="float32", matrix_product=1e3, memory_bandwidth=1, source="measured"
     )
@@ -94,7 +94,7 @@ def test_a_throughput_above_the_peak(store, record):
     assert found(store.folder) == found(path) == [(str(path), "peak")]
 
 
-def test_a_number_that_no_launch_has(store, record):
+def test_impossible_number_is_a_defect(store, record):
     limit = Limit(
         threads=1, precision="float32", matrix_product=0.0, memory_bandwidth=1, source="measured"
     )
@@ -102,7 +102,7 @@ def test_a_number_that_no_launch_has(store, record):
     assert found(store.folder) == found(path) == [(str(path), "number")]
 
 
-def test_steps_that_add_up_to_more_than_the_time_that_passed(store, record):
+def test_steps_longer_than_the_wall_time_are_a_defect(store, record):
     path = sealed(store, record(steps=(0.14,), launch=4), measurement__wall_seconds=0.2)
     assert found(store.folder) == found(path) == [(str(path), "time")]
 
@@ -116,7 +116,7 @@ def test_steps_that_add_up_to_more_than_the_time_that_passed(store, record):
         {"measurement__first_step_seconds": 0.2, "reason": "no reason"},
     ],
 )
-def test_a_launch_that_is_there_twice(store, changes):
+def test_duplicate_launch_is_a_defect(store, changes):
     first = next(store.records())
     again = sealed(store, first, **changes)
     [(file, defect)] = found(store.folder)
@@ -127,7 +127,7 @@ def test_a_launch_that_is_there_twice(store, changes):
     assert (defect, file.split(":")[0]) == ("duplicate", str(store.packs()[0]))
 
 
-def test_a_record_under_another_name(store, record):
+def test_record_with_a_wrong_file_name_is_a_defect(store, record):
     real = sealed(store, record(steps=(0.16,), launch=6))
     path = store.folder / "records" / "ab" / f"{'ab' * 32}.json"
     path.parent.mkdir(exist_ok=True)
@@ -146,7 +146,7 @@ def test_a_record_under_another_name(store, record):
         ({"software__adapter_digest": "sha256:9"}, "for another adapter digest"),
     ],
 )
-def test_a_certificate_that_does_not_match(store, changes, words):
+def test_mismatched_certificate_is_a_defect(store, changes, words):
     [one] = [one for one in store.records() if one.certificate]
     path = sealed(store, one, measurement__first_step_seconds=0.2, created="2026", **changes)
     checked, [defect] = audit.validate(store.folder)
@@ -154,7 +154,7 @@ def test_a_certificate_that_does_not_match(store, changes, words):
     assert words in defect.detail
 
 
-def test_an_edited_certificate_is_named_and_so_is_the_record_that_leans_on_it(store):
+def test_edited_certificate_and_its_record_are_defects(store):
     [path] = (store.folder / "certificates").iterdir()
     path.write_text(path.read_text().replace('"safety_factor": 1', '"safety_factor": 2'))
     [one] = [one for one in store.records() if one.certificate]
@@ -166,7 +166,7 @@ def test_an_edited_certificate_is_named_and_so_is_the_record_that_leans_on_it(st
     ]
 
 
-def test_a_line_of_a_pack_and_a_pack_that_lacks_one(store):
+def test_edited_pack_line_and_missing_pack_line_are_defects(store):
     store.pack()
     [path] = store.packs()
     lines = path.read_bytes().splitlines(keepends=True)
@@ -176,13 +176,13 @@ def test_a_line_of_a_pack_and_a_pack_that_lacks_one(store):
     assert (str(path), "whole") in found(store.folder)
 
 
-def test_what_failed_may_have_any_figures(store, record):
+def test_failed_launch_may_have_impossible_figures(store, record):
     bad = record(steps=(0.3,), fields={"status": "invalid", "reason": "the clock"})
     sealed(store, bad, measurement__wall_seconds=0.1)
     assert found(store.folder) == []
 
 
-def test_an_archive_is_checked_like_the_folder(store, tmp_path, record):
+def test_archive_is_validated_like_a_results_folder(store, tmp_path, record):
     sealed(store, record(steps=(0.13,), launch=3), measurement__wall_seconds=0.2)
     target = tmp_path / "all.tar"
     archive.write(target, ((p, r) for r, p, _ in store.contents()), store)
@@ -196,7 +196,7 @@ def test_an_archive_is_checked_like_the_folder(store, tmp_path, record):
     assert sorted(defects) == ["digest", "time", "whole"]
 
 
-def test_what_is_nothing_of_ours_is_told(tmp_path):
+def test_path_without_results_is_a_usage_error(tmp_path):
     for name in ("none.json", "folder"):
         with pytest.raises(UsageError):
             audit.validate(tmp_path / name)
@@ -207,7 +207,7 @@ def test_what_is_nothing_of_ours_is_told(tmp_path):
             audit.validate(tmp_path / name)
 
 
-def test_a_hostile_record_is_a_defect_and_no_crash(store):
+def test_malformed_record_is_a_schema_defect(store):
     hostile = ["", "{}", "null", "[" * 100_000, '{"id":' * 5000, "\x00", '{"id": 1}', '{"id": []}']
     for number, text in enumerate(hostile):
         path = store.folder / "records" / "00" / f"{number:064x}.json"

@@ -233,7 +233,7 @@ def ranked(store):
     return [row for table in found for row in table.rows]
 
 
-def test_none_leaves_its_folder_starts_anything_or_has_a_rank(good, tmp_path, started, monkeypatch):
+def test_hostile_archives_cannot_escape_run_code_or_rank(good, tmp_path, started, monkeypatch):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "kept").write_text("as it was")
     (tmp_path / "there").mkdir()
@@ -263,7 +263,7 @@ def test_none_leaves_its_folder_starts_anything_or_has_a_rank(good, tmp_path, st
     assert all(count >= ARCHIVES // 20 for count in ends.values()), ends
 
 
-def test_what_means_no_harm_has_a_rank(good, tmp_path):
+def test_valid_record_gets_a_rank(good, tmp_path):
     """Else the test above would see nothing."""
     target = Store(tmp_path / "there")
     target.prepare()

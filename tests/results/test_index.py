@@ -51,13 +51,13 @@ def everything(store):
     return [record.id for record in store.records()]
 
 
-def test_it_finds_what_the_files_have_oldest_first(store):
+def test_index_returns_all_records_in_order(store):
     assert ask(store) == (everything(store), [])
     newest = ask(store, newest=True)[0]
     assert newest == everything(store)[::-1]
 
 
-def test_a_selection_is_what_meets_all_conditions(store):
+def test_selection_returns_records_that_meet_all_conditions(store):
     ids, _ = ask(store, "workload=lenet", "threads>=2")
     wanted = [
         one.id
@@ -67,7 +67,7 @@ def test_a_selection_is_what_meets_all_conditions(store):
     assert ids == wanted and len(ids) == 5
 
 
-def test_packed_or_not_makes_no_difference(store, record):
+def test_index_reads_packed_and_single_records_alike(store, record):
     before = everything(store)
     assert ask(store)[0] == before
     store.pack()
@@ -78,7 +78,7 @@ def test_packed_or_not_makes_no_difference(store, record):
     assert new.id in ask(store)[0]
 
 
-def test_what_comes_and_goes_is_seen(store, record):
+def test_index_follows_added_and_removed_records(store, record):
     ask(store)
     new = record(launch=50)
     store.add(new)
@@ -88,7 +88,7 @@ def test_what_comes_and_goes_is_seen(store, record):
     assert ask(store)[0] == everything(store)
 
 
-def test_a_record_added_in_the_same_instant_is_seen(store, record):
+def test_record_added_without_a_folder_time_change_is_returned(store, record):
     """The folder's time need not change."""
     ask(store)
     new = record(launch=51)
@@ -130,7 +130,7 @@ DAMAGES = dict(damages())
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_index_is_made_anew(store, damage):
+def test_damaged_index_is_rebuilt(store, damage):
     right = ask(store)
     DAMAGES[damage](store.folder / index.NAME)
     assert ask(store) == right
@@ -139,14 +139,14 @@ def test_a_damaged_index_is_made_anew(store, damage):
     ]
 
 
-def test_what_the_index_says_of_a_record_is_not_believed(store):
+def test_wrong_index_value_does_not_affect_a_selection(store):
     ask(store)
     change(store.folder / index.NAME, "UPDATE records SET \"request.workload\" = 'lenet'")
     found, _ = ask(store, "workload=lenet")
     assert found == [one.id for one in store.records() if one.request.workload == "lenet"]
 
 
-def test_an_edited_record_is_left_out_and_told_before_and_after_it_was_indexed(store):
+def test_edited_record_is_omitted_and_reported(store):
     first, second = list(store.singles())[:2]
     first.write_text(first.read_text().replace('"ok"', '"failed"'))
     ids, damaged = ask(store)
@@ -158,7 +158,7 @@ def test_an_edited_record_is_left_out_and_told_before_and_after_it_was_indexed(s
     assert sorted(line.split(":")[0] for line in damaged) == sorted([first.name, second.name])
 
 
-def test_a_record_that_was_mended_in_its_place_is_found_again(store):
+def test_repaired_record_is_returned_again(store):
     path = next(store.singles())
     good = path.read_text()
     path.write_text(good.replace('"ok"', '"failed"'))
@@ -170,7 +170,7 @@ def test_a_record_that_was_mended_in_its_place_is_found_again(store):
     assert ask(store) == (everything(store), [])
 
 
-def test_of_two_copies_a_damaged_one_does_not_matter(store):
+def test_intact_copy_replaces_a_damaged_copy(store):
     before = list(store.records())
     store.pack()
     ask(store)
@@ -192,20 +192,20 @@ def keep(store, document):
     return identity
 
 
-def test_a_record_with_what_the_index_does_not_know_is_found(store, record):
+def test_record_with_unknown_fields_is_returned(store, record):
     document = {**record(launch=60).document(), "weather": {"\x00": "\x00", "deep": [[[{}]]]}}
     identity = keep(store, document)
     assert identity in ask(store, "launch=60")[0]
 
 
-def test_a_record_from_before_a_field_was_added_has_its_default(store, record):
+def test_record_without_newer_fields_matches_their_defaults(store, record):
     document = record(launch=60).document()
     del document["request"]["checkpoints"], document["request"]["affinity"]
     identity = keep(store, document)
     assert identity in ask(store, "checkpoints=0", "affinity=none", "checkpoints<1")[0]
 
 
-def test_a_folder_that_cannot_be_written_is_read_all_the_same(store, tmp_path):
+def test_read_only_folder_can_be_queried(store, tmp_path):
     mounted.insist()
     right = ask(store)
     with mounted.mounted(tmp_path / "there", "-t", "tmpfs", "xfbench-results") as point:
@@ -241,7 +241,7 @@ def asking(store, *arguments):
     )
 
 
-def test_two_at_once_both_have_the_answer(store):
+def test_concurrent_queries_return_all_records(store):
     both = [asking(store, "5"), asking(store, "5")]
     for one in both:
         said, _ = one.communicate(timeout=60)
@@ -250,7 +250,7 @@ def test_two_at_once_both_have_the_answer(store):
     assert ask(store) == (everything(store), [])
 
 
-def test_who_finds_it_taken_makes_one_of_its_own(store, monkeypatch):
+def test_query_uses_a_private_index_if_the_index_is_locked(store, monkeypatch):
     monkeypatch.setattr(index, "_WAIT", 0.1)
     other = asking(store, "1", "hold")
     assert other.stdout.readline() == "20\n"
@@ -260,7 +260,7 @@ def test_who_finds_it_taken_makes_one_of_its_own(store, monkeypatch):
         other.communicate("\n", timeout=60)
 
 
-def test_a_program_that_has_the_database_open_does_not_matter(store):
+def test_index_works_while_another_program_has_the_file_open(store):
     ask(store)
     inode = (store.folder / index.NAME).stat().st_ino
     script = "import duckdb,sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); input()"
@@ -278,7 +278,7 @@ def test_a_program_that_has_the_database_open_does_not_matter(store):
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.02, 0.04, 0.08])
-def test_a_kill_while_indexing_does_no_harm(store, moment):
+def test_index_answers_correctly_after_a_kill(store, moment):
     other = subprocess.Popen(
         [sys.executable, "-c", "print(1, flush=True)\n" + ASK, str(store.folder), "1"],
         stdout=subprocess.PIPE,
@@ -293,7 +293,7 @@ def test_a_kill_while_indexing_does_no_harm(store, moment):
     assert ask(store) == (everything(store), [])
 
 
-def test_parts_are_what_is_alike(store):
+def test_index_groups_records_with_equal_fields(store):
     with index.opened(store, print) as found:
         parts = [
             [one for _, one in part]
@@ -330,7 +330,7 @@ def known(store):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_the_index_chooses_as_the_conditions_say(known, data):
+def test_index_selects_the_same_records_as_the_conditions(known, data):
     found, records = known()
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     texts = [f"{name}{data.draw(HOWS)}{data.draw(VALUES[name])}" for name in names]

@@ -38,7 +38,7 @@ def merged(sources, target):
     return (*merging.merge(sources, target, complaints.append), complaints)
 
 
-def test_records_come_with_their_runs_and_twice_is_once(folder, tmp_path):
+def test_merge_copies_records_with_runs_and_is_idempotent(folder, tmp_path):
     first, second = folder("a", (1, 2, 3)), folder("b", (4, 5))
     target = Store(tmp_path / "all")
     assert merged([first, second], target) == (5, 0, [])
@@ -48,7 +48,7 @@ def test_records_come_with_their_runs_and_twice_is_once(folder, tmp_path):
     assert contents(target) == before
 
 
-def test_packed_records_are_merged_from_and_known_in(folder, tmp_path):
+def test_merge_reads_packs_and_skips_packed_records(folder, tmp_path):
     first, target = folder("a", (1, 2, 3)), folder("all", ())
     single = contents(first)
     first.pack()
@@ -61,7 +61,7 @@ def test_packed_records_are_merged_from_and_known_in(folder, tmp_path):
     assert not list(target.singles())
 
 
-def test_certificates_come_with_their_records(folder, tmp_path, record):
+def test_merge_copies_only_certificates_of_its_records(folder, tmp_path, record):
     made, certificate = certified(record)
     source, target = folder("a", ()), Store(tmp_path / "all")
     source.add(made)
@@ -75,7 +75,7 @@ def test_certificates_come_with_their_records(folder, tmp_path, record):
     assert not target.certificate_path(stranger.id).exists()
 
 
-def test_what_is_damaged_is_told_and_stays_behind(folder, tmp_path, record):
+def test_damaged_records_and_certificates_are_not_merged(folder, tmp_path, record):
     made, certificate = certified(record)
     source, target = folder("a", (1, 2)), Store(tmp_path / "all")
     source.add(made)

@@ -33,14 +33,14 @@ def files(store):
     return sorted(path.relative_to(store.folder).parts[0] for path in store.folder.rglob("*.*json"))
 
 
-def test_a_packed_record_is_the_record(store):
+def test_packed_records_read_back_unchanged(store):
     before, _ = read(store)
     assert store.pack() == 30
     assert files(store) == ["packs"]
     assert read(store) == (before, [])
 
 
-def test_a_line_is_verified_with_nothing_but_sha256(store):
+def test_pack_line_is_verifiable_with_plain_sha256(store):
     before, _ = read(store)
     store.pack()
     [path] = store.packs()
@@ -53,7 +53,7 @@ def test_a_line_is_verified_with_nothing_but_sha256(store):
     assert found == {record.id for record in before}
 
 
-def test_packing_again_adds_nothing_and_new_records_go_into_another_pack(store, record):
+def test_pack_adds_only_new_records_unless_all_are_repacked(store, record):
     store.pack()
     assert store.pack() == 0
     store.add(record(launch=99))
@@ -78,7 +78,7 @@ def test_equal_records_make_equal_packs(store, tmp_path):
     assert store.packs()[0].read_bytes() == other.packs()[0].read_bytes()
 
 
-def test_a_record_that_is_packed_and_a_file_is_one(store):
+def test_record_in_a_pack_and_a_file_counts_once(store):
     before, _ = read(store)
     store.pack()
     store.add(before[3])
@@ -87,7 +87,7 @@ def test_a_record_that_is_packed_and_a_file_is_one(store):
     assert files(store) == ["packs"]
 
 
-def test_a_field_of_a_later_version_is_kept(store):
+def test_pack_keeps_unknown_fields(store):
     path = next(store.singles())
     document = {**json.loads(path.read_bytes()), "weather": "fair"}
     del document["id"]
@@ -103,7 +103,7 @@ def test_a_field_of_a_later_version_is_kept(store):
     assert f"sha256:{identity}" in {record.id for record in read(store)[0]}
 
 
-def test_what_is_no_record_is_told_and_stays_where_it_is(store):
+def test_pack_reports_invalid_files_without_moving_files(store):
     path = next(store.singles())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     half = store.folder / "records" / "00" / "half.json"
@@ -129,7 +129,7 @@ def test_what_is_no_record_is_told_and_stays_where_it_is(store):
         (lambda text: b"\xff\x00" + text, 29, ["its content is not", "its name is not that"]),
     ],
 )
-def test_a_damaged_pack_is_told_and_what_is_whole_in_it_is_read(store, damage, left, words):
+def test_damaged_pack_is_reported_and_intact_records_are_read(store, damage, left, words):
     store.pack()
     [path] = store.packs()
     path.write_bytes(damage(path.read_bytes()))
@@ -140,7 +140,7 @@ def test_a_damaged_pack_is_told_and_what_is_whole_in_it_is_read(store, damage, l
         assert line.startswith(path.name) and word in line
 
 
-def test_what_a_kill_left_of_a_pack_goes_with_the_next_one(store):
+def test_next_pack_removes_a_partial_file(store):
     (store.folder / "packs").mkdir()
     left = store.folder / "packs" / "left.partial"
     left.write_text("half")
@@ -149,7 +149,7 @@ def test_what_a_kill_left_of_a_pack_goes_with_the_next_one(store):
     assert not left.exists()
 
 
-def test_a_record_under_another_name_is_told_and_left_out(store):
+def test_record_with_a_wrong_file_name_is_reported_and_skipped(store):
     path = next(store.singles())
     other = path.with_name(f"{'ab' * 32}.json")
     path.rename(other)
@@ -157,7 +157,7 @@ def test_a_record_under_another_name_is_told_and_left_out(store):
     assert len(records) == 29 and line == f"{other.name}: its name is not its id; left out"
 
 
-def test_an_edited_record_does_not_become_a_line(record):
+def test_edited_record_cannot_be_packed(record):
     document = {**record().document(), "status": "failed"}
     with pytest.raises(EditedError):
         pack.line(document)
@@ -176,7 +176,7 @@ while True:
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.004, 0.008, 0.012, 0.016, 0.02])
-def test_a_kill_while_packing_loses_and_doubles_nothing(store, record, moment):
+def test_killed_packing_neither_loses_nor_duplicates_records(store, record, moment):
     before, _ = read(store)
     store.pack()
     for launch in range(31, 61):
@@ -198,7 +198,7 @@ def test_a_kill_while_packing_loses_and_doubles_nothing(store, record, moment):
     assert sorted(one.id for one in read(store)[0]) == sorted(one.id for one in before)
 
 
-def test_two_that_pack_at_once_lose_nothing(store):
+def test_concurrent_packing_loses_no_records(store):
     before, _ = read(store)
     both = [
         subprocess.Popen(

@@ -40,7 +40,7 @@ def defects(path):
     return checked, [(one.defect, one.detail) for one in found]
 
 
-def test_a_search_goes_into_an_archive_with_all_of_its_launches_and_comes_out(store, tmp_path):
+def test_search_with_all_launches_is_exported_and_imported(store, tmp_path):
     target, said = Store(tmp_path / "there"), []
     source = exported(store, tmp_path / "all.tar.gz")
     assert archive.take(source, target, said.append) == (3, 0) and said == []
@@ -50,7 +50,7 @@ def test_a_search_goes_into_an_archive_with_all_of_its_launches_and_comes_out(st
     assert defects(source) == defects(target.folder) == (5, [])
 
 
-def test_without_one_of_its_launches_it_stays_behind(store, tmp_path):
+def test_search_without_all_its_launches_is_not_exported(store, tmp_path):
     target = Store(tmp_path / "there")
     source = exported(store, tmp_path / "two.tar", lambda record: record.request.launch < 3)
     archive.take(source, target, print)
@@ -58,14 +58,14 @@ def test_without_one_of_its_launches_it_stays_behind(store, tmp_path):
     assert len(one.records) == 2
 
 
-def test_merged_folders_have_each_others_searches_once(store, tmp_path):
+def test_merge_copies_each_search_once(store, tmp_path):
     target = Store(tmp_path / "there")
     for _ in range(2):
         merging.merge([store], target, print)
         assert names(target.folder) == names(store.folder)
 
 
-def test_one_that_was_written_before_a_field_was_there_is_as_good_as_ever(store, tmp_path):
+def test_search_from_an_older_schema_stays_valid(store, tmp_path):
     path = next((store.folder / saved.FOLDER).glob("*"))
     document = json.loads(path.read_text())
     path.unlink()
@@ -82,7 +82,7 @@ def test_one_that_was_written_before_a_field_was_there_is_as_good_as_ever(store,
         assert defects(target.folder) == (5, [])
 
 
-def test_an_edited_one_is_named_and_not_taken(store, tmp_path):
+def test_edited_search_is_a_defect_and_is_not_merged(store, tmp_path):
     path = next((store.folder / saved.FOLDER).glob("*"))
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "confirmed": False}))
@@ -92,7 +92,7 @@ def test_an_edited_one_is_named_and_not_taken(store, tmp_path):
     assert path.name in said[0] and path.name not in names(target.folder)
 
 
-def test_one_under_another_name_or_without_its_launches_is_a_defect(store, record):
+def test_misnamed_or_incomplete_search_is_a_defect(store, record):
     path = next((store.folder / saved.FOLDER).glob("*"))
     path.rename(path.with_name("0" * 64 + ".json"))
     for one in store.records():
@@ -105,7 +105,7 @@ def test_one_under_another_name_or_without_its_launches_is_a_defect(store, recor
     }
 
 
-def test_an_archives_search_that_is_none_is_told_of_and_left(store, tmp_path, monkeypatch):
+def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, monkeypatch):
     found = [(one, b'{"id": "sha256:1"}') for one in saved.of_folder(store.folder, print)]
     monkeypatch.setattr(saved, "contents", lambda folder, complain: found)
     source, said = exported(store, tmp_path / "bad.tar"), []

@@ -48,7 +48,7 @@ def holds(text):
         "framework~OR",
     ],
 )
-def test_what_holds(text):
+def test_condition_matches_the_record(text):
     assert holds(text)
 
 
@@ -69,7 +69,7 @@ def test_what_holds(text):
         "site=stampede2",
     ],
 )
-def test_what_does_not(text):
+def test_condition_does_not_match_the_record(text):
     assert not holds(text)
 
 
@@ -88,12 +88,12 @@ def test_what_does_not(text):
         ("framework=\udcff", "cannot be"),
     ],
 )
-def test_what_cannot_be_meant_is_told(text, words):
+def test_invalid_condition_is_a_usage_error(text, words):
     with pytest.raises(UsageError, match=words):
         parse([text])
 
 
-def test_several_may_be_typed_at_once():
+def test_conditions_may_be_separated_by_commas():
     assert parse(["framework=torch, threads>=2", "status!=ok"]) == [
         *parse(["framework=torch"]),
         *parse(["threads>=2"]),
@@ -103,7 +103,7 @@ def test_several_may_be_typed_at_once():
     assert one.value == "no kernel, no result"
 
 
-def test_every_field_of_a_record_has_a_name(record):
+def test_every_record_field_has_a_selection_name(record):
     def leaves(value, path):
         if isinstance(value, dict) and path not in fields():
             for name, one in value.items():

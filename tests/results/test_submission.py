@@ -84,7 +84,7 @@ def resealed(folder):
     (folder / "submission.json").write_text(json.dumps(submission.manifest(folder)))
 
 
-def test_it_has_all_and_nothing_is_wrong_with_it(folder, records):
+def test_submission_is_complete_and_valid(folder, records):
     assert audit.validate(folder, of_run) == (8 + len(records[1]), [])
     names = {path.name for path in folder.iterdir()}
     described = {"README.md", "leaderboard.md", "machine.json", "repeat.json", "submission.json"}
@@ -96,14 +96,14 @@ def test_it_has_all_and_nothing_is_wrong_with_it(folder, records):
         assert said == {"bytes": len(content), "digest": digest.of_bytes(content)}
 
 
-def test_machines_are_those_of_the_records(folder):
+def test_machine_file_lists_the_machines_of_the_records(folder):
     machines = json.loads((folder / "machine.json").read_text())["machines"]
     assert sorted((one["cpu_model"], one["records"]) for one in machines) == sorted(
         [(HERE.cpu_model, 5), ("Other", 2)]
     )
 
 
-def test_every_cell_has_a_command_that_says_what_its_records_were_asked(folder, records):
+def test_repeat_command_matches_the_request_of_each_record(folder, records):
     cells = json.loads((folder / "repeat.json").read_text())["cells"]
     assert len(cells) == 4
     by_id = {one.id: one for one in records[0]}
@@ -118,7 +118,7 @@ def test_every_cell_has_a_command_that_says_what_its_records_were_asked(folder, 
     assert "A paper" in (folder / "leaderboard.md").read_text()
 
 
-def test_equal_records_make_equal_folders(store, folder, tmp_path):
+def test_equal_records_make_equal_submissions(store, folder, tmp_path):
     write(store, tmp_path / "again")
     assert submission.manifest(folder) == submission.manifest(tmp_path / "again")
     store.pack()
@@ -126,11 +126,11 @@ def test_equal_records_make_equal_folders(store, folder, tmp_path):
     assert submission.manifest(folder) == submission.manifest(tmp_path / "packed")
 
 
-def test_it_is_a_results_folder_for_whoever_reads_one(folder, records):
+def test_submission_can_be_read_as_a_results_folder(folder, records):
     assert {one.id for one in existing(folder).records()} == {one.id for one in records[0]}
 
 
-def test_what_is_added_missing_or_changed_is_named(folder):
+def test_added_missing_or_changed_file_is_a_defect(folder):
     (folder / "notes.txt").write_text("more")
     assert found(folder) == {("notes.txt", "whole")}
     (folder / "notes.txt").unlink()
@@ -145,20 +145,20 @@ def test_what_is_added_missing_or_changed_is_named(folder):
     assert ("submission.json", "whole") in found(folder)
 
 
-def test_what_has_no_place_is_named_though_the_manifest_has_it(folder):
+def test_unexpected_file_is_a_defect_even_if_in_the_manifest(folder):
     (folder / "payload.sh").write_text("true")
     resealed(folder)
     assert found(folder) == {("payload.sh", "whole")}
 
 
-def test_an_edited_record_is_named_by_digest_and_manifest(folder):
+def test_edited_record_fails_digest_and_manifest(folder):
     path = next((folder / "records").rglob("*.json"))
     path.write_text(path.read_text().replace('"ok"', '"failed"').replace('"crashed"', '"ok"'))
     name = path.relative_to(folder).as_posix()
     assert {(name, "digest"), (name, "whole")} <= found(folder)
 
 
-def test_a_record_that_was_taken_out_is_missed_in_all_that_describes_it(folder, records):
+def test_removed_record_is_missed_by_every_summary(folder, records):
     one = next(one for one in records[0] if one.certificate)
     Store(folder).single_path(one.id[7:]).unlink()
     resealed(folder)
@@ -166,7 +166,7 @@ def test_a_record_that_was_taken_out_is_missed_in_all_that_describes_it(folder, 
     assert found(folder) == kinds
 
 
-def test_a_certificate_that_is_missing_or_that_nobody_names(folder, records):
+def test_missing_or_unused_certificate_is_a_defect(folder, records):
     [path, *_] = (folder / "certificates").iterdir()
     content = path.read_bytes()
     path.unlink()
@@ -180,14 +180,14 @@ def test_a_certificate_that_is_missing_or_that_nobody_names(folder, records):
     assert (f"certificates/{path.name}", "whole") in found(folder)
 
 
-def test_a_machine_that_is_described_otherwise(folder):
+def test_changed_machine_description_is_a_defect(folder):
     path = folder / "machine.json"
     path.write_text(path.read_text().replace('"Other"', '"Better"'))
     resealed(folder)
     assert found(folder) == {("machine.json", "machine")}
 
 
-def test_a_leaderboard_that_says_something_else(folder):
+def test_changed_leaderboard_is_a_defect(folder):
     path = folder / "leaderboard.md"
     path.write_text(path.read_text().replace("reference", "preference"))
     resealed(folder)
@@ -209,7 +209,7 @@ def test_a_leaderboard_that_says_something_else(folder):
         ("--kernel numpy", "--kernel numpy --precision float64", "a record float32"),
     ],
 )
-def test_a_command_that_does_not_repeat_its_cell(folder, old, new, words):
+def test_command_that_differs_from_its_cell_is_a_defect(folder, old, new, words):
     for name in ("repeat.json", "README.md"):
         path = folder / name
         path.write_text(path.read_text().replace(old, new))
@@ -228,7 +228,7 @@ def edited(folder, change):
     return found(folder)
 
 
-def test_a_cell_without_a_command_or_that_is_not_there(folder):
+def test_malformed_or_missing_repeat_cell_is_a_defect(folder):
     repeated = {("repeat.json", "repeat")}
     assert edited(folder, lambda cells: cells[0].update(command=None)) == repeated
     assert edited(folder, lambda cells: cells.pop(0)) == repeated
@@ -237,7 +237,7 @@ def test_a_cell_without_a_command_or_that_is_not_there(folder):
     assert edited(folder, lambda cells: cells.append(cells[-1])) == repeated
 
 
-def test_a_command_that_the_readme_does_not_have(folder):
+def test_command_missing_from_the_readme_is_a_defect(folder):
     path = folder / "README.md"
     path.write_text(path.read_text().replace("xfbench run", "xfbench  run"))
     resealed(folder)
@@ -253,7 +253,7 @@ def test_a_command_that_the_readme_does_not_have(folder):
         ("ask jane@example.org", "the address jane@example.org"),
     ],
 )
-def test_a_record_that_names_somebody_stays_at_home_and_is_a_defect(
+def test_record_with_private_names_is_withheld_and_a_defect(
     folder, store, tmp_path, records, text, words
 ):
     bad = varied(records[0][0], status="failed", reason=text, created="2026-01-01T00:00:00.000Z")
@@ -267,13 +267,13 @@ def test_a_record_that_names_somebody_stays_at_home_and_is_a_defect(
     assert (name, "private") in found(folder)
 
 
-def test_words_that_name_nobody_are_let_be():
+def test_harmless_words_are_not_private_names():
     hosts = {private.host_hash("node7"), private.host_hash(platform.node())}
     for text in ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/"):
         assert private.named(text, hosts) is None
 
 
-def test_a_folder_that_is_taken_or_no_records(store, folder, tmp_path):
+def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path):
     for target in (folder, store.folder, tmp_path / "results" / "README"):
         with pytest.raises(UsageError, match="not empty"):
             write(store, target)
@@ -282,7 +282,7 @@ def test_a_folder_that_is_taken_or_no_records(store, folder, tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".xfbench", "new"))]
 
 
-def test_on_the_command_line(xfbench, store, tmp_path):
+def test_cli_submits_validates_imports_and_merges(xfbench, store, tmp_path):
     assert xfbench("results", "submit", "given").stdout.startswith("8 records written")
     assert xfbench("results", "validate", "given").returncode == 0
     some = xfbench("results", "submit", "some", "--where", "request.global_batch_size=8", "--json")
@@ -299,7 +299,7 @@ def test_on_the_command_line(xfbench, store, tmp_path):
     assert xfbench("results", "import", "results").returncode == 2
 
 
-def test_hostile_words_in_records_do_nothing(store, tmp_path, records):
+def test_hostile_text_in_records_is_escaped(store, tmp_path, records):
     words = "[x](javascript:alert(1)) <script>alert(1)</script>\x1b[31m\u202e\n# big\x00`|"
     machine = HERE.model_copy(update={"cpu_model": words})
     fields = {"status": "failed", "measurement": None, "machine": machine}
@@ -314,7 +314,7 @@ def test_hostile_words_in_records_do_nothing(store, tmp_path, records):
     assert found(tmp_path / "bad") == set()
 
 
-def test_hostile_documents_are_defects_and_no_crash(folder):
+def test_malformed_submission_files_are_defects(folder):
     hostile = ["", "[]", "null", "[" * 100_000, '{"cells": 7, "machines": 7, "files": 7}', "\x00"]
     for name in ("submission.json", "repeat.json", "machine.json"):
         kept = (folder / name).read_bytes()

@@ -86,7 +86,7 @@ def document(tmp_path):
     return write
 
 
-def test_every_benchmark_is_a_figure_with_its_rounds(benchmarks, tmp_path):
+def test_pytest_benchmark_result_becomes_a_figure_with_rounds(benchmarks, tmp_path):
     source = json.loads((benchmarks / "full.json").read_text())
     records, wrong, _ = took(benchmarks / "full.json", tmp_path / "results")
     assert not wrong and len(records) == len(source["benchmarks"]) == 4
@@ -106,14 +106,14 @@ def test_every_benchmark_is_a_figure_with_its_rounds(benchmarks, tmp_path):
         assert getattr(record, name) is None
 
 
-def test_rounds_that_are_not_in_the_file_are_not_in_the_record(benchmarks, tmp_path):
+def test_figure_without_saved_rounds_has_no_values(benchmarks, tmp_path):
     [saved] = (benchmarks / ".benchmarks").rglob("*.json")
     records, wrong, _ = took(saved, tmp_path / "results")
     assert not wrong and len(records) == 4
     assert {record.figure.values for record in records} == {()}
 
 
-def test_a_benchmark_is_of_a_network_only_where_a_parameter_says_exactly_that(benchmarks, tmp_path):
+def test_benchmark_workload_comes_only_from_exact_parameters(benchmarks, tmp_path):
     records, _, _ = took(benchmarks / "full.json", tmp_path / "results")
     about = {one.citation.where.partition("::")[2]: one.figure.about for one in records}
     named = about["test_named[lenet-torch-2], stats.median"]
@@ -122,7 +122,7 @@ def test_a_benchmark_is_of_a_network_only_where_a_parameter_says_exactly_that(be
     assert (other.workload, other.framework, other.threads) == (None, None, None)
 
 
-def test_our_own_benchmarks_are_no_second_launch(xfbench, tmp_path):
+def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
     options = ["--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"]
     chosen = ["--xfbench-workload=lenet", "--xfbench-steps=2", "--xfbench-results=results"]
     subprocess.run(
@@ -147,7 +147,7 @@ def test_our_own_benchmarks_are_no_second_launch(xfbench, tmp_path):
     assert json.loads(xfbench("results", "validate", "results", "--json").stdout)["defects"] == []
 
 
-def test_every_performance_variable_of_a_report_is_a_figure(reframe, tmp_path):
+def test_reframe_performance_variables_become_figures(reframe, tmp_path):
     records, wrong, notes = took(reframe, tmp_path / "results")
     report = json.loads(reframe.read_text())
     session, cases = report["session_info"], report["runs"][0]["testcases"]
@@ -192,7 +192,7 @@ def older(report):
         case["system"] = "generic:default"
 
 
-def test_a_report_of_an_older_reframe_has_the_same_figures(reframe, document, tmp_path):
+def test_older_reframe_report_gives_the_same_figures(reframe, document, tmp_path):
     records, _, _ = took(reframe, tmp_path / "new")
     before, _, _ = took(document(reframe, older), tmp_path / "old")
     assert [one.created for one in before] == ["2026-11-22T09:27:59.000Z"] * 4
@@ -200,7 +200,7 @@ def test_a_report_of_an_older_reframe_has_the_same_figures(reframe, document, tm
     assert {one.citation.title for one in before} == {"ReFrame 4.6.4, report 3.1"}
 
 
-def test_a_log_of_mlperf_has_the_time_to_train_evaluations_and_throughput(log, tmp_path):
+def test_mlperf_log_gives_train_time_accuracy_and_throughput(log, tmp_path):
     records, wrong, notes = took(log(*run()), tmp_path / "results")
     assert not wrong and not notes
     found = {(one.figure.quantity, one.figure.value, one.figure.unit) for one in records}
@@ -223,13 +223,13 @@ def test_a_log_of_mlperf_has_the_time_to_train_evaluations_and_throughput(log, t
     assert about.workload is None  # its resnet is not the one that is ours
 
 
-def test_lines_that_every_rank_printed_count_once_whatever_stands_before_them(log, tmp_path):
+def test_mlperf_lines_repeated_by_ranks_count_once(log, tmp_path):
     lines = [f"{rank}: {line}" for line in run() for rank in (0, 1)]
     records, wrong, _ = took(log(*lines), tmp_path / "results")
     assert not wrong and len(records) == 5
 
 
-def test_two_runs_in_one_log_are_two(log, tmp_path):
+def test_mlperf_log_may_hold_two_runs(log, tmp_path):
     second = [
         line.replace("17000000", "17000001") for line in run(benchmark="lenet", status="aborted")
     ]
@@ -260,7 +260,7 @@ def test_two_runs_in_one_log_are_two(log, tmp_path):
         ([f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *run()], "line 2: it has no key"),
     ],
 )
-def test_a_line_that_cannot_be_taken_is_told_and_the_others_are_taken(log, tmp_path, lines, words):
+def test_invalid_mlperf_line_is_reported_and_skipped(log, tmp_path, lines, words):
     records, wrong, _ = took(log(*lines), tmp_path / "results")
     assert any(words in line for line in wrong), wrong
     assert {"eval accuracy", "throughput (median)"} <= {one.figure.quantity for one in records}
@@ -286,7 +286,7 @@ def at(found, path, value):
         (("stats", "data", 0), 1e9, "within its range"),
     ],
 )
-def test_a_benchmark_that_cannot_be_taken_is_told(
+def test_invalid_benchmark_is_reported_and_skipped(
     benchmarks, document, tmp_path, path, value, words
 ):
     changed = document(
@@ -297,7 +297,7 @@ def test_a_benchmark_that_cannot_be_taken_is_told(
     assert len(records) == 3
 
 
-def test_a_variable_that_is_no_number_is_told(reframe, document, tmp_path):
+def test_non_numeric_reframe_variable_is_reported_and_skipped(reframe, document, tmp_path):
     def change(found):
         for case in found["runs"][0]["testcases"]:
             if "speed" in str(case["perfvalues"]):
@@ -319,7 +319,7 @@ def test_importing_twice_changes_nothing(xfbench, benchmarks, reframe, log, tmp_
     assert len(list(Store(tmp_path / "results").records())) == sum(counts)
 
 
-def test_a_folder_is_looked_through_and_what_is_none_is_named(xfbench, benchmarks, tmp_path):
+def test_folder_import_reports_unreadable_files(xfbench, benchmarks, tmp_path):
     folder = tmp_path / "kept"
     shutil.copytree(benchmarks, folder)
     (folder / "broken.json").write_text('{"machine_info": {}, "benchmarks": []}')
@@ -329,9 +329,7 @@ def test_a_folder_is_looked_through_and_what_is_none_is_named(xfbench, benchmark
     assert "test_sums.py: this is no exported archive and no file of" in done.stderr
 
 
-def test_imported_figures_are_listed_shown_and_checked_and_in_no_leaderboard(
-    xfbench, benchmarks, log, tmp_path
-):
+def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, log, tmp_path):
     xfbench("results", "import", benchmarks / "full.json")
     xfbench("results", "import", log(*run()))
     shown = xfbench("results", "list").stdout
@@ -365,7 +363,7 @@ def everywhere(value, hostile, keep=()):
 
 
 @pytest.mark.parametrize("tool", ["benchmarks", "reframe", "mllog"])
-def test_hostile_words_in_any_field_do_nothing(xfbench, benchmarks, reframe, log, tmp_path, tool):
+def test_hostile_text_in_any_field_is_escaped(xfbench, benchmarks, reframe, log, tmp_path, tool):
     name = "=1+1 <script>\x1b[31m\u202e.json"
     if tool == "mllog":
         lines = []
@@ -431,7 +429,7 @@ def test_hostile_words_in_any_field_do_nothing(xfbench, benchmarks, reframe, log
         b"no log at all",
     ],
 )
-def test_a_bad_file_is_one_line_and_nothing_is_kept(xfbench, tmp_path, content):
+def test_invalid_file_gives_a_one_line_error_and_no_records(xfbench, tmp_path, content):
     (tmp_path / "bad.json").write_bytes(content)
     done = xfbench("results", "import", "bad.json")
     assert done.returncode == 2 and "Traceback" not in done.stderr
@@ -439,7 +437,7 @@ def test_a_bad_file_is_one_line_and_nothing_is_kept(xfbench, tmp_path, content):
     assert not (tmp_path / "results").exists()
 
 
-def test_who_measured_and_where_is_not_in_a_record(benchmarks, reframe, document, tmp_path):
+def test_imported_records_contain_no_user_or_host_names(benchmarks, reframe, document, tmp_path):
     def of_benchmarks(found):
         found["machine_info"]["node"] = "node7.cluster.example.org"
         found["machine_info"]["cpu"]["brand_raw"] = "Processor of node7.cluster.example.org"
@@ -486,7 +484,7 @@ def sealed(store, record, **figure):
         ({"value": None, "low": 1e3, "high": None, "values": (1.0,)}, "not all"),
     ],
 )
-def test_a_figure_that_cannot_be_is_a_defect(benchmarks, tmp_path, changes, words):
+def test_impossible_figure_is_a_defect(benchmarks, tmp_path, changes, words):
     [record, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
     path = sealed(Store(tmp_path / "results"), record, **changes)
     _, [defect] = audit.validate(tmp_path / "results")
@@ -494,7 +492,7 @@ def test_a_figure_that_cannot_be_is_a_defect(benchmarks, tmp_path, changes, word
     assert words in defect.detail
 
 
-def test_a_figure_that_is_no_number_or_is_nowhere_from_is_a_defect(benchmarks, record, tmp_path):
+def test_figure_without_number_or_citation_is_a_defect(benchmarks, record, tmp_path):
     [one, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
     store = Store(tmp_path / "results")
     path = store.single_path(one.id[7:])
@@ -516,7 +514,7 @@ def test_a_figure_that_is_no_number_or_is_nowhere_from_is_a_defect(benchmarks, r
         assert "figure" in kinds
 
 
-def test_records_of_figures_are_as_the_schema_says(benchmarks, reframe, log, tmp_path):
+def test_imported_records_match_the_json_schema(benchmarks, reframe, log, tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(json_schema())
     for source in (benchmarks / "full.json", reframe, log(*run())):

@@ -49,7 +49,7 @@ def there(folder, *interpreters):
 
 
 @pytest.mark.deep
-def test_a_real_framework_comes_back_certified_and_ranked(tmp_path, capsys):
+def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
     """With no network, and a Python that has nothing but the framework and NumPy."""
     plan = planned("torch", ranks=[1, 2], scaling="strong", threads=[1])
     folder = tmp_path / "away"
@@ -90,7 +90,7 @@ def imported(folder, tmp_path):
     return list(carry.read(folder, Store(tmp_path / "results"), print))
 
 
-def test_what_is_done_is_not_done_again(odd, tmp_path):
+def test_finished_bundle_launch_is_not_repeated(odd, tmp_path):
     folder = odd()
     assert there(folder, f"odd={sys.executable}").returncode == 0
     reply = folder / "launches" / "00001" / "reply.json"
@@ -99,7 +99,7 @@ def test_what_is_done_is_not_done_again(odd, tmp_path):
     assert reply.stat().st_mtime_ns == before
 
 
-def test_a_framework_that_is_not_there_is_unavailable_with_the_reason(odd, tmp_path):
+def test_missing_framework_in_a_bundle_is_unavailable(odd, tmp_path):
     folder = odd(module="not_there")
     there(folder, f"odd={sys.executable}")
     [record] = imported(folder, tmp_path)
@@ -107,14 +107,14 @@ def test_a_framework_that_is_not_there_is_unavailable_with_the_reason(odd, tmp_p
     assert "not_there" in record.reason
 
 
-def test_an_interpreter_that_is_not_there_is_unavailable(odd, tmp_path):
+def test_missing_interpreter_for_a_bundle_is_unavailable(odd, tmp_path):
     folder = odd()
     assert there(folder, "odd=/nowhere/python").returncode == 1
     [record] = imported(folder, tmp_path)
     assert record.status == "unavailable"
 
 
-def test_a_launch_that_dies_is_crashed(odd, tmp_path):
+def test_launch_that_dies_in_a_bundle_is_crashed(odd, tmp_path):
     folder = odd("def after_step(rank, steps): os.kill(os.getpid(), 9)")
     assert there(folder, f"odd={sys.executable}").returncode == 1
     [record] = imported(folder, tmp_path)
@@ -122,7 +122,7 @@ def test_a_launch_that_dies_is_crashed(odd, tmp_path):
     assert "SIGKILL" in record.reason
 
 
-def test_a_rank_that_dies_ends_the_others_and_is_named(odd, tmp_path):
+def test_rank_that_dies_in_a_bundle_ends_the_other_ranks(odd, tmp_path):
     died = "def after_step(rank, steps): os._exit(7) if rank else time.sleep(600)"
     folder = odd(died, ranks=[2], scaling="weak", threads=[1])
     assert there(folder, f"odd={sys.executable}").returncode == 1
@@ -131,7 +131,7 @@ def test_a_rank_that_dies_ends_the_others_and_is_named(odd, tmp_path):
     assert "rank 1 of 2: no reply: it ended with exit status 7" in record.reason
 
 
-def test_a_launch_beyond_its_time_limit_is_timed_out(odd, tmp_path):
+def test_bundle_launch_over_its_time_limit_is_timed_out(odd, tmp_path):
     folder = odd("def after_step(rank, steps): time.sleep(600)", time_limit=5)
     assert there(folder, f"odd={sys.executable}").returncode == 1
     [record] = imported(folder, tmp_path)
@@ -139,18 +139,18 @@ def test_a_launch_beyond_its_time_limit_is_timed_out(odd, tmp_path):
     assert "5 s" in record.reason
 
 
-def test_a_run_that_stopped_on_its_way_gives_what_there_is(odd, tmp_path, capsys):
+def test_bundle_that_was_not_run_gives_no_records(odd, tmp_path, capsys):
     folder = odd()
     assert imported(folder, tmp_path) == []
     assert "not run there" in capsys.readouterr().out
 
 
-def test_a_name_that_is_no_framework_of_the_run_is_refused(odd):
+def test_unknown_framework_argument_is_refused(odd):
     done = there(odd(), "touch=/usr/bin/python3")
     assert done.returncode == 2 and "no such framework here: touch" in done.stderr
 
 
-def test_a_reply_to_another_request_is_not_believed(odd, tmp_path):
+def test_bundle_reply_to_another_request_is_crashed(odd, tmp_path):
     folder = odd()
     there(folder, f"odd={sys.executable}")
     reply = folder / "launches" / "00001" / "reply.json"
@@ -160,7 +160,7 @@ def test_a_reply_to_another_request_is_not_believed(odd, tmp_path):
     assert (record.status, record.reason) == ("crashed", "the reply answers another request")
 
 
-def test_a_folder_with_something_in_it_and_one_without_a_plan_are_refused(tmp_path):
+def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     with pytest.raises(UsageError, match="not empty"):
@@ -169,7 +169,7 @@ def test_a_folder_with_something_in_it_and_one_without_a_plan_are_refused(tmp_pa
         list(carry.read(tmp_path, Store(tmp_path / "results"), print))
 
 
-def test_a_processor_that_hides_its_model_is_the_generic_one_that_it_has_all_of(monkeypatch):
+def test_processor_without_a_model_gets_a_generic_architecture(monkeypatch):
     """An AMD EPYC with AVX-512 lacks some of Zen 4's, and has more than Zen 2."""
     of = archspec.cpu.TARGETS
     monkeypatch.setattr(detect, "_machine", lambda: "x86_64")
@@ -179,7 +179,7 @@ def test_a_processor_that_hides_its_model_is_the_generic_one_that_it_has_all_of(
         assert machine.elsewhere({**facts, "flags": flags}).microarchitecture == named
 
 
-def test_a_machine_is_described_from_its_workers_facts_as_from_here():
+def test_worker_facts_describe_the_same_machine_as_the_driver():
     assert machine.elsewhere(host.facts()) == machine.describe()
     with pytest.raises(ValueError, match="no facts of a machine"):
         machine.elsewhere({"vendor": "x"})

@@ -65,7 +65,7 @@ def answers(record):
     return {one.feature: one for one in probing.answers(record)}
 
 
-def test_a_probe_answers_its_features_and_each_has_evidence(process):
+def test_probe_answers_its_features_with_evidence(process):
     assert process.status == "ok", process.reason
     found = answers(process)
     assert set(found) == set(probing.features(process.request))
@@ -75,7 +75,7 @@ def test_a_probe_answers_its_features_and_each_has_evidence(process):
     assert set(found) <= set(FEATURES) == set(GROUP_OF)
 
 
-def test_threads_that_a_framework_lets_loose_are_seen(tried):
+def test_probe_detects_threads_that_leave_their_cpus(tried):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU is no choice")
     everywhere = sorted(os.sched_getaffinity(0))
@@ -85,17 +85,17 @@ def test_threads_that_a_framework_lets_loose_are_seen(tried):
     assert f"may run on {', '.join(map(str, everywhere))}" in found.evidence
 
 
-def test_a_probe_stands_in_no_table_of_figures_and_is_no_launch_that_counts(process):
+def test_probe_is_not_in_tables_or_launch_counts(process):
     assert process.measurement and not statistics.launches([process])
     assert leaderboard.tables([process], {}) == []
 
 
-def test_a_cell_that_is_no_probe_is_called_as_before_there_were_any(cell):
+def test_cell_without_a_probe_has_no_probe_field(cell):
     assert "probe" not in cell().request(1).cell_fields()
     assert cell(probe="process").request(1).cell_fields()["probe"] == "process"
 
 
-def test_what_crashes_is_a_no_and_what_cannot_be_started_is_not_here(tried, monkeypatch):
+def test_crashed_probe_means_no_and_unstartable_means_not_here(tried, monkeypatch):
     record, _ = tried("process", "def after_step(rank, steps): os._exit(7)")
     found = answers(record)
     assert record.status == "crashed"
@@ -109,7 +109,7 @@ def test_what_crashes_is_a_no_and_what_cannot_be_started_is_not_here(tried, monk
     assert found["mpirun"].supported == "not here" and "mpirun" in found["mpirun"].evidence
 
 
-def test_ranks_that_have_the_same_parameters_have_trained_together(together):
+def test_ranks_with_equal_parameters_count_as_joined(together):
     found = together()
     assert found["ranks"].supported == found["joining"].supported == "yes"
     assert found["own_cores"].supported == "yes"
@@ -117,14 +117,14 @@ def test_ranks_that_have_the_same_parameters_have_trained_together(together):
     assert "side by side" in found["joining"].evidence
 
 
-def test_ranks_that_have_not_have_not(together):
+def test_ranks_with_different_parameters_do_not_count_as_joined(together):
     found = together(OWN)
     assert found["ranks"].supported == found["joining"].supported == "no"
     assert "different parameters" in found["ranks"].evidence
 
 
 @pytest.mark.usefixtures("programs")
-def test_mpirun_tells_ranks_their_places(together):
+def test_mpirun_gives_ranks_their_positions(together):
     found = together(launcher="mpi")
     assert found["mpirun"].supported == "yes", found
     family = {"openmpi": "Open MPI's", "mpich": "MPICH's"}[mpi.family("mpirun")]
@@ -147,14 +147,14 @@ def test_mpirun_tells_ranks_their_places(together):
         (None, "not here", "native.py"),
     ],
 )
-def test_whether_a_framework_finds_its_ranks_by_itself(together, native, supported, words):
+def test_native_probe_reports_whether_ranks_are_discovered(together, native, supported, words):
     found = together(probe="native", launcher="mpi", native=native)
     assert found["native"].supported == supported, found
     assert words in found["native"].evidence
 
 
 @pytest.mark.usefixtures("programs")
-def test_an_interpreter_out_of_a_module_trains(tried):
+def test_interpreter_from_a_module_trains(tried):
     record, folder = tried("modules")
     assert record.status == "ok", record.reason
     assert answers(record)["modules"].supported == "yes"
@@ -163,7 +163,7 @@ def test_an_interpreter_out_of_a_module_trains(tried):
     assert json.loads((folder / "command.json").read_text())["argv"][0]
 
 
-def test_where_there_is_no_module_system_modules_are_not_here(tried, tmp_path):
+def test_missing_module_system_makes_modules_not_here(tried, tmp_path):
     site = tmp_path / "mine.toml"
     site.write_text('title = "t"\n[modules]\ninit = "/nowhere/init"\n')
     record, _ = tried("modules", site=str(site))
@@ -173,14 +173,14 @@ def test_where_there_is_no_module_system_modules_are_not_here(tried, tmp_path):
 
 
 @pytest.mark.parametrize(("free", "there"), [(0, False), (3, True)])
-def test_reserved_huge_pages_are_tried_where_some_are_free(tmp_path, free, there):
+def test_reserved_huge_pages_need_free_pages(tmp_path, free, there):
     file = tmp_path / "meminfo"
     file.write_text(f"HugePages_Total:       8\nHugePages_Free:  {free}\n")
     assert probing._reserved(file) is there
     assert probing._reserved(tmp_path / "nowhere") is False
 
 
-def test_without_free_huge_pages_nothing_is_started(cell, monkeypatch):
+def test_probe_without_free_huge_pages_starts_no_process(cell, monkeypatch):
     monkeypatch.setattr(probing, "_reserved", lambda: False)
     asked = cell(probe="huge_pages").request(1)
     with pytest.raises(UnavailableError, match="HugePages_Free is 0"):
@@ -202,13 +202,13 @@ def test_without_free_huge_pages_nothing_is_started(cell, monkeypatch):
         ({"framework": "torch", "strategy": "ddp", "device": "cuda"}, "gpus"),
     ],
 )
-def test_which_features_a_probe_of_several_ranks_answers(cell, settings, expected):
+def test_rank_probe_features_depend_on_strategy_and_launcher(cell, settings, expected):
     sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
     asked = cell(probe="ranks", **sizes, **settings).request(1)
     assert " ".join(probing.features(asked)) == expected
 
 
-def test_a_framework_that_only_mpi_joins_has_no_means_of_its_own(cell):
+def test_mpi_only_framework_has_no_native_joining(cell):
     sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
     asked = cell(framework="caffe", strategy="mpi", probe="ranks", **sizes).request(1)
     place = {"told_by": ["PMI_RANK"], "own": [0], "cpus": [0], "parameters": "a", "updates": 5}
@@ -228,11 +228,11 @@ def test_a_framework_that_only_mpi_joins_has_no_means_of_its_own(cell):
 
 
 @pytest.mark.parametrize(("launcher", "expected"), [("mpi", "native"), ("slurm", "native_slurm")])
-def test_by_whom_ranks_are_told_is_a_feature_of_its_own(cell, launcher, expected):
+def test_native_probe_feature_depends_on_the_launcher(cell, launcher, expected):
     assert probing.features(cell(probe="native", launcher=launcher).request(1)) == (expected,)
 
 
-def test_jobs_are_submitted_for_what_slurm_starts_and_the_rest_is_done_here(cell, monkeypatch):
+def test_only_slurm_launches_are_submitted_as_jobs(cell, monkeypatch):
     cells = [cell(probe="ranks", launcher=name) for name in ("local", "slurm")]
     pairs = tuple((one, Protocol.fixed(1)) for one in cells)
     plan = Plan(

@@ -43,7 +43,7 @@ def jobs(plan, tmp_path, queue="", account=""):
     return [job for _, job in queued.prepare(plan, Store(tmp_path), 60, queue, account)]
 
 
-def test_a_job_per_number_of_nodes_asks_for_what_its_largest_launch_needs(plan, site, tmp_path):
+def test_job_per_node_count_requests_its_largest_launch(plan, site, tmp_path):
     wanted = plan(site=site, ranks=[1, 2, 4], nodes=[1, 2], scaling="weak")
     one, two = jobs(wanted, tmp_path)
     # Of one node: a rank of 8 threads, 2 of 4, 4 of 2.
@@ -68,7 +68,7 @@ def test_threads_of_a_job_cover_the_largest_launch_rounded_up(plan, site, tmp_pa
     assert (job.per_node, job.threads) == (4, 2)
 
 
-def test_the_same_plan_is_the_same_job_and_another_one_is_not(plan, site, tmp_path):
+def test_same_plan_gives_the_same_job_name(plan, site, tmp_path):
     [first], [again] = (jobs(plan(site=site), tmp_path) for _ in range(2))
     assert first == again
     [other] = jobs(plan(site=site, seed=1), tmp_path)
@@ -82,7 +82,7 @@ def test_the_same_plan_is_the_same_job_and_another_one_is_not(plan, site, tmp_pa
         ({"ranks": [4], "nodes": [4], "scaling": "weak"}, "day", "at most 2 nodes, not 4"),
     ],
 )
-def test_a_queue_that_cannot_take_it_is_refused_before_it_is_asked(
+def test_unsuitable_queue_is_refused_before_submission(
     plan, site, tmp_path, settings, queue, words
 ):
     with pytest.raises(UsageError, match=words):
@@ -103,11 +103,11 @@ def test_a_queue_that_cannot_take_it_is_refused_before_it_is_asked(
         ("RuntimeError: the paper's memory limit was reached", False),  # a rank's own words
     ],
 )
-def test_slurms_words_for_too_much_memory_are_told_from_others(said, memory):
+def test_slurm_out_of_memory_messages_are_recognized(said, memory):
     assert slurm.out_of_memory(said) == memory
 
 
-def test_records_of_a_job_that_has_ended_may_come_late_but_not_for_ever(plan, tmp_path):
+def test_late_job_records_are_awaited_for_a_limited_time(plan, tmp_path):
     watch = queued._Watch(queued.Submitted(plan(), tmp_path, "1"))
     missing = plan().requests
     assert not watch.may_lag(missing)  # the job has not said that it is done
@@ -119,7 +119,7 @@ def test_records_of_a_job_that_has_ended_may_come_late_but_not_for_ever(plan, tm
 
 
 @pytest.mark.parametrize("created", ["1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"])
-def test_a_jobs_records_are_known_whatever_its_nodes_clock_says(plan, record, tmp_path, created):
+def test_job_records_are_recognized_despite_a_wrong_clock(plan, record, tmp_path, created):
     """They are those that were not there when it was submitted."""
     store = Store(tmp_path / "results")
     store.prepare()

@@ -29,7 +29,7 @@ def together(shared_launch):
     return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
 
 
-def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(together):
+def test_ranks_train_on_their_parts_and_share_a_record(together):
     record, folder = together
     assert record.status == "ok", record.reason
     assert record.measurement.images == 3 * 8
@@ -46,7 +46,7 @@ def test_each_rank_trains_on_its_part_and_one_record_says_what_all_did(together)
         (folder / name).unlink()
 
 
-def test_under_strong_scaling_the_batch_is_shared(launch):
+def test_strong_scaling_divides_the_batch(launch):
     sizes = {"scaling": "strong", "global_batch_size": 4, "batch_size_per_rank": 2}
     record, folder = launch(PRINTS, **{**TWO_RANKS, **sizes})
     # The canary is that of another batch size.
@@ -57,7 +57,7 @@ def test_under_strong_scaling_the_batch_is_shared(launch):
 
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
+def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
     _, status, words = DEATHS[how]
     begun = time.monotonic()
     record, _ = launch(dies(rank, how), **TWO_RANKS)
@@ -66,13 +66,13 @@ def test_a_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, h
     assert f"rank {rank} of 2" in record.reason and words in record.reason
 
 
-def test_a_rank_that_hangs_is_ended_at_the_limit_with_the_others(launch):
+def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch):
     hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
     record, _ = launch(hangs, time_limit=5, **TWO_RANKS)
     assert record.status == "timed_out"
 
 
-def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_path):
+def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
     """The first rank is killed from outside, at any time."""
     from threading import Thread
 
@@ -98,7 +98,7 @@ def test_a_killed_rank_is_told_from_one_that_was_ended_for_its_sake(launch, tmp_
 
 
 @two_cores
-def test_ranks_have_cores_of_their_own(together):
+def test_ranks_get_disjoint_cores(together):
     record, _ = together
     given = [set(one.laid_out) for one in record.observed.ranks]
     assert [len(cpus) for cpus in given] == [1, 1] and not given[0] & given[1]
@@ -140,7 +140,7 @@ def reply(rank, **measured):
     }
 
 
-def test_steps_and_losses_are_means_and_the_slowest_rank_ends_the_rest():
+def test_merged_steps_and_losses_are_means_of_all_ranks():
     merged = ranks.merged([reply(0), reply(1)])
     measured = merged["measurement"]
     assert measured["build_seconds"] == 2.0
@@ -153,7 +153,7 @@ def test_steps_and_losses_are_means_and_the_slowest_rank_ends_the_rest():
     assert [one["affinity"] for one in merged["observed"]["ranks"]] == [[0], [1]]
 
 
-def test_what_one_rank_did_otherwise_stands_for_all():
+def test_deviating_rank_decides_the_merged_observation():
     other = reply(1)
     other["observed"]["kernel"] = "native"
     other["canary"]["loss"] = 2.4
@@ -162,7 +162,7 @@ def test_what_one_rank_did_otherwise_stands_for_all():
     assert merged["canary"]["loss"] == 2.4
 
 
-def test_ranks_of_different_lengths_are_no_launch():
+def test_ranks_with_different_step_counts_are_refused():
     with pytest.raises(ValueError, match="argument"):
         ranks.merged([reply(0), reply(1, step_seconds=[1.0])])
 
@@ -172,7 +172,7 @@ def cells(**settings):
     return [cell for cell, _ in experiment.cells([experiment.matrix(**wanted)])]
 
 
-def test_strong_scaling_shares_the_batch_and_weak_scaling_multiplies_it():
+def test_strong_scaling_divides_and_weak_multiplies_the_batch():
     strong = cells(ranks=[1, 2, 4], scaling="strong")
     assert [(c.global_batch_size, c.batch_size_per_rank) for c in strong] == [
         (64, 64),
@@ -188,7 +188,7 @@ def test_strong_scaling_shares_the_batch_and_weak_scaling_multiplies_it():
     assert [c.strategy for c in weak] == ["none", "ddp", "ddp"]
 
 
-def test_a_rank_alone_keeps_to_its_cores_where_all_others_share_a_node():
+def test_single_rank_is_pinned_when_other_cells_share_a_node():
     """Otherwise what it gains from cores that are not its own would be called scaling's loss."""
     shared = cells(ranks=[1, 2, 4], scaling="weak")
     assert [c.affinity for c in shared] == ["cores"] * 3
@@ -211,7 +211,7 @@ def test_a_rank_alone_keeps_to_its_cores_where_all_others_share_a_node():
         ({"ranks": [0], "scaling": "weak"}, "one or more"),
     ],
 )
-def test_a_number_of_ranks_that_means_nothing_is_refused(settings, words):
+def test_invalid_rank_count_is_refused(settings, words):
     with pytest.raises(UsageError, match=words):
         cells(**settings)
 
@@ -227,7 +227,7 @@ def energies(*told, gpus=False, nodes=("here",)):
     return merged["measurement"]["energy_joules"]
 
 
-def test_energy_is_that_of_every_node_once_and_of_every_gpu():
+def test_energy_counts_every_node_once_and_every_gpu():
     assert energies(5.0, 5.5) == 5.5  # of one node: the same counters, read a little later
     assert energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
     assert energies(5.0, 7.0, gpus=True) == 12.0

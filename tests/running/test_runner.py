@@ -26,7 +26,7 @@ def plain(shared_launch):
     return shared_launch('print(\'{"status": "failed"\' * 1000)')
 
 
-def test_a_launch_leaves_a_record_and_all_that_went_into_it(plain):
+def test_launch_leaves_a_record_and_a_complete_run_folder(plain):
     record, folder = plain
     assert record.status == "ok" and record.reason is None
     assert len(record.measurement.step_seconds) == 3
@@ -47,13 +47,13 @@ def test_a_run_folder_can_be_run_again_by_hand(plain):
     assert again["job"] == json.loads((folder / "reply.json").read_text())["job"]
 
 
-def test_garbage_on_standard_output_is_kept_and_harms_nothing(plain):
+def test_garbage_on_stdout_does_not_affect_the_record(plain):
     record, folder = plain
     assert record.status == "ok"
     assert (folder / "stdout").stat().st_size > 15_000
 
 
-def test_an_exception_is_failed_with_its_words(launch):
+def test_exception_in_a_worker_is_failed_with_its_message(launch):
     record, folder = launch("raise RuntimeError('no such operator')")
     assert record.status == "failed"
     assert record.reason == "RuntimeError: no such operator"
@@ -67,7 +67,7 @@ def test_an_exception_is_failed_with_its_words(launch):
         ("import signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL"),
     ],
 )
-def test_a_worker_that_dies_is_crashed_with_how_and_its_last_words(launch, death, words):
+def test_worker_that_dies_is_crashed_with_its_last_output(launch, death, words):
     record, folder = launch(f"os.write(2, b'last words\\n')\n{death}")
     assert record.status == "crashed"
     assert words in record.reason and "last words" in record.reason
@@ -82,7 +82,7 @@ time.sleep(1000)
 """
 
 
-def test_a_worker_that_hangs_is_ended_at_the_limit_with_all_its_descendants(launch):
+def test_hanging_worker_and_its_descendants_end_at_the_limit(launch):
     begun = time.monotonic()
     record, _ = launch(HANG, time_limit=4)
     assert record.status == "timed_out"
@@ -91,7 +91,7 @@ def test_a_worker_that_hangs_is_ended_at_the_limit_with_all_its_descendants(laun
     assert not _running("1234.5")
 
 
-def test_what_a_worker_left_behind_is_ended_though_it_replied(launch):
+def test_processes_of_a_finished_worker_are_ended(launch):
     left = 'subprocess.Popen(["sleep", "4321.5"], start_new_session=True)'
     record, _ = launch(f"import subprocess\n{left}")
     assert record.status == "ok"
@@ -114,7 +114,7 @@ def test_half_a_reply_is_crashed_and_kept(launch):
     assert (folder / "reply.json").read_text() == content
 
 
-def test_a_reply_with_a_field_of_the_wrong_kind_is_crashed(plain, judge):
+def test_reply_with_a_field_of_the_wrong_type_is_crashed(plain, judge):
     record = judge(plain, lambda reply: reply["observed"].update(layout=3))
     assert record.status == "crashed"
     assert "layout" in record.reason
@@ -156,7 +156,7 @@ def session(fake_adapter, tmp_path):
     return runner.Session(Store(tmp_path / "results"), {"odd": fake_framework.own_environment()})
 
 
-def test_an_interpreter_that_is_gone_makes_its_cells_unavailable_and_the_rest_goes_on(
+def test_broken_interpreter_is_unavailable_and_other_cells_run(
     session, fake_adapter, cell, tmp_path
 ):
     fake_adapter(name="gone")
@@ -173,7 +173,7 @@ def test_an_interpreter_that_is_gone_makes_its_cells_unavailable_and_the_rest_go
     assert statuses == [("gone", "unavailable"), ("odd", "ok"), ("odd", "ok")]
 
 
-def test_launches_of_different_cells_are_interleaved_in_a_seeded_order(cell):
+def test_cells_are_interleaved_in_a_seeded_order(cell):
     cells = [(cell(threads=threads), Protocol.fixed(3)) for threads in range(1, 6)]
     requests = runner.plan(cells, seed=4)
     assert [request.launch for request in requests] == [1] * 5 + [2] * 5 + [3] * 5
@@ -192,7 +192,7 @@ def done(record):
     return make
 
 
-def test_launches_end_as_soon_as_the_interval_is_narrow_enough(session, done):
+def test_launches_stop_when_the_interval_is_narrow_enough(session, done):
     before = done(0.01, 0.01)
     odd = before[0].request.cell()
     protocol = Protocol(least=3, most=9, precision=9)
@@ -205,7 +205,7 @@ def test_launches_end_as_soon_as_the_interval_is_narrow_enough(session, done):
     assert fourth.request.launch == 4
 
 
-def test_launches_go_on_while_they_differ_and_end_at_the_most(session, done):
+def test_noisy_launches_continue_up_to_the_maximum(session, done):
     before = done(0.02, 0.1)
     odd = before[0].request.cell()
     protocol = Protocol(least=2, most=3, precision=0.02)
@@ -225,13 +225,13 @@ def low_limit(plain, monkeypatch, tmp_path):
     return roofline.limit(plain[0].request, ())
 
 
-def test_a_limit_that_was_measured_beside_other_work_is_measured_once_more(plain, judge, low_limit):
+def test_peak_that_is_too_low_is_measured_again(plain, judge, low_limit):
     record = judge(plain, lambda reply: None, limit=low_limit)
     assert record.status == "ok", record.reason
     assert record.limit.matrix_product > 1e8
 
 
-def test_more_than_the_machine_can_do_is_invalid(plain, judge, low_limit):
+def test_throughput_above_the_machine_peak_is_invalid(plain, judge, low_limit):
     steps = {"step_seconds": [1e-9] * 3}
     record = judge(plain, lambda reply: reply["measurement"].update(steps), limit=low_limit)
     assert record.limit.matrix_product > 1e8
@@ -239,7 +239,7 @@ def test_more_than_the_machine_can_do_is_invalid(plain, judge, low_limit):
     assert "of what the cores can do at most" in record.reason
 
 
-def test_what_disturbed_a_launch_is_on_its_record_and_counts_against_it_under_strict(launch):
+def test_noise_is_recorded_and_invalid_under_strict(launch):
     # The trainer's own helper, which is no child of the driver's, is the disturbance.
     burn = """
 import subprocess, sys
@@ -254,16 +254,14 @@ subprocess.run([sys.executable, "-c", BURN])
 
 
 @pytest.mark.alone
-def test_a_burner_beside_a_launch_is_named_on_its_record(launch, judge, burner):
+def test_busy_process_beside_a_launch_is_named_in_its_record(launch, judge, burner):
     shown = launch(fake_framework.SLOW)
     assert "burner" in [one.name for one in shown[0].conditions.competing]
     strict = judge(shown, lambda reply: None, strict=True)
     assert strict.status == "invalid" and "burner used" in strict.reason
 
 
-def test_a_solver_that_asks_for_lars_is_refused_where_it_is_not_translated(
-    fake_adapter, cell, tmp_path
-):
+def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_path):
     fake_adapter()
     workload = workloads()["lenet"]
     workload = replace(workload, solver=replace(workload.solver, lars=0.01))
@@ -279,7 +277,7 @@ def test_a_solver_that_asks_for_lars_is_refused_where_it_is_not_translated(
     assert statuses == {"odd": "unsupported", "reference": "ok"}
 
 
-def test_what_is_done_is_found_among_other_cells_oldest_first(record, cell, tmp_path):
+def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
     store = Store(tmp_path / "results")
     asked = [
         cell(threads=threads, framework=name).request(launch)

@@ -38,18 +38,18 @@ def kept(record):
     return make
 
 
-def test_a_cell_that_chooses_nothing_trains_the_published_network_and_is_called_as_before(cell):
+def test_default_cell_trains_the_published_network(cell):
     assert training.workload(cell()) == workloads()["lenet"]
     assert not set(SOLVER) & set(cell().request(1).cell_fields())
     assert cell().solver == ""
 
 
-def test_what_the_network_has_anyway_is_not_chosen():
+def test_default_solver_values_do_not_change_the_cell():
     anyway = {"lars": 0, "learning_rate": 0.01, "rate_scaling": "none", "rate_warmup": 0}
     assert made(**anyway) == made()
 
 
-def test_every_combination_of_the_choices_is_a_cell():
+def test_every_combination_of_solver_choices_is_a_cell():
     choices = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 2]}
     found = made(**choices, learning_rate=[0.01, 0.1])
     assert len(set(found)) == 16
@@ -59,13 +59,13 @@ def test_every_combination_of_the_choices_is_a_cell():
     }
 
 
-def test_lars_and_the_rate_are_the_solvers(cell):
+def test_lars_and_learning_rate_are_set_in_the_solver(cell):
     solver = training.workload(cell(lars=0.5, learning_rate=0.1)).solver
     assert (solver.lars, solver.base_lr, solver.warmup) == (0.5, 0.1, 0)
     assert solver.momentum == workloads()["lenet"].solver.momentum
 
 
-def test_the_rate_grows_with_the_batch_of_all_ranks_against_the_published_one(cell):
+def test_linear_scaling_raises_the_rate_with_the_global_batch(cell):
     alone = cell(rate_scaling="linear", **SIZES)
     several = cell(rate_scaling="linear", ranks=8, strategy="ddp", scaling="weak", **_of_rank())
     assert training.workload(alone).solver.base_lr == pytest.approx(0.01 * 512 / 64)
@@ -76,13 +76,13 @@ def _of_rank():
     return {"global_batch_size": 512, "batch_size_per_rank": 64}
 
 
-def test_warm_up_is_as_many_updates_as_so_many_epochs_have(cell):
+def test_warmup_epochs_become_updates(cell):
     asked = cell(rate_warmup=3, data="digits", steps=None, epochs=5, **SIZES)
     assert training.workload(asked).solver.warmup == 3 * (DIGITS // 512)
     assert workload_from_json(training.workload(asked).to_json()) == training.workload(asked)
 
 
-def test_warm_up_over_epochs_of_nobody_knows_what_is_refused(monkeypatch):
+def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
     monkeypatch.setattr(training, "epoch_images", lambda *_: None)
     with pytest.raises(UsageError, match="how many images"):
         made(rate_warmup=2)
@@ -98,14 +98,14 @@ def test_warm_up_over_epochs_of_nobody_knows_what_is_refused(monkeypatch):
         {"rate_warmup": -1},
     ],
 )
-def test_what_cannot_be_is_told_by_its_name(slip):
+def test_invalid_solver_value_is_refused_by_name(slip):
     [name] = slip
     with pytest.raises(UsageError, match=name):
         made(**slip)
 
 
 @pytest.mark.parametrize("choice", [{"lars": 0.5}, {"learning_rate": 0.1}, {"rate_warmup": 1}])
-def test_another_solver_is_another_network_to_digest_certificate_and_leaderboard(kept, choice):
+def test_different_solver_has_its_own_certificate_and_table(kept, choice):
     (plain, proof), (other, own) = kept(), kept(**choice)
     assert plain.workload.digest != other.workload.digest
     assert certified_fields(plain.request) != certified_fields(other.request)
@@ -117,7 +117,7 @@ def test_another_solver_is_another_network_to_digest_certificate_and_leaderboard
     assert any(other.request.solver in table.title for table in tables)
 
 
-def test_one_answer_of_the_oracle_is_for_every_rate_and_length_of_warm_up(cell):
+def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
     few = cell(lars=0.5, rate_scaling="linear", rate_warmup=1, **SIZES)
     many = cell(lars=0.5, learning_rate=0.1, rate_warmup=2)
     assert cases.of(few.request(1)) == cases.of(many.request(1))
@@ -125,7 +125,7 @@ def test_one_answer_of_the_oracle_is_for_every_rate_and_length_of_warm_up(cell):
     assert cases.of(few.request(1)) != cases.of(cell(lars=0.5).request(1))
 
 
-def test_the_command_of_a_row_has_what_was_chosen(kept):
+def test_repeat_command_includes_the_solver_choices(kept):
     told = " ".join(repeat.command([kept(lars=0.5, rate_warmup=2)[0]]))
     assert "--lars 0.5" in told and "--rate-warmup 2" in told
     assert "--lars" not in " ".join(repeat.command([kept()[0]]))

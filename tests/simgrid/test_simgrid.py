@@ -70,7 +70,7 @@ MEGABYTES_4 = 4 * 2**20
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("ranks", [4, 12, 64, 256])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_an_all_reduce_takes_what_the_model_says(simulated, algorithm, ranks, link):
+def test_model_matches_the_simulated_all_reduce(simulated, algorithm, ranks, link):
     said = exchange.seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
     # SimGrid lets acknowledgements take a twentieth of the way back.
     assert said == pytest.approx(simulated(algorithm, ranks, MEGABYTES_4, LINKS[link]), rel=0.1)
@@ -78,14 +78,14 @@ def test_an_all_reduce_takes_what_the_model_says(simulated, algorithm, ranks, li
 
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_an_all_reduce_of_1024_ranks_does_too(simulated, algorithm):
+def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulated, algorithm):
     link = LINKS["1 Gbit/s"]
     said = exchange.seconds(algorithm, 1024, MEGABYTES_4, link)
     assert said == pytest.approx(simulated(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
 
 
 @pytest.mark.deep
-def test_one_algorithm_is_not_the_other(simulated):
+def test_ring_and_halving_times_differ(simulated):
     """So that the tests above can fail: on 256 ranks and small messages they are far apart."""
     link = LINKS["1 Gbit/s"]
     ring = exchange.seconds("ring", 256, 2**18, link)

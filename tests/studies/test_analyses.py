@@ -19,7 +19,7 @@ def by_threads(launched, one=SLOW, two=FAST, **request):
     return [*launched(*one, threads=1, **request), *launched(*two, threads=2, **request)]
 
 
-def test_the_best_value_is_named_where_launches_tell_it_from_the_others(study, launched, found):
+def test_best_of_names_a_certain_best_value(study, launched, found):
     made = study({"name": "best_of", "over": "threads"})
     finding = found(made, by_threads(launched))
     assert finding.sentence == "Of threads 1 and 2, 2 threads is best."
@@ -27,7 +27,7 @@ def test_the_best_value_is_named_where_launches_tell_it_from_the_others(study, l
     assert [value.x for value in finding.values] == [1.0, 2.0]
 
 
-def test_what_launches_do_not_tell_apart_may_all_be_best(study, launched, found):
+def test_indistinguishable_values_share_the_best_rank(study, launched, found):
     made = study({"name": "best_of", "over": "threads"})
     finding = found(made, by_threads(launched, one=(0.1, 0.11, 0.12), two=(0.12, 0.1, 0.11)))
     assert "several cannot be told from the best" in finding.sentence
@@ -43,14 +43,14 @@ def test_what_launches_do_not_tell_apart_may_all_be_best(study, launched, found)
         (64, SLOW, FAST, "cannot be told"),
     ],
 )
-def test_a_claim_of_the_best(study, launched, found, best, one, two, verdict):
+def test_best_claim_gets_a_verdict(study, launched, found, best, one, two, verdict):
     made = study({"name": "best_of", "over": "threads", "claim": claimed(best=best)})
     [judged] = found(made, by_threads(launched, one, two)).judged
     assert judged.verdict == verdict
     assert ("was not tried here" in judged.why) == (best == 64)
 
 
-def test_the_cores_of_the_machine_may_be_claimed_to_be_best(study, launched, found):
+def test_best_claim_may_refer_to_the_core_count(study, launched, found):
     from xfbench.host.machine import describe
 
     seen = describe().model_copy(update={"cores": 2})
@@ -59,7 +59,7 @@ def test_the_cores_of_the_machine_may_be_claimed_to_be_best(study, launched, fou
     assert found(made, records).judged[0].verdict == "holds"
 
 
-def test_less_is_better_of_seconds_and_memory(study, launched, found):
+def test_best_of_prefers_lower_memory(study, launched, found):
     made = study({"name": "best_of", "over": "threads", "of": "peak_memory"})
     records = [
         record.model_copy(
@@ -75,7 +75,7 @@ def test_less_is_better_of_seconds_and_memory(study, launched, found):
 
 
 @pytest.mark.parametrize(("against", "expected"), [("least", {2: 2.0}), ("best", {2: 2.0})])
-def test_a_ratio_of_what_is_better_small(study, launched, found, against, expected):
+def test_ratio_of_peak_memory_uses_the_chosen_baseline(study, launched, found, against, expected):
     made = study({"name": "ratio", "over": "threads", "against": against, "of": "peak_memory"})
     records = [
         one.model_copy(
@@ -95,13 +95,13 @@ def test_a_ratio_of_what_is_better_small(study, launched, found, against, expect
     ("against", "expected"),
     [("least", {2: 2.0}), ("previous", {2: 2.0}), (2, {1: 0.5}), ("best", {1: 2.0})],
 )
-def test_a_ratio_is_against_the_value_that_is_named(study, launched, found, against, expected):
+def test_ratio_uses_the_chosen_baseline(study, launched, found, against, expected):
     made = study({"name": "ratio", "over": "threads", "against": against})
     finding = found(made, by_threads(launched))
     assert {v.x: v.interval.value for v in finding.values} == pytest.approx(expected, rel=1e-6)
 
 
-def test_previous_is_the_value_before_and_not_the_least(study, launched, found):
+def test_ratio_to_previous_uses_the_preceding_value(study, launched, found):
     made = study({"name": "ratio", "over": "threads", "against": "previous"})
     records = [*by_threads(launched), *launched(0.05, 0.051, 0.049, threads=4)]
     values = {value.x: value for value in found(made, records).values}
@@ -109,7 +109,7 @@ def test_previous_is_the_value_before_and_not_the_least(study, launched, found):
     assert values[4].note == "against 2 threads"
 
 
-def test_each_framework_may_have_a_value_of_its_own_to_be_compared_with(study, launched, found):
+def test_each_framework_may_have_its_own_baseline(study, launched, found):
     against = {"reference": 2}
     made = study({"name": "ratio", "over": "threads", "against": against})
     [value] = found(made, by_threads(launched)).values
@@ -128,7 +128,7 @@ def test_each_framework_may_have_a_value_of_its_own_to_be_compared_with(study, l
         ({"low": 1.9, "where": {"threads": 2}}, "holds"),
     ],
 )
-def test_a_claim_of_bounds(study, launched, found, claim, verdict):
+def test_bounds_claim_gets_a_verdict(study, launched, found, claim, verdict):
     made = study({"name": "ratio", "over": "threads", "claim": claimed(**claim)})
     records = by_threads(launched, SLOW, (0.1, 0.102, 0.0985))
     [judged] = found(made, records).judged
@@ -137,15 +137,13 @@ def test_a_claim_of_bounds(study, launched, found, claim, verdict):
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("name", "claim"), [("ratio", {"low": 1.0}), ("best_of", {"best": 1})])
-def test_fewer_than_three_launches_tell_nothing_about_a_claim(
-    study, launched, found, name, claim, count
-):
+def test_claim_needs_at_least_3_launches(study, launched, found, name, claim, count):
     made = study({"name": name, "over": "threads", "claim": claimed(**claim)})
     [judged] = found(made, by_threads(launched, SLOW[:count], FAST[:count])).judged
     assert judged.verdict == "cannot be told"
 
 
-def test_one_figure_otherwise_is_enough_against_a_claim_of_all(study, launched, found):
+def test_counterexample_refutes_a_claim_about_all_cells(study, launched, found):
     made = study(
         {"name": "ratio", "over": "threads", "claim": claimed(low=1.0)},
         matrix={"workload": ["lenet", "convnet"]},
@@ -160,7 +158,7 @@ def test_one_figure_otherwise_is_enough_against_a_claim_of_all(study, launched, 
     assert "convnet" in judged.why
 
 
-def test_frameworks_that_are_not_proven_equal_are_not_compared(study, launched, found):
+def test_unverified_frameworks_are_not_compared(study, launched, found):
     made = study(
         {"name": "ratio", "over": "framework", "against": "best"},
         matrix={"framework": ["torch", "reference"]},
@@ -173,7 +171,7 @@ def test_frameworks_that_are_not_proven_equal_are_not_compared(study, launched, 
 
 
 @pytest.mark.parametrize("slowest", ["torch", "reference", "mxnet"])
-def test_one_that_is_not_proven_keeps_the_others_from_nothing(study, launched, found, slowest):
+def test_unverified_framework_does_not_block_other_comparisons(study, launched, found, slowest):
     names = {"torch": "onednn", "reference": "numpy", "mxnet": "onednn"}
     records, proofs = [], {}
     for name, kernel in names.items():
@@ -195,7 +193,7 @@ def test_one_that_is_not_proven_keeps_the_others_from_nothing(study, launched, f
     assert [one.interval.value > 1 for name, one in times.items() if name != slowest] == [True]
 
 
-def test_efficiency_is_against_the_least_ranks_under_the_law_of_the_cells(study, launched, found):
+def test_efficiency_is_relative_to_the_fewest_ranks(study, launched, found):
     sizes = {"global_batch_size": 8, "batch_size_per_rank": 4, "scaling": "weak"}
     made = study(
         {"name": "efficiency", "plot": "lines", "claim": claimed(low=0.7, where={"ranks": 2})},
@@ -225,7 +223,7 @@ def test_efficiency_is_against_the_least_ranks_under_the_law_of_the_cells(study,
     assert "On 2 ranks efficiency is 80.0%" in finding.sentence
 
 
-def test_spread_is_how_far_launches_lie_apart(study, launched, found):
+def test_spread_is_the_variation_between_launches(study, launched, found):
     noise = random.Random(0)
     seconds = [0.1 * noise.lognormvariate(0, 0.05) for _ in range(40)]
     made = study({"name": "spread", "claim": claimed(low=0.001, high=0.2)})
@@ -237,7 +235,7 @@ def test_spread_is_how_far_launches_lie_apart(study, launched, found):
     assert alone.interval is None and "two launches" in alone.reason
 
 
-def test_accuracy_is_compared_seed_by_seed(study, trained, found):
+def test_accuracy_is_compared_per_seed(study, trained, found):
     made = study(
         {"name": "ratio", "of": "test_accuracy", "over": "batch_size", "claim": claimed(high=1.0)},
         matrix={
@@ -262,7 +260,7 @@ def test_accuracy_is_compared_seed_by_seed(study, trained, found):
     assert finding.judged[0].verdict == "holds"
 
 
-def test_what_does_not_belong_to_the_study_is_not_looked_at(study, launched, found):
+def test_records_outside_the_study_are_ignored(study, launched, found):
     made = study({"name": "values"}, matrix={"threads": [1], "kernel": ["default"]})
     own = launched(*FAST)
     others = [
@@ -278,7 +276,7 @@ def test_what_does_not_belong_to_the_study_is_not_looked_at(study, launched, fou
     assert len(said.findings[0].values) == 1
 
 
-def test_the_size_that_is_told_is_the_one_that_most_was_measured_of(study, launched):
+def test_fullest_size_is_inferred_from_the_records(study, launched):
     own = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4], "steps": 3}
     own |= {"warmup": 1, "data": ["synthetic"]}
     sizes = [{**own, "size": "smoke", "threads": [1]}, {**own, "size": "laptop", "threads": [1, 2]}]
@@ -290,7 +288,7 @@ def test_the_size_that_is_told_is_the_one_that_most_was_measured_of(study, launc
     assert cells.fullest(made, launched(*FAST, threads=4)) is None
 
 
-def test_a_cell_that_nothing_came_of_is_said_with_its_reason(study, launched, record):
+def test_cell_without_a_result_is_listed_with_its_reason(study, launched, record):
     made = study({"name": "values"}, matrix={"threads": [1, 2]})
     from xfbench.records.record import Record
 
@@ -302,7 +300,7 @@ def test_a_cell_that_nothing_came_of_is_said_with_its_reason(study, launched, re
     assert [reason for _, reason in said.missing] == ["unsupported: it has no such thing"]
 
 
-def test_a_launch_that_failed_beside_others_that_did_not_is_told(study, launched):
+def test_failed_launch_is_listed_in_the_limits(study, launched):
     made = study({"name": "values"})
     [failed] = launched(0.1, fields={"status": "crashed", "reason": "signal 9"})
     said = answer.answer(made, "laptop", [*launched(*FAST), failed], {})
@@ -310,7 +308,7 @@ def test_a_launch_that_failed_beside_others_that_did_not_is_told(study, launched
     assert "A launch does not count: lenet · reference: crashed: signal 9." in said.limits
 
 
-def test_limits_say_how_few_launches_there_were_and_what_disturbed_them(study, launched):
+def test_limits_mention_few_launches_and_a_small_size(study, launched):
     made = study({"name": "values"}, limits=["This is not tried."])
     said = answer.answer(made, "laptop", launched(*FAST[:2]), {})
     assert said.limits[0] == "This is not tried."

@@ -38,7 +38,7 @@ def runs(trained, diverging):
     return [*good, trained([1.0, 0.5], learning_rate=1.0), diverging(learning_rate=1.0, seed=1)]
 
 
-def test_it_is_told_what_diverged_how_often_and_where(asked, runs, found):
+def test_finding_states_which_cells_diverged_and_how_often(asked, runs, found):
     finding = found(asked(name="diverged"), runs)
     assert finding.sentence.startswith("1 of 2 configurations diverged: ")
     assert "rate 1.0 (1 of 2 launches)" in finding.sentence
@@ -48,40 +48,38 @@ def test_it_is_told_what_diverged_how_often_and_where(asked, runs, found):
     assert note == f"1 of 2 launches: {NAN}"
 
 
-def test_where_nothing_diverged_it_says_so(asked, runs, found):
+def test_finding_says_when_no_cell_diverged(asked, runs, found):
     assert found(asked(name="diverged"), runs[:2]).sentence == "None of 1 configuration diverged."
 
 
-def test_what_a_cell_gives_is_of_the_launches_that_did_not_and_says_how_many_did(
-    asked, runs, found
-):
+def test_value_excludes_diverged_launches_and_counts_them(asked, runs, found):
     finding = found(asked(name="values", of="test_accuracy"), runs)
     [half] = [one for one in finding.values if one.fields["learning_rate"] == 1.0]
     assert half.interval.value == pytest.approx(0.9) and half.interval.launches == 1
     assert half.note == f"1 of 2 launches diverged: {NAN}"
 
 
-def test_a_cell_that_diverged_in_every_launch_is_there_without_a_figure(asked, runs, found):
+def test_fully_diverged_cell_is_listed_without_a_value(asked, runs, found):
     finding = found(asked(name="values", of="test_accuracy"), [*runs[:2], runs[3]])
     [lost] = [one for one in finding.values if one.fields["learning_rate"] == 1.0]
     assert lost.interval is None and lost.reason == f"1 of 1 launch diverged: {NAN}"
 
 
 @pytest.mark.parametrize(("analysis", "told"), [("diverged", False), ("values", True)])
-def test_it_was_done_where_an_analysis_tells_it_and_else_is_missing(
+def test_diverged_cell_is_missing_unless_the_analysis_reports_it(
     asked, runs, answered, analysis, told
 ):
     missing = answered(asked(name=analysis), [*runs[:2], runs[3]]).missing
     assert bool(missing) == told
 
 
-def test_a_launch_that_is_invalid_for_another_reason_did_not_diverge(asked, runs, found):
+def test_other_invalid_launch_is_not_a_divergence(asked, runs, found):
     other = runs[2].model_copy(update={"status": "invalid", "reason": "another kernel"})
     finding = found(asked(name="diverged"), [*runs[:2], other])
     assert finding.sentence == "None of 1 configuration diverged."
 
 
-def test_cells_are_compared_over_a_choice_about_the_solver_and_called_by_it(study, trained, found):
+def test_solver_choices_are_compared_and_named(study, trained, found):
     matrix = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 1]}
     made = study(
         {"name": "ratio", "of": "test_accuracy", "over": "lars", "against": 0},
@@ -99,14 +97,14 @@ def test_cells_are_compared_over_a_choice_about_the_solver_and_called_by_it(stud
     ]
 
 
-def test_a_run_with_another_solver_than_a_study_asks_for_is_none_of_its(study, trained, found):
+def test_run_with_another_solver_is_outside_the_study(study, trained, found):
     made = study({"name": "values", "of": "test_accuracy"}, matrix={**EPOCHS, "lars": [0.5]})
     records = [trained([1.0, 0.5], lars=lars) for lars in (None, 0.5, 0.1)]
     [value] = found(made, records).values
     assert value.fields["lars"] == 0.5
 
 
-def test_only_where_a_study_asks_what_diverges_is_it_no_failure(runs, record):
+def test_divergence_is_expected_only_in_studies_that_ask_for_it(runs, record):
     asks, does_not = experiment.load("accuracy"), experiment.load("batch-size")
     lost = next(one for one in runs if one.status == "invalid")
     assert running.as_expected(asks, lost) and not running.as_expected(does_not, lost)

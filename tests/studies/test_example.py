@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "example"
 WRITTEN = (FOLDER / "report.html").read_text()
 
 
-def test_it_is_what_its_records_say(tmp_path):
+def test_example_report_matches_its_records(tmp_path):
     """Where its words have changed: the commands in docs/studies.md, with this file as output."""
     archive, results, made = FOLDER / "records.tar.gz", tmp_path / "results", tmp_path / "made.html"
     for line in (
@@ -24,5 +24,5 @@ def test_it_is_what_its_records_say(tmp_path):
 
 
 @pytest.mark.parametrize("name", experiment.names())
-def test_every_study_has_its_page_in_it(name):
+def test_example_report_has_a_page_of_every_study(name):
     assert f'<section class="study" id="study-{name}"' in WRITTEN

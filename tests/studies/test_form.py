@@ -36,7 +36,7 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_a_built_in_study_says_what_it_asks_how_and_at_which_sizes(name):
+def test_built_in_study_states_question_method_and_sizes(name):
     study = experiment.load(name)
     answer.check(study)
     assert study.question.endswith("?") and study.sources
@@ -82,7 +82,7 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
         ("[[analysis]]", '[prepared]\nformat = ["zip"]\n[[analysis]]', "prepared.format"),
     ],
 )
-def test_a_slip_in_the_form_is_told_in_one_line_with_the_file(written, old, new, words):
+def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
     with pytest.raises(UsageError) as caught:
         written(old, new)
     assert words in str(caught.value) and "mine.toml" in str(caught.value)
@@ -104,22 +104,18 @@ def test_a_slip_in_the_form_is_told_in_one_line_with_the_file(written, old, new,
         ),
     ],
 )
-def test_what_an_analysis_names_and_there_is_not_is_told_before_anything_runs(
-    written, old, new, words
-):
+def test_unknown_analysis_setting_is_reported_before_a_run(written, old, new, words):
     with pytest.raises(UsageError) as caught:
         answer.check(written(old, new))
     assert words in str(caught.value)
 
 
-def test_a_size_that_a_study_has_not_is_told_with_those_that_it_has(written):
+def test_missing_size_is_reported_with_the_available_sizes(written):
     with pytest.raises(UsageError, match=r"mine has no size paper: it has smoke"):
         running.prepare(written(), "paper", running.Choices())
 
 
-def test_ones_own_studies_are_found_by_name_and_replace_built_in_ones(
-    written, tmp_path, monkeypatch
-):
+def test_user_study_overrides_a_built_in_study_of_the_same_name(written, tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_STUDIES", str(tmp_path))
     written()
     written('name = "mine"', 'name = "kernels"', name="kernels")
@@ -133,14 +129,14 @@ def test_ones_own_studies_are_found_by_name_and_replace_built_in_ones(
     assert "mine" in experiment.names()
 
 
-def test_threads_are_powers_of_two_and_the_cores(monkeypatch):
+def test_threads_powers_are_powers_of_two_and_the_core_count(monkeypatch):
     monkeypatch.setattr("xfbench.experiment.machine.usable_cores", lambda: 12)
     settings = {"framework": ["reference"], "workload": ["lenet"], "threads": "powers"}
     found = experiment.cells([experiment.matrix(**settings)])
     assert [cell.threads for cell, _ in found] == [1, 2, 4, 8, 12]
 
 
-def test_ranks_per_node_gives_as_many_nodes_as_that_takes():
+def test_ranks_per_node_sets_the_number_of_nodes():
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [64]}
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
     found = experiment.cells([experiment.matrix(**settings)])
@@ -148,7 +144,7 @@ def test_ranks_per_node_gives_as_many_nodes_as_that_takes():
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_what_was_published_about_a_built_in_study_is_told_and_drawn_where_it_says_so(name):
+def test_published_figures_match_the_sources_and_analyses(name):
     study = experiment.load(name)
     quoted = answer.quoted(study)
     said = published.findings(name)

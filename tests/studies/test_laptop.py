@@ -11,12 +11,12 @@ FOLDER = Path(__file__).parents[2] / "docs" / "laptop"
 ARCHIVES = sorted(FOLDER.glob("*.tar.gz"))
 
 
-def test_there_are_some():
+def test_laptop_archives_exist():
     assert ARCHIVES
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
-def test_a_page_is_what_its_records_say(archive, tmp_path):
+def test_laptop_page_matches_its_records(archive, tmp_path):
     """Where its words have changed: `xfbench study report NAME --size laptop --with NAME.tar.gz
     --output NAME.md` in that folder.
     """

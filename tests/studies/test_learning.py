@@ -8,13 +8,13 @@ from xfbench.analysis import learning
 SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}
 
 
-def test_the_common_loss_is_the_best_that_every_run_reached(trained):
+def test_common_loss_is_the_best_loss_all_runs_reach(trained):
     runs = [trained([1.0, 0.5, 0.2]), trained([0.9, 0.4, 0.45])]
     assert learning.common_loss(runs) == 0.4
     assert learning.common_loss([*runs, trained([None, None])]) is None
 
 
-def test_seconds_to_a_loss_are_those_of_whole_epochs(trained):
+def test_seconds_to_a_loss_count_whole_epochs(trained):
     run = trained([1.0, 0.5, 0.2], seconds=2.0)
     assert [learning.seconds_to(run, loss) for loss in (1.0, 0.5, 0.3, 0.1)] == [2, 4, 6, None]
 
@@ -40,14 +40,14 @@ def scaled(study, trained, found):
     return of
 
 
-def test_ranks_that_do_twice_the_images_and_need_twice_the_epochs_teach_nothing_more(scaled):
+def test_twice_the_ranks_and_epochs_give_no_learning_speedup(scaled):
     finding = scaled([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5])
     figures = {value.fields["speedup"]: value.interval.value for value in finding.values}
     assert figures == pytest.approx({"parallel": 2.0, "learning": 1.0}, rel=1e-6)
     assert "does 2" in finding.sentence and "learns 1" in finding.sentence
 
 
-def test_ranks_that_learn_as_well_from_each_epoch_teach_as_much_faster_as_they_are(scaled):
+def test_equal_learning_per_epoch_gives_the_parallel_speedup(scaled):
     finding = scaled([1.0, 0.5, 0.4], [1.0, 0.5, 0.4])
     figures = {value.fields["speedup"]: value.interval.value for value in finding.values}
     assert figures == pytest.approx({"parallel": 2.0, "learning": 2.0}, rel=1e-6)
@@ -56,13 +56,13 @@ def test_ranks_that_learn_as_well_from_each_epoch_teach_as_much_faster_as_they_a
     assert curve.points[0][0] == pytest.approx(0.4)
 
 
-def test_both_speed_ups_are_there_or_neither(scaled):
+def test_diverged_runs_give_no_speedup(scaled):
     finding = scaled([1.0, 0.5], [None, None])
     assert "diverged" in " ".join(finding.notes)
     assert not any(value.interval for value in finding.values)
 
 
-def test_a_claim_may_be_about_one_of_the_two(scaled):
+def test_claim_may_refer_to_a_single_speedup(scaled):
     claim = [
         {"source": "Y", "text": "t", "low": 1.5, "where": {"speedup": which}}
         for which in ("parallel", "learning")

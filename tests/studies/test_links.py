@@ -48,7 +48,7 @@ def told(study, found):
     return of
 
 
-def test_each_link_has_its_gigabytes_of_an_epoch_and_what_they_are_to_the_least(exchanged, told):
+def test_link_table_shows_traffic_per_epoch_and_its_ratio(exchanged, told):
     twice = {**NETWORK, "sent_bytes": 3.03e6}
     finding = told(exchanged([NETWORK, DEVICE], [twice, DEVICE]))
     # An epoch has 60,000 images in batches of 8.
@@ -63,7 +63,7 @@ def test_each_link_has_its_gigabytes_of_an_epoch_and_what_they_are_to_the_least(
     assert "nvlink 0 in" in finding.sentence and "4 times the 2 MB" in finding.sentence
 
 
-def test_why_a_link_was_not_counted_is_told(exchanged, told):
+def test_uncounted_link_is_reported_with_its_reason(exchanged, told):
     why = {"uncounted": {"pcie": "no rank used an NVIDIA device"}}
     finding = told(exchanged([{**NETWORK, "sent_bytes": 0.0}], **why))
     [row] = finding.values
@@ -72,7 +72,7 @@ def test_why_a_link_was_not_counted_is_told(exchanged, told):
     assert finding.sentence == "No link's counter says what went over it."
 
 
-def test_records_of_before_have_what_their_interfaces_sent(exchanged, told):
+def test_old_records_use_interface_traffic(exchanged, told):
     finding = told(exchanged([], interface_bytes={"lo": 4e6}))
     assert [one.at for one in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)

@@ -28,7 +28,7 @@ def few(monkeypatch):
     monkeypatch.setattr(photographs, "TEST", 2)
 
 
-def test_they_are_files_that_must_be_decoded_and_the_same_every_time(few):
+def test_photographs_are_reproducible_jpeg_files(few):
     source = photographs.source()
     [train, test] = source.splits.values()
     assert (len(train), len(test), len(source.classes)) == (12, 2, 10)
@@ -56,7 +56,7 @@ def test_every_format_has_the_same_pixels_in_the_same_order(few):
             assert np.array_equal(one, pictures.pixels(sample))
 
 
-def test_the_five_lie_in_the_package_and_are_small():
+def test_packaged_photographs_have_few_bytes_and_enough_pixels():
     for name in photographs.NAMES:
         file = paths.package_folder("xfbench.data.photographs") / f"{name}.jpg"
         assert file.stat().st_size < 40_000
@@ -71,7 +71,7 @@ def optional(study):
     return study({"name": "values"}, matrix, present=["cifar10"])
 
 
-def test_a_data_set_that_is_not_there_is_told_and_the_rest_runs(optional, launched):
+def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
     found = running.prepare(optional, "laptop", running.Choices())
     assert [one.data for one in found.plan.requests] == ["digits"]
     assert found.absent == ("cifar10",)
@@ -83,7 +83,7 @@ def test_a_data_set_that_is_not_there_is_told_and_the_rest_runs(optional, launch
 
 
 @pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
-def test_one_that_is_there_is_trained_on(optional, launched, folder):
+def test_optional_data_set_is_used_when_present(optional, launched, folder):
     how = Preprocessing(channels=1)
     named = replace(sources.digits(), name="cifar10")
     writing.make(named, paths.data() / folder, "raw", how)
@@ -99,7 +99,7 @@ def test_one_that_is_there_is_trained_on(optional, launched, folder):
     assert not answer.answer(optional, "laptop", [record], {}).missing
 
 
-def test_digits_on_disk_are_not_those_that_come_with_xfbench(study, launched):
+def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
     [asked] = [
         one
         for one, _ in running.prepare(
@@ -118,7 +118,7 @@ def test_digits_on_disk_are_not_those_that_come_with_xfbench(study, launched):
         assert bool(cells.of_study(made, "laptop", [record])) == belongs
 
 
-def test_where_there_is_nothing_but_that_it_is_an_error(study):
+def test_study_with_only_missing_data_is_an_error(study):
     matrix = {"data": ["cifar10"], "epochs": 1, "steps": None}
     made = study({"name": "values"}, matrix, present=["cifar10"])
     with pytest.raises(UsageError, match="mine: there is no data set cifar10"):

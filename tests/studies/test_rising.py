@@ -38,7 +38,7 @@ def sought(line, trial):
 
 
 @given(st.integers(4, 10**6), st.sampled_from([1 / 4, 1 / 16, 1 / 32]))
-def test_the_end_is_found_wherever_it_is_to_the_resolution_asked_for(capacity, within):
+def test_search_finds_the_largest_batch_to_the_resolution(capacity, within):
     from xfbench.request import Cell
 
     one = Cell(
@@ -58,7 +58,7 @@ def test_the_end_is_found_wherever_it_is_to_the_resolution_asked_for(capacity, w
     assert len(known) <= capacity.bit_length() + math.log2(1 / within) + 1
 
 
-def test_batches_stay_what_ranks_can_share(line):
+def test_batches_stay_divisible_by_the_ranks(line):
     shared = line(ranks=3, strategy="mpi", scaling="strong", global_batch_size=6,
                   batch_size_per_rank=2)  # fmt: skip
     assert shared.at(12).batch_size_per_rank == 4
@@ -75,7 +75,7 @@ def test_batches_stay_what_ranks_can_share(line):
     assert (weak.at(16).batch_size_per_rank, weak.at(16).global_batch_size) == (16, 32)
 
 
-def test_it_ends_before_memory_does_where_the_file_says_so(line):
+def test_search_stops_at_the_limits_of_the_study_file(line):
     ran = Trial("ran", seconds=1.0, speed=100.0, peak=10)
     assert max(sought(line({"most": 100}), lambda _: ran)) == 64
     slow = line({"seconds": 9})
@@ -90,12 +90,12 @@ def test_it_ends_before_memory_does_where_the_file_says_so(line):
     assert max(grows) == 64
 
 
-def test_where_the_first_is_out_or_something_else_is_wrong_it_ends(line):
+def test_search_stops_at_a_failed_first_batch_or_other_error(line):
     assert list(sought(line(), lambda _: Trial("out"))) == [4]
     assert list(sought(line(), lambda n: Trial("ran" if n < 8 else "otherwise"))) == [4, 8]
 
 
-def test_what_is_known_is_not_tried_again_whatever_its_limit_was(line, record):
+def test_earlier_trials_and_their_memory_limit_are_reused(line, record):
     mine, limited = line(), line(memory_limit=10**8)
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     known = [
@@ -123,7 +123,7 @@ def test_what_is_known_is_not_tried_again_whatever_its_limit_was(line, record):
     assert device.cell.memory_limit is None
 
 
-def test_lines_take_turns_and_nothing_is_asked_again_where_nobody_answers(line):
+def test_unanswered_batches_are_not_requested_again(line):
     asked = []
 
     def nobody(plan, done):
@@ -148,7 +148,7 @@ def test_lines_take_turns_and_nothing_is_asked_again_where_nobody_answers(line):
         ([0], "batch_size"),
     ],
 )
-def test_a_slip_in_it_is_told(tmp_path, batch, words):
+def test_invalid_batch_search_setting_is_reported(tmp_path, batch, words):
     inline = ", ".join(f"{k} = {v!r}" for k, v in batch.items()) if isinstance(batch, dict) else ""
     text = f"{{ {inline} }}" if inline else repr(batch)
     (tmp_path / "mine.toml").write_text(
@@ -180,7 +180,7 @@ def of_size(launched, size, *seconds, peak=0, out=False):
     ]
 
 
-def test_memory_per_image_is_the_slope_and_the_rest_is_there_whatever_the_batch(study, launched):
+def test_memory_per_image_is_the_slope_over_the_batch(study, launched):
     made = risen(study, {"name": "memory_per_image"})
     peaks = {4: 1_000_400, 6: 1_000_600, 8: 1_000_800, 16: 1_001_600}
     records = [one for n, peak in peaks.items() for one in of_size(launched, n, 0.1, peak=peak)]
@@ -198,7 +198,7 @@ def test_memory_per_image_is_the_slope_and_the_rest_is_there_whatever_the_batch(
     assert finding.values[0].reason == "three batches are needed"
 
 
-def test_throughput_stops_growing_at_the_smallest_batch_that_none_certainly_beats(study, launched):
+def test_stops_growing_finds_the_smallest_unbeaten_batch(study, launched):
     made = risen(study, {"name": "stops_growing"})
     steps = {4: 0.4, 8: 0.4, 16: 0.8, 32: 1.6}  # 10, 20, 20, 20 images a second
     records = [
@@ -222,9 +222,7 @@ def test_throughput_stops_growing_at_the_smallest_batch_that_none_certainly_beat
     assert interval.value == 4 and interval.high == 32
 
 
-def test_the_end_lies_between_what_ran_and_what_did_not_and_claims_are_judged_by_both(
-    study, launched
-):
+def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
     def claim(low, high):
         return {"source": "X", "text": "t", "low": low, "high": high}
 

@@ -31,9 +31,7 @@ def prepared(tmp_path, monkeypatch):
     return make
 
 
-def test_what_needs_more_processors_than_there_are_is_left_out_with_the_reason(
-    study, prepared, monkeypatch
-):
+def test_cells_over_the_processor_count_are_omitted(study, prepared, monkeypatch):
     monkeypatch.setattr(running.os, "sched_getaffinity", lambda _: {0, 1})
     matrix = {"framework": ["torch"], "threads": [1, 2, 4], "ranks": [1, 2], "scaling": "weak"}
     found = prepared(study({"name": "values"}, matrix))
@@ -44,7 +42,7 @@ def test_what_needs_more_processors_than_there_are_is_left_out_with_the_reason(
     assert not prepared(study({"name": "values"}, matrix, crowded=True)).left_out
 
 
-def test_so_is_what_needs_more_than_the_sites_nodes_have(study, prepared, tmp_path):
+def test_cells_over_the_cores_of_a_site_node_are_omitted(study, prepared, tmp_path):
     site = tmp_path / "site.toml"
     site.write_text('title = "t"\nlauncher = "slurm"\ncores = 3\nreserved_cores = 1\n')
     matrix = {"framework": ["torch"], "threads": [1, 2], "ranks": [1, 2, 4], "nodes": [1, 2]}
@@ -58,7 +56,7 @@ def test_so_is_what_needs_more_than_the_sites_nodes_have(study, prepared, tmp_pa
     assert not prepared(study({"name": "values"}, matrix), site=str(site)).left_out
 
 
-def test_only_some_frameworks_and_so_many_launches(study, prepared):
+def test_frameworks_and_launches_can_be_restricted(study, prepared):
     made = study({"name": "values"}, {"framework": ["reference", "torch"], "launches": 3})
     plan = prepared(made, frameworks=["torch"], launches=2).plan
     assert [request.framework for request in plan.requests] == ["torch", "torch"]
@@ -66,7 +64,7 @@ def test_only_some_frameworks_and_so_many_launches(study, prepared):
         prepared(made, frameworks=["caffe"])
 
 
-def test_a_studys_own_data_are_made_on_every_medium_in_every_format(study, prepared):
+def test_study_data_are_prepared_on_every_medium_and_format(study, prepared):
     matrix = {"data": ["digits-raw@*", "digits-lmdb"], "epochs": 1, "steps": None}
     made = study({"name": "values"}, matrix, prepared={"format": ["raw", "lmdb"]})
     plan = prepared(made).plan
@@ -79,7 +77,7 @@ def test_a_studys_own_data_are_made_on_every_medium_in_every_format(study, prepa
     assert {f: (f / "manifest.json").stat().st_mtime_ns for f in again} == before
 
 
-def test_a_medium_that_is_not_there_is_told(study, prepared):
+def test_unknown_medium_is_reported(study, prepared):
     matrix = {"data": ["digits-raw@tape"], "epochs": 1, "steps": None}
     made = study({"name": "values"}, matrix, prepared={"format": ["raw"]})
     with pytest.raises(UsageError, match="unknown medium 'tape'"):
@@ -88,9 +86,7 @@ def test_a_medium_that_is_not_there_is_told(study, prepared):
         media.media({"x": experiment.own_folder() / "nowhere"})
 
 
-def test_the_time_is_that_of_earlier_launches_of_the_cell_else_of_a_like_one(
-    study, prepared, record
-):
+def test_time_estimate_uses_earlier_launches_of_similar_cells(study, prepared, record):
     plan = prepared(study({"name": "values"}, {"threads": [1, 2], "launches": 2})).plan
     assert running.estimate(plan.requests, []).words() == "not known"
     other = record(threads=1, fields=took(10.0), workload="convnet")
@@ -103,7 +99,7 @@ def test_the_time_is_that_of_earlier_launches_of_the_cell_else_of_a_like_one(
     assert found.words() == "about 12 s for 4 launches"
 
 
-def test_what_cannot_be_done_takes_no_time(study, prepared):
+def test_impossible_cells_take_no_time(study, prepared):
     made = study({"name": "values"}, {"workload": ["alexnet"], "data": ["digits"]})
     plan = prepared(made).plan
     assert running.estimate(plan.requests, []).unknown == 0

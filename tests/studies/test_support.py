@@ -52,7 +52,7 @@ def lines(finding):
     return {line[0]: line[1:] for line in finding.table[1:]}
 
 
-def test_features_stand_against_frameworks_with_the_evidence_below(come_to, probe):
+def test_support_table_lists_features_by_framework_with_evidence(come_to, probe):
     torch = {"framework": "torch", "kernel": "onednn"}
     found = come_to(probe(signal="yes", numa="not here"), probe(of=torch, signal="no"))
     table, seen = found.findings
@@ -70,7 +70,7 @@ def test_features_stand_against_frameworks_with_the_evidence_below(come_to, prob
     assert [one["table"] for one in found.document()["findings"]] == [table.table, seen.table]
 
 
-def test_the_last_answer_counts_and_one_that_was_tried_before_others(come_to, probe):
+def test_latest_answer_counts_unless_it_is_not_here(come_to, probe):
     at = "2026-01-0{}T00:00:00.000Z".format
     first = probe(fields={"created": at(1)}, signal="no", numa="yes", affinity="not here")
     later = probe(fields={"created": at(2)}, signal="yes", numa="not here", affinity="yes")
@@ -80,7 +80,7 @@ def test_the_last_answer_counts_and_one_that_was_tried_before_others(come_to, pr
         assert found[FEATURES["affinity"]] == ("yes",)
 
 
-def test_somebody_elses_machine_has_columns_of_its_own(come_to, probe):
+def test_another_machine_has_its_own_column(come_to, probe):
     knl = describe().model_copy(update={"cpu_model": "Xeon Phi"})
     found = come_to(probe(numa="not here"), probe(fields={"machine": knl}, numa="yes"))
     table = found.findings[0].table
@@ -88,7 +88,7 @@ def test_somebody_elses_machine_has_columns_of_its_own(come_to, probe):
     assert sorted(lines(found.findings[0])[FEATURES["numa"]]) == ["not here", "yes"]
 
 
-def test_what_was_refused_before_there_was_a_machine_is_said_of_each(come_to, probe):
+def test_refusal_without_a_machine_adds_no_column(come_to, probe):
     refused = probe(
         "huge_pages",
         fields={"machine": None, "status": "unavailable", "reason": "Slurm took\n no job"},
@@ -110,7 +110,7 @@ def test_what_was_refused_before_there_was_a_machine_is_said_of_each(come_to, pr
         ("unsupported", "it has none", "no", "it has none"),
     ],
 )
-def test_without_an_answer_the_reason_is_one(probe, status, reason, supported, said):
+def test_failed_probe_uses_its_reason_as_the_answer(probe, status, reason, supported, said):
     fields = {"status": status, "reason": reason, "support": ()}
     found = probing.answers(probe(fields=fields))
     assert {one.feature for one in found} == {
@@ -119,7 +119,7 @@ def test_without_an_answer_the_reason_is_one(probe, status, reason, supported, s
     assert {(one.supported, one.evidence) for one in found} == {(supported, said)}
 
 
-def test_what_needs_a_device_that_is_not_there_is_not_here(probe):
+def test_missing_gpu_makes_the_gpu_feature_not_here(probe):
     fields = {"status": "unsupported", "reason": "it has no cuda", "support": ()}
     without = probe("ranks", fields=fields, of={**RANKS, "device": "cuda"})
     [told] = probing.answers(without)
@@ -138,15 +138,13 @@ def test_what_needs_a_device_that_is_not_there_is_not_here(probe):
         ({"affinity": "yes", "numa": "yes"}, "does not hold", "2 of 2 answers yes"),
     ],
 )
-def test_a_claim_is_about_a_share_of_what_could_all_be_tried(come_to, probe, answers, verdict, why):
+def test_claim_is_judged_by_the_share_of_answers(come_to, probe, answers, verdict, why):
     *_, hardware = come_to(probe(**answers)).findings[0].judged
     assert "hardware" in hardware.text
     assert hardware.verdict == verdict and why in hardware.why
 
 
-def test_records_of_probes_and_of_measurements_are_in_each_others_studies_nowhere(
-    probe, record, study
-):
+def test_probes_and_measurements_stay_in_separate_studies(probe, record, study):
     made = study({"name": "values"}, {"batch_size": [4]})
     measured = record(fields={"machine": describe()})
     assert cells.of_study(made, "laptop", [measured, probe(signal="yes")]) == [measured]
@@ -155,7 +153,7 @@ def test_records_of_probes_and_of_measurements_are_in_each_others_studies_nowher
     assert cells.of_study(probing_it, "laptop", [measured, tried]) == [tried]
 
 
-def test_a_probe_keeps_its_launcher_whatever_starts_the_rest(tmp_path, monkeypatch):
+def test_rank_probe_keeps_its_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     choices = running.Choices(frameworks=["torch"], launcher="mpi")
     made = running.prepare(experiment.load("hpc-support"), "smoke", choices).plan
@@ -164,13 +162,13 @@ def test_a_probe_keeps_its_launcher_whatever_starts_the_rest(tmp_path, monkeypat
     assert {one.launcher for one in made.requests if one.probe == "process"} == {"mpi"}
 
 
-def test_a_study_without_an_answer_says_so(come_to):
+def test_study_without_answers_reports_that_no_probe_ran(come_to):
     table, seen = come_to().findings
     assert table.sentence == seen.sentence == "Nothing was tried."
     assert table.table == seen.table == ()
 
 
-def test_the_report_has_its_page_though_nothing_was_timed(probe):
+def test_report_has_the_support_page_without_timings(probe):
     own = {"framework": "torch", "kernel": "onednn", "affinity": "cores", "steps": 4, "warmup": 1}
     own |= {"batch_size_per_rank": 128, "global_batch_size": 128}
     [found] = page.sections([varied(probe(signal="yes"), request=own)], {}, print)

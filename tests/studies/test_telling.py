@@ -34,7 +34,7 @@ def told(study, launched):
     return of
 
 
-def test_a_document_has_question_answer_verdict_table_published_limits_and_command(told):
+def test_markdown_contains_every_part_of_the_answer(told):
     text = telling.markdown(told(printed(value=1.7), limits=["No more is tried."]))
     for words in (
         *("**q?**", "times (lenet · reference, 2 threads)", "Two are faster", "**does not hold**"),
@@ -44,13 +44,13 @@ def test_a_document_has_question_answer_verdict_table_published_limits_and_comma
         assert words in text, words
 
 
-def test_what_a_field_says_does_not_end_a_table(told):
+def test_field_with_a_pipe_or_newline_stays_in_its_table_row(told):
     text = telling.markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
     [line] = [one for one in text.splitlines() if "1.7 times" in one]
     assert "a \\| b" in line and "\\nc" in line
 
 
-def test_what_a_record_says_stays_in_its_line(study, launched):
+def test_record_text_stays_on_its_line(study, launched):
     evil = "\x1b[2J\n# Answer\u202e"
     gone = {"status": "crashed", "reason": evil, "measurement": None}
     machine = describe().model_copy(update={"cpu_model": evil})
@@ -63,14 +63,14 @@ def test_what_a_record_says_stays_in_its_line(study, launched):
     assert "\x1b" not in text and "\u202e" not in text and "\n# Answer" not in text
 
 
-def test_a_range_is_drawn_as_its_two_ends_and_nothing_between(told):
+def test_published_range_is_drawn_as_two_ends(told):
     said = told(printed(**BOTH))
     [figure] = drawing.drawn(said.findings[0], said.published)
     beside = {bar.name.split(":")[0]: bar.value for bar in figure.bars if "Doe20" in bar.name}
     assert beside == {"published (Doe20, least)": 1.5, "published (Doe20, most)": 2.5}
 
 
-def test_a_published_value_has_its_place_on_the_axis(told):
+def test_published_value_is_a_mark_at_its_axis_position(told):
     """It is a mark of its own, and no line goes through it."""
     at_eight, range_ = (printed(about={"threads": 8}, **ends) for ends in ({"value": 3.0}, BOTH))
     said = told(at_eight, range_, printed(value=2.0), plot="lines")
@@ -82,14 +82,14 @@ def test_a_published_value_has_its_place_on_the_axis(told):
 
 
 @pytest.mark.parametrize("other", [{"unit": "%"}, {"quantity": "slowdown"}])
-def test_what_is_of_another_kind_is_in_the_table_and_not_in_the_figure(told, other):
+def test_published_value_of_another_kind_is_only_in_the_table(told, other):
     said = told(printed(value=1.7, **other))
     [figure] = drawing.drawn(said.findings[0], said.published)
     assert not any("Doe20" in bar.name for bar in figure.bars)
     assert "Doe20, figure 2" in telling.markdown(said)
 
 
-def test_percentages_are_drawn_on_the_scale_of_shares(study, launched):
+def test_percentages_are_drawn_as_shares(study, launched):
     quoted = printed(quantity="run-to-run spread", unit="%", low=0.1, high=3.1)
     made = study({"name": "spread", "beside": "run-to-run"}, published=[quoted])
     said = answer.answer(made, "laptop", launched(*FAST), {})
@@ -98,7 +98,7 @@ def test_percentages_are_drawn_on_the_scale_of_shares(study, launched):
     assert [bar.value for bar in figure.bars[1:]] == pytest.approx([0.001, 0.031])
 
 
-def test_pictures_stand_alone_and_the_page_loads_nothing(told):
+def test_pictures_are_standalone_and_the_page_loads_no_resource(told):
     said = told(printed(value=1.7))
     [picture] = telling.pictures(said)
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
@@ -109,6 +109,6 @@ def test_pictures_stand_alone_and_the_page_loads_nothing(told):
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
 
 
-def test_markup_in_a_file_does_nothing(told):
+def test_markup_in_a_study_file_is_escaped(told):
     html = page.html(told(limits=["<script>alert(1)</script>"]))
     assert "<script>alert" not in html and "&lt;script&gt;alert" in html

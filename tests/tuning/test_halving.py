@@ -57,7 +57,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.03, 0.05])
-def test_the_best_is_found_within_two_percent_at_a_quarter_of_the_time(noise):
+def test_search_is_within_2_percent_at_a_quarter_of_the_time(noise):
     found = []
     for seed in range(10):
         machine = Machine(seed, noise)
@@ -91,7 +91,7 @@ class Adding(Machine):
 
 
 @pytest.mark.parametrize("kernels", [2, 3])
-def test_where_choices_add_up_launches_of_half_the_settings_are_enough(kernels):
+def test_additive_choices_need_launches_of_half_the_settings(kernels):
     found = []
     for seed in range(20):
         machine = Adding(seed, 0.02, kernels)
@@ -131,13 +131,13 @@ def near_the_best(again, monkeypatch):
     )
 
 
-def test_what_was_launched_while_the_cores_lay_apart_does_not_decide(monkeypatch):
+def test_launches_on_distant_cores_do_not_decide_the_search(monkeypatch):
     assert near_the_best(repeating.AGAIN, monkeypatch) >= 36
     assert near_the_best(0, monkeypatch) < 32
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
-def test_of_few_settings_the_search_takes_a_quarter_and_the_confirmation_its_own_time(noise):
+def test_small_search_takes_a_quarter_of_the_exhaustive_time(noise):
     """Three settings of eight are confirmed, each as often as all of them exhaustively."""
     found = []
     for seed in range(10):
@@ -148,7 +148,7 @@ def test_of_few_settings_the_search_takes_a_quarter_and_the_confirmation_its_own
     assert sum(found) >= 9
 
 
-def test_the_interval_of_the_gain_contains_the_gain():
+def test_gain_interval_contains_the_true_gain():
     held = []
     for seed in range(40):
         machine = Machine(seed, 0.04)
@@ -161,7 +161,7 @@ def test_the_interval_of_the_gain_contains_the_gain():
 
 
 @pytest.mark.parametrize("settings", range(40))
-def test_every_rung_has_fewer_settings_and_none_is_as_long_as_usual(settings):
+def test_every_rung_has_fewer_settings_and_short_launches(settings):
     found = rungs(settings)
     sizes = [one.settings for one in found]
     assert sizes[:1] == ([settings] if settings > FINALISTS else [])
@@ -191,7 +191,7 @@ def alone(setting):
     return (setting,)
 
 
-def test_who_did_not_go_on_is_kept_with_the_rung_and_the_reason():
+def test_eliminated_settings_keep_their_rung_and_reason():
     def measure(rung, left):
         speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
         dead = {one: "crashed: no more" for one in left if one == 11}
@@ -208,7 +208,7 @@ def test_who_did_not_go_on_is_kept_with_the_rung_and_the_reason():
     assert {*by_setting} | {*found.left} == {*range(12)}
 
 
-def test_who_dies_of_longer_launches_does_not_go_on():
+def test_setting_that_fails_in_a_later_rung_is_eliminated():
     def measure(rung, left):
         dead = {10: "out of memory"} if rung.number == 2 else {}
         speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
@@ -219,7 +219,7 @@ def test_who_dies_of_longer_launches_does_not_go_on():
     assert [one.reason for one in found.dropped if one.setting == 10] == ["out of memory"]
 
 
-def test_a_search_that_the_budget_ends_has_the_best_of_what_was_tried():
+def test_search_out_of_budget_keeps_the_best_settings():
     def measure(rung, left):
         return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, spent=True)
 
@@ -229,7 +229,7 @@ def test_a_search_that_the_budget_ends_has_the_best_of_what_was_tried():
     assert reasons[0] == "slower" and reasons[11].startswith("not tried")
 
 
-def test_where_no_launch_counts_nobody_is_left():
+def test_search_without_valid_launches_has_no_winner():
     found = halve(range(5), alone, lambda rung, left: Round({}, dict.fromkeys(left, "failed: why")))
     assert found.left == () and {one.reason for one in found.dropped} == {"failed: why"}
 
@@ -256,17 +256,17 @@ STEADY = launches(100, 101, 99, 100, 100)
         ({}, True),  # there is nothing to wait for
     ],
 )
-def test_it_is_settled_when_more_launches_would_hardly_change_anything(rival, expected):
+def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
     assert settled(STEADY, [rival]) is expected
     assert not settled(STEADY, [rival, launches(100, 130, 80, 120, 90)])
 
 
-def test_one_launch_settles_nothing():
+def test_single_launch_settles_no_comparison():
     assert not settled(launches(100.0), [launches(50.0)])
     assert not settled({}, [STEADY])
 
 
-def test_a_rival_may_be_faster_by_two_percent_in_one_case_of_twenty():
+def test_rival_may_be_2_percent_faster_with_5_percent_risk():
     """Above the one-sided bound of 95 % is 1.02; the interval's end of 95 % is not."""
     rival = launches(102, 99, 100, 102, 99, 101, 100)
     winner = launches(99, 101, 100, 100, 100, 99, 101)
@@ -283,7 +283,7 @@ def test_a_rival_may_be_faster_by_two_percent_in_one_case_of_twenty():
         (1.5, 20),
     ],
 )
-def test_a_quarter_of_an_exhaustive_searchs_time_is_enough(by, often):
+def test_quarter_of_the_exhaustive_time_is_enough(by, often):
     """Launches that differ `by` so many times need so many of each setting."""
     differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
     speeds = {"w": differ, "d": differ, "none": {}}.values()
@@ -293,7 +293,7 @@ def test_a_quarter_of_an_exhaustive_searchs_time_is_enough(by, often):
     assert not halving.enough(1e9, 300.0, [launches(100)], 5, 20)
 
 
-def test_the_winner_of_the_search_stays_unless_another_is_certainly_faster():
+def test_winner_stays_unless_a_rival_is_certainly_faster():
     surely, perhaps = launches(110, 111, 109, 110, 110), launches(101, 99, 101, 100, 101)
     assert taken("w", {"w": STEADY, "r": perhaps}) == "w"
     assert taken("w", {"w": STEADY, "r": surely, "d": perhaps}) == "r"
@@ -306,7 +306,7 @@ def test_the_winner_of_the_search_stays_unless_another_is_certainly_faster():
     assert taken("w", {}) == "w"
 
 
-def test_shares_and_launches_grow():
+def test_rungs_increase_launches_and_step_share():
     def told(*counts):
         return [(one.settings, one.launches, one.share) for one in halving.rungs(*counts)]
 
@@ -327,7 +327,7 @@ def measured(speeds, asked):
     return measure
 
 
-def test_half_of_many_settings_are_launched_and_tell_of_the_others():
+def test_launches_of_half_the_settings_predict_the_rest():
     worth = {"a": 1.0, "b": 3.0, "c": 2.0, "x": 1.0, "y": 1.1, "z": 1.2, "near": 1.0, "far": 0.9}
     speeds = {one: math.prod(map(worth.get, one)) for one in product("abc", "xyz", ("near", "far"))}
     asked = []
@@ -359,7 +359,7 @@ def search_where_launches_differ(by, seed):
     return halve([*speeds], alone, measure), asked
 
 
-def test_where_launches_differ_much_the_best_are_launched_more_often():
+def test_noisy_launches_add_further_rungs():
     further = []
     for seed in range(20):
         found, asked = search_where_launches_differ(0.06, seed)
@@ -373,13 +373,13 @@ def test_where_launches_differ_much_the_best_are_launched_more_often():
     assert max(further) == halving.FURTHER and sum(map(bool, further)) >= 10
 
 
-def test_where_launches_hardly_differ_there_are_those_that_were_planned():
+def test_quiet_launches_keep_the_planned_rungs():
     for seed in range(20):
         found, asked = search_where_launches_differ(0.002, seed)
         assert [len(one) for one in asked] == [12, 4] and found.left == (0, 1)
 
 
-def test_who_is_far_behind_is_not_launched_again_however_much_launches_differ():
+def test_clearly_slower_setting_is_not_launched_again():
     speeds = {"a": (100, 120, 90, 110), "b": (101, 95, 119, 92), "c": (50, 61, 44, 57)}
 
     def measure(rung, settings):
@@ -389,7 +389,7 @@ def test_who_is_far_behind_is_not_launched_again_however_much_launches_differ():
     assert {*found.left} == {"a", "b"} and [count for _, count in found.rungs] == [3]
 
 
-def test_how_much_launches_differ_is_known_from_those_of_one_setting():
+def test_noise_is_estimated_from_repeated_launches():
     drawn = random.Random(2)
     speeds = {
         one: {(block, 0): one * (1 + block) * math.exp(drawn.gauss(0, 0.03)) for block in range(30)}
@@ -407,14 +407,14 @@ def test_how_much_launches_differ_is_known_from_those_of_one_setting():
     assert noise(added, {one: one for one in added}) == pytest.approx(0.03, rel=0.3)
 
 
-def test_who_is_surely_slower_is_not_launched_again_to_confirm_another():
+def test_clearly_slower_setting_is_not_confirmed_again():
     slower, near = launches(90, 91, 89, 90, 90), launches(100, 120, 90, 110, 95)
     assert unsettled("w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}) == ["w", "r"]
     assert unsettled("w", ["w", "d"], {"w": STEADY, "d": slower}) == []
     assert unsettled("w", ["w"], {"w": STEADY}) == [] and unsettled("w", ["w"], {"w": {}}) == ["w"]
 
 
-def test_of_work_that_cannot_be_done_nothing_is_told():
+def test_failed_kernel_and_threads_give_no_prediction():
     def measure(rung, settings):
         dead = {one: "crashed: no more" for one in settings if one[0] == "a"}
         return Round(

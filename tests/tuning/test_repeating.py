@@ -9,7 +9,7 @@ from xfbench.tuning import repeating
 from xfbench.worker import distance
 
 
-def test_what_is_spoiled_is_done_again_when_all_had_theirs():
+def test_spoiled_launches_are_repeated_after_the_block():
     order = []
 
     def launch(one):
@@ -21,14 +21,14 @@ def test_what_is_spoiled_is_done_again_when_all_had_theirs():
     assert found == {"a": ("a", 1), "b": ("b", 2), "c": ("c", 3)}
 
 
-def test_it_ends_where_cores_stay_apart_and_the_last_launch_counts():
+def test_repeats_end_at_a_limit_and_the_last_launch_counts():
     order = []
     found = repeating.block("ab", lambda one: order.append(one) or len(order), lambda _: True)
     assert len(order) == 2 * (1 + repeating.AGAIN)
     assert found == {"a": len(order) - 1, "b": len(order)}
 
 
-def test_where_there_is_no_launch_any_more_what_was_done_counts():
+def test_existing_results_count_when_launches_run_out():
     left = ["third", "second", "first"]
     found = repeating.block("ab", lambda _: left.pop() if left else None, lambda _: True)
     assert found == {"a": "third", "b": "second"}
@@ -46,7 +46,7 @@ def launched(record):
     return make
 
 
-def test_a_launch_of_several_threads_is_spoiled_by_cores_farther_apart_than_at_their_nearest(
+def test_distant_cores_spoil_only_launches_of_several_threads(
     launched,
 ):
     near, far, moved = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7), launched(2.0e-7, 3.3e-7)
@@ -60,7 +60,7 @@ def test_a_launch_of_several_threads_is_spoiled_by_cores_farther_apart_than_at_t
     assert distance.nearest([]) is None
 
 
-def test_a_search_learns_how_near_they_can_be(launched):
+def test_search_learns_the_lowest_core_to_core_latency(launched):
     near, far = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7)
     cores = repeating.Cores()
     cores.see(far)
@@ -70,7 +70,7 @@ def test_a_search_learns_how_near_they_can_be(launched):
     assert repeating.Cores([1.9e-7]).spoiled(far)  # it was known before
 
 
-def test_cores_that_were_nearer_for_once_are_nothing_to_wait_for(launched):
+def test_rare_low_latency_is_forgotten(launched):
     """Two threads of one core, for a minute of half an hour, made all else look apart."""
     usual, cores = launched(2.9e-7, 3.2e-7), repeating.Cores()
     cores.see(launched(1.1e-7, 1.2e-7))
@@ -80,7 +80,7 @@ def test_cores_that_were_nearer_for_once_are_nothing_to_wait_for(launched):
     assert not cores.spoiled(usual) and cores.nearest == 2.9e-7
 
 
-def test_where_they_stay_apart_no_more_is_done_again_than_is_done(launched):
+def test_repeats_stay_a_limited_share_of_launches(launched):
     far, cores = launched(3.3e-7, 3.2e-7), repeating.Cores([1.9e-7])
     for _ in range(50):
 
@@ -93,7 +93,7 @@ def test_where_they_stay_apart_no_more_is_done_again_than_is_done(launched):
     assert cores.launches == 200 + cores.again
 
 
-def test_how_near_they_can_be_is_remembered(launched, monkeypatch, tmp_path):
+def test_core_to_core_latencies_are_remembered_until_a_reboot(launched, monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     handover.remember(launched())
     assert handover.remembered() == []

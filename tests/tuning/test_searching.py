@@ -59,7 +59,7 @@ def searched(launches, cells):
     return halved, found, launches.records[before:]
 
 
-def test_a_search_that_the_budget_ends_confirms_with_what_it_left_for_that(launching, cells):
+def test_search_over_budget_still_confirms_the_winner(launching, cells):
     chosen = {"least": 2, "most": 2, "budget_seconds": 11.5 * SECONDS}
     launches, said = launching(
         cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW, **chosen
@@ -72,7 +72,7 @@ def test_a_search_that_the_budget_ends_confirms_with_what_it_left_for_that(launc
     assert sum(bool(own) for own in found.values()) >= 2
 
 
-def test_who_is_surely_slower_has_the_launches_at_least_and_the_others_more(launching, cells):
+def test_confirmation_launches_close_rivals_more_often(launching, cells):
     """Of the two quick ones it is not clear who is quicker; the default is twice as slow."""
     drawn = itertools.cycle((0.4, 0.5, 0.6, 0.45, 0.55))
 
@@ -91,7 +91,7 @@ def test_who_is_surely_slower_has_the_launches_at_least_and_the_others_more(laun
     assert said[-1].endswith("that launching every setting takes: --launches for more")
 
 
-def test_further_rungs_say_why_they_are(launching, cells):
+def test_further_rungs_state_their_reason(launching, cells):
     drawn = itertools.cycle((0.4, 0.7, 0.5, 0.65, 0.45, 0.6, 0.3))
     launches, said = launching(cells[:4], lambda cell, _: (next(drawn),) * 3, least=1, most=1)
     halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.rung)

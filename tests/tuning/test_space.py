@@ -15,7 +15,7 @@ def searched(framework="torch", workload="lenet", **asked):
     return space(Asked(framework, workload, **asked), {})
 
 
-def test_every_kernel_is_tried_on_powers_of_threads_with_both_affinities():
+def test_space_has_every_kernel_thread_count_and_affinity():
     found = searched()
     kernels = adapter.load("torch").kernels_on("cpu")
     assert {one.kernel for one in found.cells} == {*kernels}
@@ -27,7 +27,7 @@ def test_every_kernel_is_tried_on_powers_of_threads_with_both_affinities():
     assert {one.global_batch_size for one in found.cells} == {64}
 
 
-def test_the_default_is_what_run_does_and_one_of_those_that_are_tried():
+def test_default_setting_equals_the_setting_of_run():
     found = searched()
     assert found.default in found.cells
     assert found.default.threads == CORES and found.default.affinity == "none"
@@ -36,7 +36,7 @@ def test_the_default_is_what_run_does_and_one_of_those_that_are_tried():
     assert narrow.default == found.default and narrow.default not in narrow.cells
 
 
-def test_what_is_named_is_tried_alone():
+def test_named_values_restrict_the_search_space():
     over = {"threads": ["1"], "kernel": ["native"], "affinity": ["cores"]}
     over["allocator"] = ["tcmalloc"]
     [one] = searched(over=over).cells
@@ -54,7 +54,7 @@ def test_ranks_share_the_same_batch():
     assert {one.scaling for one in found.cells if one.ranks == 1} == {None}
 
 
-def test_what_cannot_be_had_is_left_out_with_the_reason():
+def test_impossible_settings_are_omitted_with_the_reason():
     found = searched(over={"threads": ["1", "4096"], "affinity": ["none"]})
     assert {one.threads for one in found.cells} == {1}
     reasons = {one.threads: why for one, why in found.left_out}
@@ -66,7 +66,7 @@ def test_what_cannot_be_had_is_left_out_with_the_reason():
     assert found.cells[0] not in without.cells and len(without.left_out) == 1 + len(found.left_out)
 
 
-def test_several_batches_are_tried_where_they_are_named_and_the_first_is_the_default():
+def test_first_batch_size_is_the_default():
     found = searched(batch_sizes=(32, 16), over={"affinity": ["none"], "threads": ["1"]})
     assert {one.global_batch_size for one in found.cells} == {16, 32}
     assert found.default.global_batch_size == 32
@@ -86,6 +86,6 @@ def test_several_batches_are_tried_where_they_are_named_and_the_first_is_the_def
         ({"device": "gpu"}, "unknown device"),
     ],
 )
-def test_a_wrong_name_is_refused_before_anything_is_started(asked, words):
+def test_wrong_name_is_refused_before_the_search_starts(asked, words):
     with pytest.raises(UsageError, match=words):
         searched(**asked)

@@ -60,7 +60,7 @@ def using(cell, tmp_path):
     return use
 
 
-def test_a_cell_gets_what_was_found_and_keeps_all_else(saved, using, cell):
+def test_cell_takes_tuned_values_and_keeps_other_fields(saved, using, cell):
     saved()
     found, said = using(steps=7, seed=3)
     assert found == cell(threads=1, affinity="cores", steps=7, seed=3)
@@ -69,20 +69,20 @@ def test_a_cell_gets_what_was_found_and_keeps_all_else(saved, using, cell):
     )
 
 
-def test_what_somebody_chose_wins(saved, using, cell):
+def test_explicit_options_override_tuned_values(saved, using, cell):
     saved()
     assert using({"threads"})[0] == cell(threads=2, affinity="cores")
     assert using({"affinity", "seed"})[0] == cell(threads=1)
 
 
-def test_cells_that_became_one_are_one(saved, cell, tmp_path):
+def test_cells_that_become_equal_are_merged(saved, cell, tmp_path):
     saved()
     cells = [(cell(threads=1), FIXED), (cell(threads=2), FIXED)]
     assert len(tuned(cells, (), tmp_path, {}, print)) == 1
     assert len(tuned(cells, {"threads"}, tmp_path, {}, print)) == 2
 
 
-def test_the_last_search_is_what_counts(saved, using):
+def test_latest_search_is_used(saved, using):
     saved(created="2026-01-02T00:00:00.000Z")
     saved({"threads": 2}, created="2026-01-01T00:00:00.000Z")
     assert using()[0].threads == 1
@@ -101,7 +101,7 @@ def test_the_last_search_is_what_counts(saved, using):
         {"machine": machine.describe().model_copy(update={"cores": 999})},
     ],
 )
-def test_what_was_found_for_something_else_is_not_used(saved, using, cell, fields):
+def test_search_for_a_different_cell_or_version_is_not_used(saved, using, cell, fields):
     saved(**fields)
     found, said = using()
     assert found == cell(threads=2)
@@ -109,7 +109,7 @@ def test_what_was_found_for_something_else_is_not_used(saved, using, cell, field
     assert "xfbench tune --framework torch --workload lenet --batch-size 4 --results " in said
 
 
-def test_another_host_of_the_same_kind_is_as_good(saved, using):
+def test_search_from_another_host_of_the_same_kind_is_used(saved, using):
     saved(machine=machine.describe().model_copy(update={"hostname_hash": "0" * 16}))
     assert using()[0].threads == 1
 
@@ -117,7 +117,7 @@ def test_another_host_of_the_same_kind_is_as_good(saved, using):
 TWO = {"ranks": 2, "strategy": "ddp", "scaling": "strong", "batch_size_per_rank": 2}
 
 
-def test_ranks_are_taken_with_their_threads_or_not_at_all(saved, using, cell):
+def test_ranks_and_threads_are_tuned_together_or_not_at_all(saved, using, cell):
     saved(TWO)
     assert using()[0] == cell(threads=1, affinity="cores", **TWO)
     for chosen in ("threads", "ranks", "strategy"):
@@ -130,13 +130,13 @@ def test_ranks_are_taken_with_their_threads_or_not_at_all(saved, using, cell):
     assert using({"ranks", "scaling"}, **weak)[0] == cell(threads=2, **weak)
 
 
-def test_what_was_found_for_one_rank_says_nothing_of_two(saved, using, cell):
+def test_search_of_a_single_rank_does_not_apply_to_two(saved, using, cell):
     saved()
     found, said = using(**TWO)
     assert found == cell(threads=2, **TWO) and "--over ranks=2" in said
 
 
-def test_a_search_that_was_edited_is_told_of_and_left_out(saved, using, tmp_path):
+def test_edited_search_is_reported_and_omitted(saved, using, tmp_path):
     search = saved()
     [file] = (tmp_path / "tuned").iterdir()
     assert file.stem == search.id[7:]
@@ -147,7 +147,7 @@ def test_a_search_that_was_edited_is_told_of_and_left_out(saved, using, tmp_path
     assert "other.json: no search of `xfbench tune`" in said
 
 
-def test_what_a_file_is_called_does_nothing_to_a_terminal(saved, tmp_path, capsys):
+def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
     saved()
     (tmp_path / "tuned" / "\x1b[2J[x].json").write_text("{}")
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
@@ -156,13 +156,13 @@ def test_what_a_file_is_called_does_nothing_to_a_terminal(saved, tmp_path, capsy
     assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
 
 
-def test_a_search_is_read_as_it_was_written(saved, tmp_path):
+def test_search_survives_a_write_and_read(saved, tmp_path):
     search = saved()
     assert of_folder(tmp_path, print) == [search]
     assert of_folder(tmp_path / "nowhere", print) == []
 
 
-def test_a_plan_is_made_of_what_was_found(saved, tmp_path):
+def test_plan_uses_the_tuned_values(saved, tmp_path):
     saved()
     asked_for = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4], "launches": 2}
 
@@ -178,13 +178,13 @@ def test_a_plan_is_made_of_what_was_found(saved, tmp_path):
         asked.plan(asked_for, pythons={}, tuned=tmp_path, carried=True)
 
 
-def test_submitted_jobs_are_for_other_machines(cell, tmp_path, monkeypatch):
+def test_tuned_values_are_refused_for_submitted_jobs(cell, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(UsageError, match="submitted jobs"):
         tuned([(cell(launcher="slurm"), FIXED)], (), tmp_path, {}, print)
 
 
-def test_more_threads_than_there_are_fit_nowhere_whatever_a_search_says(saved, using, cell):
+def test_tuned_threads_above_the_core_count_are_not_used(saved, using, cell):
     saved({"threads": 4096})
     found, said = using()
     assert found == cell(threads=2) and said.startswith("not tuned: ")

@@ -26,11 +26,11 @@ EIGHT = [[core, core + 8] for core in range(8)]  # two hardware threads each
         (1, 8, 8, None),
     ],
 )
-def test_ranks_are_spread_evenly_and_have_cores_of_their_own(ranks, threads, reserved, expected):
+def test_layout_spreads_ranks_evenly_over_cores(ranks, threads, reserved, expected):
     assert affinity.layout(EIGHT, ranks, threads, reserved) == expected
 
 
-def test_cores_come_numa_node_by_numa_node_with_their_hardware_threads(tmp_path):
+def test_cores_are_ordered_by_numa_node(tmp_path):
     for cpu, (node, core) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1), (0, 0), (1, 0)]):
         here = tmp_path / f"cpu{cpu}"
         (here / "topology").mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_cores_come_numa_node_by_numa_node_with_their_hardware_threads(tmp_path)
     assert affinity.cores({1, 3, 4}, tmp_path) == [[4], [1], [3]]
 
 
-def test_a_rank_settles_on_its_own_cpus_and_its_threads_with_it():
+def test_threads_inherit_the_pinning_of_their_rank():
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
         pytest.skip("one CPU is no choice")
@@ -58,5 +58,5 @@ def test_a_rank_settles_on_its_own_cpus_and_its_threads_with_it():
     assert own.strip("[]") == seen.strip("[]") and "," not in own
 
 
-def test_too_many_for_the_node_are_left_free():
+def test_rank_is_not_pinned_when_cores_are_too_few():
     assert affinity.settle(0, 64, 1000, 0) is None

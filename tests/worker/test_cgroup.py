@@ -25,14 +25,14 @@ def groups(tmp_path, monkeypatch):
     return make
 
 
-def test_without_groups_there_is_no_limit(groups):
+def test_limits_are_none_without_a_cgroup_limit(groups):
     assert cgroup.cpus() is cgroup.memory() is cgroup.memory_left() is None
     assert cgroup.throttled_seconds() == 0
     groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
     assert cgroup.cpus() is cgroup.memory() is cgroup.memory_left() is None
 
 
-def test_the_least_of_all_levels_counts(groups):
+def test_lowest_limit_of_all_cgroup_levels_applies(groups):
     """A job that Slurm limits, in a slice that systemd limits."""
     groups(
         "0::/slurm/job_1/step_0\n",
@@ -46,7 +46,7 @@ def test_the_least_of_all_levels_counts(groups):
     assert (cgroup.cpus(), cgroup.throttled_seconds()) == (1.5, 7.0)
 
 
-def test_in_version_1_every_controller_has_groups_of_its_own(groups):
+def test_cgroup_v1_limits_are_read_per_controller(groups):
     none = str(2**63 - 4096)
     groups(
         "4:memory:/slurm/uid_0/job_1\n3:cpuset:/other\n1:cpu,cpuacct:/slurm\n0::/\n",
@@ -62,12 +62,12 @@ def test_in_version_1_every_controller_has_groups_of_its_own(groups):
 
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
-def test_within_a_container_the_root_is_the_containers(groups, path):
+def test_container_limits_are_read_from_the_cgroup_root(groups, path):
     groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
     assert (cgroup.memory(), cgroup.memory_left()) == (4000, 3999)
 
 
-def test_a_real_limit_is_seen():
+def test_cgroup_reads_a_real_memory_limit():
     count = 2**28
     told = "from xfbench.worker import cgroup, host; print(cgroup.memory(), cgroup.memory_left(), "
     told += "host.facts()['cgroup_memory_bytes'])"

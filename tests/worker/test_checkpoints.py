@@ -33,7 +33,7 @@ class Logged(FakeTrainer):
         super().save(folder)
 
 
-def test_they_are_spread_over_the_timed_steps_and_read_back_equal(train):
+def test_checkpoints_are_spread_over_steps_and_read_back_equal(train):
     trainer = Logged()
     reply = train(trainer, steps=6, warmup=1, checkpoints=3)
     assert trainer.log == "tt" + "tta" * 3
@@ -43,19 +43,19 @@ def test_they_are_spread_over_the_timed_steps_and_read_back_equal(train):
     assert taken["wall_seconds"] < reply["measurement"]["wall_seconds"]
 
 
-def test_an_uneven_number_ends_with_the_last_step_all_the_same(train):
+def test_uneven_checkpoints_still_follow_the_last_step(train):
     trainer = Logged()
     train(trainer, steps=7, warmup=0, checkpoints=3)
     assert trainer.log == "t" + "ttta" + "tta" + "tta"
 
 
-def test_of_epochs_they_follow_the_last_ones_evaluation(train):
+def test_checkpoints_are_spread_evenly_over_epochs(train):
     trainer = Logged()
     train(trainer, epochs=4, checkpoints=2, **EPOCHS)
     assert trainer.log == ("t" * 2 * 22 + "a") * 2
 
 
-def test_a_longer_warm_up_takes_no_more_of_them(train, clock):
+def test_extended_warmup_does_not_add_checkpoints(train, clock):
     """Twenty steps whose level falls once, so that the launch goes on."""
 
     class Falling(Logged):
@@ -70,7 +70,7 @@ def test_a_longer_warm_up_takes_no_more_of_them(train, clock):
     assert trainer.log.count("a") == 2
 
 
-def test_steps_have_nothing_of_them_and_the_wall_time_has_all(train, clock):
+def test_only_wall_time_includes_checkpoints_not_step_times(train, clock):
     """Time passes in steps, in saving, in loading, and in looking at parameters."""
 
     class Timed(FakeTrainer):
@@ -128,13 +128,13 @@ def busy(shared_launch, tmp_path_factory):
     return *shared_launch(BUSY, adapter=SAVES, checkpoints=1, checkpoint_dir=below), below
 
 
-def test_threads_that_save_are_not_counted_among_those_that_train(busy):
+def test_saving_threads_are_not_counted_as_training_threads(busy):
     record, *_ = busy
     assert record.status == "ok", record.reason
     assert record.observed.threads == 1
 
 
-def test_nothing_is_left_of_them_in_the_runs_folder_or_where_they_were(busy):
+def test_checkpoint_files_are_removed_after_a_launch(busy):
     record, folder, below = busy
     assert (record.checkpoints.equal, record.checkpoints.format) == (True, "plain")
     names = "request.json command.json command.sh worker.pyz stdout stderr reply.json".split()
@@ -183,7 +183,7 @@ def test_one_that_cannot_be_read_fails_in_the_frameworks_words(train, tmp_path):
     ("end", "status"),
     [("os.kill(os.getpid(), 9)", "crashed"), ("time.sleep(100)", "timed_out")],
 )
-def test_a_worker_that_ends_while_it_saves_leaves_none_either(launch, tmp_path, end, status):
+def test_crash_or_timeout_during_save_leaves_no_checkpoint(launch, tmp_path, end, status):
     below = tmp_path / "below"
     below.mkdir()
     ending = f"""
@@ -250,7 +250,7 @@ class Tidy(Wordy):
 
 
 @pytest.mark.parametrize("kind", [Wordy, Silent, Tidy])
-def test_a_full_disk_is_failed_with_where_and_how_much(train, small_disk, kind):
+def test_full_disk_fails_and_reports_folder_and_free_space(train, small_disk, kind):
     below, trainer = small_disk(3000), kind()
     with pytest.raises(checkpoint.DiskFull, match=f"{below} has room for 3.1 MB") as failure:
         train(trainer, folder=below / "checkpoint", checkpoints=1)
@@ -259,7 +259,7 @@ def test_a_full_disk_is_failed_with_where_and_how_much(train, small_disk, kind):
     assert not list(below.iterdir())
 
 
-def test_a_disk_that_is_too_small_is_failed_before_anything_is_written(train, small_disk):
+def test_too_small_disk_fails_before_a_checkpoint_is_written(train, small_disk):
     class Large(Logged):
         def parameters(self):
             return {"conv1/weight": np.resize(self.value, 10**6)}
@@ -271,23 +271,23 @@ def test_a_disk_that_is_too_small_is_failed_before_anything_is_written(train, sm
     assert "a" not in trainer.log
 
 
-def test_the_file_system_that_held_them_is_told(train, small_disk):
+def test_record_names_the_file_system_of_checkpoints(train, small_disk):
     reply = train(FakeTrainer(), folder=small_disk(3000) / "checkpoint", checkpoints=1)
     assert reply["checkpoints"]["file_system"] == "tmpfs"
 
 
-def test_a_folder_that_is_not_there_is_failed(train, tmp_path):
+def test_missing_checkpoint_folder_fails_the_launch(train, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         train(FakeTrainer(), folder=tmp_path / "nowhere" / "checkpoint", checkpoints=1)
 
 
-def test_an_adapter_that_names_no_format_is_unsupported(launch):
+def test_adapter_without_a_checkpoint_format_is_unsupported(launch):
     record, _ = launch(checkpoints=1)
     assert record.status == "unsupported"
     assert record.reason == "the adapter for odd saves no checkpoints"
 
 
-def test_of_several_ranks_the_first_saves_and_all_meet_afterwards(launch):
+def test_only_first_rank_saves_and_all_ranks_sync_afterwards(launch):
     saving = """
         class Trainer(FakeTrainer):
             def gradients(self, batch):
@@ -304,7 +304,7 @@ def test_of_several_ranks_the_first_saves_and_all_meet_afterwards(launch):
     assert said == [["save", "gradients"] * 2, ["gradients"] * 2]
 
 
-def test_what_is_forgotten_is_in_no_cache(tmp_path):
+def test_checkpoint_folder_is_dropped_from_the_page_cache(tmp_path):
     if checkpoint.file_system(tmp_path) not in ("ext4", "xfs", "btrfs"):
         pytest.skip(f"{checkpoint.file_system(tmp_path)} may keep what it holds in memory")
     file = tmp_path / "below" / "file"
@@ -317,7 +317,7 @@ def test_what_is_forgotten_is_in_no_cache(tmp_path):
     assert checkpoint.size(tmp_path) == 2**22
 
 
-def test_what_a_launch_loads_is_on_the_medium_and_in_no_cache(train, tmp_path):
+def test_checkpoint_is_loaded_from_disk_not_from_page_cache(train, tmp_path):
     """Pages that were not flushed cannot be dropped."""
     if checkpoint.file_system(tmp_path) not in ("ext4", "xfs", "btrfs"):
         pytest.skip(f"{checkpoint.file_system(tmp_path)} may keep what it holds in memory")
@@ -349,7 +349,7 @@ def resident(file):
     return sum(page & 1 for page in pages)
 
 
-def test_the_bits_are_compared_and_not_the_values():
+def test_fingerprint_compares_bits_not_values():
     def bits(*values, dtype=np.float32):
         return checkpoint.fingerprint({"a": np.array(values, dtype)})
 
@@ -359,7 +359,7 @@ def test_the_bits_are_compared_and_not_the_values():
     assert bits(1.0, 2.0) != bits(2.0, 1.0)
 
 
-def test_no_checkpoint_is_smaller_than_weights_and_velocities():
+def test_least_bytes_counts_weights_and_velocities():
     lenet = workloads()["lenet"]
     parameters = {
         name: np.zeros(parameter.shape, np.float32)

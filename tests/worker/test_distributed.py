@@ -35,13 +35,13 @@ def nobody_says(monkeypatch):
         ({"OMPI_COMM_WORLD_RANK": "1"}, (0, 1)),
     ],
 )
-def test_a_rank_is_what_the_launcher_says(monkeypatch, told, place):
+def test_rank_and_size_come_from_launcher_variables(monkeypatch, told, place):
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     assert distributed.place() == place
 
 
-def test_another_number_of_ranks_than_was_asked_for_is_an_error(monkeypatch):
+def test_group_refuses_an_unexpected_number_of_ranks(monkeypatch):
     monkeypatch.setenv("XFBENCH_RANK", "0")
     monkeypatch.setenv("XFBENCH_SIZE", "2")
     assert distributed.group({"ranks": 2, "strategy": "ddp"}).size == 2
@@ -49,7 +49,7 @@ def test_another_number_of_ranks_than_was_asked_for_is_an_error(monkeypatch):
         distributed.group({"ranks": 4, "strategy": "ddp"})
 
 
-def test_ranks_tell_one_another_where_they_listen(tmp_path):
+def test_ranks_exchange_their_addresses(tmp_path):
     script = (
         "import sys\n"
         "from xfbench.worker import distributed\n"
@@ -70,20 +70,20 @@ def test_ranks_tell_one_another_where_they_listen(tmp_path):
     assert all(address.startswith("127.0.0.1:") for address in heard[0])
 
 
-def test_who_waits_in_vain_says_for_whom(tmp_path, monkeypatch):
+def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "_PATIENCE", 3)
     group = Group(0, 2, "mirrored", str(tmp_path / "meeting"))
     with pytest.raises(RuntimeError, match="ranks 1 did not come"):
         distributed.addresses(group)
 
 
-def test_parts_of_a_batch_are_even_and_cover_it():
+def test_batch_parts_are_equal_and_cover_the_batch():
     parts = [Group(rank, 4).part(64) for rank in range(4)]
     assert [part.start for part in parts] == [0, 16, 32, 48] and parts[-1].stop == 64
     assert Group(0, 4, "parts").part(64) == slice(0, 64)
 
 
-def test_ranks_meet_on_the_loopback_and_from_other_nodes_on_a_networks_interface(monkeypatch):
+def test_address_is_loopback_or_the_chosen_interface(monkeypatch):
     assert distributed.address(remote=False) == "127.0.0.1"
     monkeypatch.setenv("XFBENCH_INTERFACE", "lo")
     assert distributed.address(remote=True) == "127.0.0.1"
@@ -92,7 +92,7 @@ def test_ranks_meet_on_the_loopback_and_from_other_nodes_on_a_networks_interface
         distributed.address(remote=True)
 
 
-def test_a_name_that_stands_for_the_loopback_says_nothing(monkeypatch):
+def test_host_name_that_resolves_to_loopback_is_ignored(monkeypatch):
     """As Debian has it: the host's own name is 127.0.1.1."""
     monkeypatch.setattr(distributed.socket, "gethostbyname", lambda name: "127.0.1.1")
     monkeypatch.setattr(distributed.socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
@@ -103,7 +103,7 @@ def test_a_name_that_stands_for_the_loopback_says_nothing(monkeypatch):
     assert distributed.address(remote=True) == "127.0.0.1"
 
 
-def test_an_address_is_filled_in_where_the_environment_asks_for_it(monkeypatch):
+def test_address_placeholder_in_the_environment_is_replaced(monkeypatch):
     monkeypatch.setenv("DMLC_NODE_HOST", "at {address}")
     distributed.name_addresses(remote=False)
     assert distributed.os.environ["DMLC_NODE_HOST"] == "at 127.0.0.1"

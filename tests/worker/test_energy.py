@@ -12,7 +12,7 @@ def package(folder, name, microjoules, span=262_143_328_850):
     (place / "max_energy_range_uj").write_text(f"{span}\n")
 
 
-def test_packages_add_up_and_their_parts_do_not_count_twice(tmp_path):
+def test_package_energies_add_up_without_their_subzones(tmp_path):
     for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
         package(tmp_path, name, 1_000_000)
     before = energy._rapl(tmp_path)
@@ -21,14 +21,14 @@ def test_packages_add_up_and_their_parts_do_not_count_twice(tmp_path):
     assert energy.joules(before, energy._rapl(tmp_path)) == pytest.approx(5.0)
 
 
-def test_a_counter_that_starts_again_is_followed(tmp_path):
+def test_energy_includes_a_counter_wraparound(tmp_path):
     package(tmp_path, "intel-rapl:0", 9_000_000, span=10_000_000)
     before = energy._rapl(tmp_path)
     package(tmp_path, "intel-rapl:0", 1_000_000, span=10_000_000)
     assert energy.joules(before, energy._rapl(tmp_path)) == pytest.approx(2.0)
 
 
-def test_what_cannot_be_read_is_none_and_never_estimated(tmp_path):
+def test_unreadable_energy_is_none(tmp_path):
     assert energy._rapl(tmp_path) == {}
     assert energy.joules({}, {}) is None
     assert energy.joules({"nvml:0": (5.0, None)}, {"nvml:0": (4.0, None)}) is None
@@ -37,5 +37,5 @@ def test_what_cannot_be_read_is_none_and_never_estimated(tmp_path):
     assert energy._rapl(tmp_path) == {}
 
 
-def test_a_machine_without_an_nvidia_device_has_no_counter_of_one():
+def test_cuda_energy_comes_only_from_nvml():
     assert energy.read("cuda") == {} or all(name.startswith("nvml") for name in energy.read("cuda"))

@@ -45,7 +45,7 @@ def fed(data, threads, group=None, trainer=None):
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_the_order_is_the_seeds_whoever_prepares(threads):
+def test_batch_order_depends_on_the_seed_not_on_threads(threads):
     source, data = fed(numbered(), threads), numbered()
     for seed in (5, 6, 7):
         for images, labels in data.epoch(BATCH, seed):
@@ -66,7 +66,7 @@ class Loading(Kept):
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_batch_is_loaded_beside_training_where_the_trainer_allows_it(beside):
+def test_loader_thread_loads_only_for_a_thread_safe_trainer(beside):
     trainer, data = Loading(beside), numbered()
     source = fed(data, 1, trainer=trainer)
     for images, labels in data.epoch(BATCH, 5):
@@ -76,7 +76,7 @@ def test_a_batch_is_loaded_beside_training_where_the_trainer_allows_it(beside):
     source.end()
 
 
-def test_a_rank_gets_its_part():
+def test_rank_gets_its_part_of_each_batch():
     group = Group(1, 3)
     source = fed(numbered(), 1, group)
     for images, _ in numbered().epoch(BATCH, 5, group.part(BATCH)):
@@ -92,7 +92,7 @@ def test_synthetic_input_is_loaded_once():
 
 
 @pytest.mark.parametrize("taken", [1, 3])
-def test_an_epoch_that_is_over_leaves_no_thread(taken):
+def test_feed_end_stops_the_loader_threads(taken):
     before = set(threading.enumerate())
     source = fed(numbered(), 2)
     for _ in range(taken):
@@ -104,14 +104,14 @@ def test_an_epoch_that_is_over_leaves_no_thread(taken):
     source.end()
 
 
-def test_what_goes_wrong_meanwhile_is_raised_where_the_batch_is_asked_for():
+def test_loader_error_is_raised_when_a_batch_is_requested():
     source = fed(numbered(bad=4), 1)
     with pytest.raises(ValueError, match="image 4 is damaged"):
         for _ in range(3 * COUNT):
             source.batch()
 
 
-def test_a_reader_without_a_whole_batch_is_told():
+def test_reader_without_a_full_batch_is_an_error():
     with pytest.raises(ValueError, match="no whole batch"):
         feed.Feed(lambda _: iter(())).batch()
 
@@ -134,7 +134,7 @@ class Own:
         (100, True, (1, 100, 100.0, False)),
     ],
 )
-def test_how_far_a_readers_images_are_from_ours(change, relabelled, found):
+def test_reader_differences_are_measured(change, relabelled, found):
     pixels = np.random.RandomState(0).randint(0, 100, (5, 3, 32, 32)).astype(np.uint8)
     split = OnDisk([Sample(str(n), n, one) for n, one in enumerate(pixels)], CONVNET)
     images, labels = pixels.copy(), np.arange(5)

@@ -94,14 +94,14 @@ def any_samples(draw):
 @every_kind
 @given(samples=any_samples())
 @settings(deadline=None, max_examples=40)
-def test_what_is_written_is_what_is_read(kind, samples):
+def test_written_samples_are_read_back_unchanged(kind, samples):
     with tempfile.TemporaryDirectory() as folder:
         write(kind, Path(folder), samples)
         assert same(kind, read(kind, Path(folder)), samples)
 
 
 @every_kind
-def test_samples_are_found_in_any_order_from_either_end_and_to_the_last(kind, tmp_path):
+def test_samples_can_be_indexed_from_both_ends(kind, tmp_path):
     write(kind, tmp_path, number_samples(5))
     found = read(kind, tmp_path)
     assert [found[n].label for n in (4, 0, -1, -5)] == [1, 0, 1, 0]
@@ -111,7 +111,7 @@ def test_samples_are_found_in_any_order_from_either_end_and_to_the_last(kind, tm
             found[outside]
 
 
-def test_keys_too_long_for_lmdb_come_back_whole_and_are_told_apart(tmp_path):
+def test_lmdb_keeps_overlong_keys_complete_and_distinct(tmp_path):
     image = number_samples(1)[0].image
     keys = ["é" * 400, "é" * 400 + "1", "x" * 502, "y" * 503, "12_34"]
     samples = [Sample(key, 0, image) for key in keys]
@@ -120,7 +120,7 @@ def test_keys_too_long_for_lmdb_come_back_whole_and_are_told_apart(tmp_path):
 
 
 @every_kind
-def test_a_listed_split_has_as_many_samples_as_its_list(kind, tmp_path):
+def test_sample_count_must_match_the_list(kind, tmp_path):
     write(kind, tmp_path, number_samples(3))
     keys = [sample.key for sample in number_samples(3)]
     listed = Listed(keys, [0, 1, 2], [""] * 3, None, [])
@@ -129,7 +129,7 @@ def test_a_listed_split_has_as_many_samples_as_its_list(kind, tmp_path):
         read(kind, tmp_path, Listed(keys[:2], [0, 1], [""] * 2, None, []))
 
 
-def test_a_record_that_holds_the_magic_number_is_kept_in_parts(tmp_path):
+def test_recordio_splits_records_with_the_magic_number(tmp_path):
     magic, head = struct.pack("<I", 0xCED7230A), b"\x89PNG\r\n\x1a\n"
     images = [head + rest for rest in (magic, magic * 2, b"abcd" + magic + b"e", b"ab" + magic)]
     content = [record(struct.pack("<IfQQ", 0, 1, n, 0) + one) for n, one in enumerate(images)]
@@ -142,7 +142,7 @@ def test_a_record_that_holds_the_magic_number_is_kept_in_parts(tmp_path):
     assert [sample.image for sample in read("recordio", tmp_path)] == images
 
 
-def test_shards_are_read_one_after_another_and_all_of_them(tmp_path):
+def test_tfrecord_shards_are_read_in_order_and_must_be_complete(tmp_path):
     samples = number_samples(6)
     for shard in range(3):
         part = write("tfrecord", tmp_path, samples[2 * shard : 2 * shard + 2])
@@ -158,7 +158,7 @@ def test_shards_are_read_one_after_another_and_all_of_them(tmp_path):
 
 
 @every_kind
-def test_a_split_that_is_not_there_is_missing(kind, tmp_path):
+def test_missing_split_is_reported(kind, tmp_path):
     with pytest.raises(Damaged, match=f"{FILES[kind]} is missing"):
         read(kind, tmp_path)
 
@@ -167,7 +167,7 @@ def test_a_split_that_is_not_there_is_missing(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "recordio"])
-def test_a_run_cut_off_at_any_byte_and_resumed_leaves_the_same_files(kind, tmp_path):
+def test_resuming_a_truncated_file_gives_identical_files(kind, tmp_path):
     samples = number_samples(4)
     whole = write(kind, tmp_path / "whole", samples).read_bytes()
     files = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
@@ -191,7 +191,7 @@ def test_a_run_cut_off_at_any_byte_and_resumed_leaves_the_same_files(kind, tmp_p
 
 
 @every_kind
-def test_what_lies_beyond_the_count_is_cut_off(kind, tmp_path):
+def test_resuming_drops_samples_beyond_the_count(kind, tmp_path):
     samples = number_samples(8)
     write(kind, tmp_path, samples[:6] + samples[:1])
     resumed = open_writer(kind, tmp_path, 2)
@@ -222,7 +222,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @every_kind
 @pytest.mark.parametrize(("synced", "more"), [(0, 3), (1, 0), (200, 100)])
-def test_a_killed_run_has_what_was_synced_and_goes_on_from_there(kind, synced, more, tmp_path):
+def test_killed_writer_keeps_synced_samples_and_resumes(kind, synced, more, tmp_path):
     argv = [sys.executable, "-c", textwrap.dedent(KILLED), kind, tmp_path, str(synced), str(more)]
     root = Path(__file__).parent.parent.parent
     ended = subprocess.run(argv, cwd=root, timeout=60, check=False)
@@ -236,7 +236,7 @@ def test_a_killed_run_has_what_was_synced_and_goes_on_from_there(kind, synced, m
     assert not list(tmp_path.rglob("lock.mdb"))
 
 
-def test_an_lmdb_that_is_cut_off_is_not_resumed_and_ends_nobody(tmp_path):
+def test_resuming_a_truncated_lmdb_is_refused(tmp_path):
     file = write("lmdb", tmp_path, number_samples(300))
     whole = file.read_bytes()
     for size in range(0, len(whole), 4096 // 3):
@@ -250,7 +250,7 @@ def test_an_lmdb_that_is_cut_off_is_not_resumed_and_ends_nobody(tmp_path):
     open_writer("lmdb", tmp_path, 300).close()
 
 
-def test_the_map_of_an_lmdb_grows_with_it(tmp_path, monkeypatch):
+def test_lmdb_map_grows_with_the_database(tmp_path, monkeypatch):
     module = importlib.import_module("xfbench.data.lmdb")
     monkeypatch.setattr(module, "_FIRST_MAP", 1 << 16)
     monkeypatch.setattr(module, "_AT_ONCE", 1 << 18)
@@ -278,7 +278,7 @@ except UsageError as error:
 
 
 @pytest.mark.parametrize("first_map", [1 << 16, 1 << 26])
-def test_a_full_disk_is_told_with_what_to_do(first_map, tmp_path):
+def test_full_disk_error_says_to_make_room(first_map, tmp_path):
     mount = 'mount -t tmpfs -o size=2m tmpfs "$1" && exec "$2" -c "$3" "$1" "$4"'
     unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
     argv = [*unshared, tmp_path, sys.executable, FULL, str(first_map)]
@@ -338,7 +338,7 @@ PNG = encoding.picture(number_samples(1)[0].image, "")
 
 
 @every_kind
-def test_a_file_cut_off_at_any_byte_is_refused(kind, tmp_path):
+def test_truncation_is_refused_except_at_tfrecord_boundaries(kind, tmp_path):
     file = write(kind, tmp_path, number_samples(3))
     whole = file.read_bytes()
     words = {"recordio": "truncated", "tfrecord": "truncated", "lmdb": "data.mdb"}[kind]
@@ -358,7 +358,7 @@ def test_a_file_cut_off_at_any_byte_is_refused(kind, tmp_path):
 
 
 @every_kind
-def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_signal(kind, tmp_path):
+def test_file_truncated_during_reading_is_an_error(kind, tmp_path):
     file = write(kind, tmp_path, [Sample("a", 0, np.zeros((3, 90, 90), np.uint8))])
     found = read(kind, tmp_path)
     os.truncate(file, 100)
@@ -380,13 +380,13 @@ def flips(kind):
             yield folder
 
 
-def test_any_changed_byte_of_a_tfrecord_is_found():
+def test_tfrecord_detects_any_changed_byte():
     for folder in flips("tfrecord"):
         refused("tfrecord", folder, "record")
 
 
 @pytest.mark.parametrize("kind", ["recordio", "lmdb"])
-def test_a_changed_byte_is_another_image_or_damage_and_nothing_else(kind):
+def test_changed_byte_in_recordio_or_lmdb_never_crashes(kind):
     found = 0
     for folder in flips(kind):
         try:
@@ -397,7 +397,7 @@ def test_a_changed_byte_is_another_image_or_damage_and_nothing_else(kind):
     assert found
 
 
-def test_defects_of_tfrecords_are_told(tmp_path):
+def test_tfrecord_defects_are_reported(tmp_path):
     file = write("tfrecord", tmp_path, number_samples(2))
     one = write("tfrecord", tmp_path / "one", number_samples(1)).stat().st_size
     whole = file.read_bytes()
@@ -421,7 +421,7 @@ def test_defects_of_tfrecords_are_told(tmp_path):
     refused("tfrecord", tmp_path, "record 0", "longer than what it is in")
 
 
-def test_defects_of_recordio_are_told(tmp_path):
+def test_recordio_defects_are_reported(tmp_path):
     def head(flag, label, *rest):
         return struct.pack("<IfQQ", flag, label, 0, 0) + b"".join(rest) + PNG.content
 
@@ -455,7 +455,7 @@ def test_defects_of_recordio_are_told(tmp_path):
             read("recordio", tmp_path)
 
 
-def test_defects_of_datums_are_told(tmp_path):
+def test_datum_defects_are_reported(tmp_path):
     gray = Sample("a", 1, np.zeros((1, 2, 3), np.uint8))
     floats = encoding.bytes_field(6, bytes(24))
     others = {
@@ -480,7 +480,7 @@ def test_defects_of_datums_are_told(tmp_path):
     refused("lmdb", tmp_path, "record 1", "key 'a' is another's")
 
 
-def test_unknown_fields_of_a_message_are_passed_over(tmp_path):
+def test_unknown_message_fields_are_skipped(tmp_path):
     gray = Sample("a", 1, np.zeros((1, 2, 3), np.uint8))
     more = encoding.number_field(99, 5) + b"\x9d\x06abcd" + b"\x99\x06abcdefgh"
     lmdb_of(tmp_path, [(b"plain", more + datum(gray) + more)])
@@ -497,7 +497,7 @@ def metas(file):
     return sorted(numbers, key=lambda place: int.from_bytes(numbers[place], "little"))
 
 
-def test_defects_of_an_lmdb_are_told(tmp_path):
+def test_lmdb_meta_page_defects_are_reported(tmp_path):
     file = write("lmdb", tmp_path, number_samples(300))
     whole = file.read_bytes()
     older, newer = metas(file)
@@ -532,7 +532,7 @@ def first_nodes(file):
     return root, root * 4096 + node, leaf, [leaf * 4096 + place for place in places]
 
 
-def test_defects_of_an_lmdbs_pages_are_told(tmp_path):
+def test_lmdb_page_defects_are_reported(tmp_path):
     file = write("lmdb", tmp_path, number_samples(300))
     whole = file.read_bytes()
     _, _, leaf, (one, other) = first_nodes(file)
@@ -552,14 +552,14 @@ def test_defects_of_an_lmdbs_pages_are_told(tmp_path):
         refused("lmdb", tmp_path, words)
 
 
-def test_a_value_that_leads_out_of_an_lmdb_is_refused(tmp_path):
+def test_lmdb_value_outside_the_file_is_refused(tmp_path):
     file = write("lmdb", tmp_path, [Sample("far", 0, np.zeros((3, 50, 50), np.uint8))])
     place = file.read_bytes().index(b"00000000_far") + len(b"00000000_far")
     changed(file, place, struct.pack("<Q", 10**6))
     refused("lmdb", tmp_path, "at page 1000000 lead out of the file")
 
 
-def test_a_tree_that_leads_back_to_itself_ends(tmp_path):
+def test_cyclic_lmdb_tree_is_refused(tmp_path):
     file = write("lmdb", tmp_path, number_samples(300))
     root, node, _, _ = first_nodes(file)
     changed(file, node, struct.pack("<H", root))
@@ -568,7 +568,7 @@ def test_a_tree_that_leads_back_to_itself_ends(tmp_path):
     refused("lmdb", tmp_path, "the tree does not end")
 
 
-def test_of_two_states_of_an_lmdb_the_newer_valid_one_is_read(tmp_path):
+def test_lmdb_reads_the_newest_valid_meta_page(tmp_path):
     made = open_writer("lmdb", tmp_path)
     for sample in number_samples(2):
         made.add(sample)
@@ -583,7 +583,7 @@ def test_of_two_states_of_an_lmdb_the_newer_valid_one_is_read(tmp_path):
 
 
 @every_kind
-def test_a_link_that_leads_out_of_the_data_set_is_refused(kind, tmp_path):
+def test_link_out_of_the_data_set_is_refused(kind, tmp_path):
     file = write(kind, tmp_path / "elsewhere", number_samples(1))
     link = tmp_path / "here" / FILES[kind]
     link.parent.mkdir(parents=True)
@@ -593,7 +593,7 @@ def test_a_link_that_leads_out_of_the_data_set_is_refused(kind, tmp_path):
 
 
 @every_kind
-def test_what_a_format_cannot_keep_is_refused_when_it_is_written(kind, tmp_path):
+def test_writer_refuses_samples_the_format_cannot_store(kind, tmp_path):
     made, image = open_writer(kind, tmp_path), number_samples(1)[0].image
     for label in (-1, 2**31):
         with pytest.raises(UsageError, match=f"a has label {label}"):
@@ -616,11 +616,11 @@ def test_what_a_format_cannot_keep_is_refused_when_it_is_written(kind, tmp_path)
 
 @given(st.binary(max_size=5000))
 @settings(deadline=None)
-def test_the_checksum_is_that_of_the_library(content):
+def test_crc32c_matches_the_library(content):
     assert crc32c(content) == google_crc32c.value(content)
 
 
-def test_the_checksum_of_many_bytes_too():
+def test_crc32c_matches_the_library_for_long_input():
     content = np.random.RandomState(0).bytes(100_003)
     for size in (63, 64, 65, 66, 67, 68, 1000, 65_536, 100_003):
         assert crc32c(content[:size]) == google_crc32c.value(content[:size])
@@ -628,7 +628,7 @@ def test_the_checksum_of_many_bytes_too():
 
 @given(st.binary(max_size=60))
 @settings(deadline=None)
-def test_any_bytes_are_a_message_or_malformed(content):
+def test_random_bytes_parse_or_are_malformed(content):
     try:
         for _, wire, start, end in fields(content, (0, len(content))):
             assert wire == 0 or 0 <= start <= end <= len(content)

@@ -10,7 +10,7 @@ from xfbench.workloads import workloads
 LENET = workloads()["lenet"]
 
 
-def test_the_digits_have_1797_images_split_into_two_disjoint_parts():
+def test_digits_have_1797_images_in_two_disjoint_splits():
     data = data_set("digits", LENET, 64, 0)
     assert len(data.train) + len(data.test) == 1797
     images, _ = data.train.batch(np.arange(len(data.train)))
@@ -20,13 +20,13 @@ def test_the_digits_have_1797_images_split_into_two_disjoint_parts():
     assert sum(image.tobytes() in seen for image in others) < 5
 
 
-def test_pixels_are_scaled_as_the_workload_says():
+def test_pixels_are_scaled_as_the_workload_specifies():
     images, _ = data_set("digits", LENET, 64, 0).first(64, 0)
     assert images.dtype == np.float32
     assert images.min() == 0 and 0.9 < images.max() <= 255 / 256
 
 
-def test_an_epoch_is_whole_batches_without_a_repeat_in_an_order_fixed_by_the_seed():
+def test_epoch_has_full_batches_in_the_order_of_the_seed():
     data = data_set("digits", LENET, 64, 0)
     batches = list(data.epoch(64, 5))
     assert len(batches) == 1437 // 64 and all(len(labels) == 64 for _, labels in batches)
@@ -36,7 +36,7 @@ def test_an_epoch_is_whole_batches_without_a_repeat_in_an_order_fixed_by_the_see
     assert not np.array_equal(batches[0][0], other[0][0])
 
 
-def test_noise_is_the_same_for_the_same_seed_and_has_the_mean_taken_off():
+def test_synthetic_noise_is_seeded_and_mean_subtracted():
     workload = workloads()["googlenet"]
     images, labels = synthetic_batch(workload, 4, 7)
     again, _ = synthetic_batch(workload, 4, 7)
@@ -45,7 +45,7 @@ def test_noise_is_the_same_for_the_same_seed_and_has_the_mean_taken_off():
     assert images[:, 0].min() == -104 and images[:, 2].max() == 255 - 123
 
 
-def test_data_that_do_not_fit_the_network_are_refused_in_words():
+def test_data_that_do_not_fit_the_network_are_unsupported():
     with pytest.raises(Unsupported, match="one-channel"):
         data_set("digits", workloads()["alexnet"], 2, 0)
     with pytest.raises(Unsupported, match="more than the 1437"):

@@ -36,7 +36,7 @@ def interpreter(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_worker_trains_in_this_interpreter(version, tmp_path, cell):
+def test_worker_trains_in_every_supported_python(version, tmp_path, cell):
     python = interpreter(version)
     if python is None:
         pytest.skip(f"no CPython {version} found here")
@@ -57,7 +57,7 @@ def test_the_worker_trains_in_this_interpreter(version, tmp_path, cell):
     assert len(reply["measurement"]["step_seconds"]) == 3
 
 
-def test_an_interpreter_without_numpy_is_told_apart(tmp_path, cell):
+def test_python_without_numpy_is_unavailable(tmp_path, cell):
     environment = tmp_path / "environment"
     subprocess.run([find_uv_bin(), "--quiet", "venv", environment], check=True)
     document = job.document("train", cell().request(1), workloads()["lenet"])

@@ -42,7 +42,7 @@ def send(count):
                 left -= len(other.recv(left))
 
 
-def test_what_is_sent_is_counted_per_step_but_for_a_pause():
+def test_traffic_per_step_excludes_pauses():
     meter = links.Meter("cpu")
     send(4 * MEGABYTE)
     meter.pause()
@@ -56,14 +56,14 @@ def test_what_is_sent_is_counted_per_step_but_for_a_pause():
     assert all(one["kind"] == "network" for name, one in told.items() if name != "lo")
 
 
-def test_without_a_device_it_says_why_there_is_no_counter():
+def test_missing_nvidia_counters_are_explained():
     without = links.read("cpu")[1]
     assert without["nvlink"] == without["pcie"] == "no rank used an NVIDIA device"
     found, without = links._nvidia("cuda", "libthere-is-none.so.1")
     assert found == {} and without["pcie"].startswith("libthere-is-none.so.1 finds no device")
 
 
-def test_infiniband_ports_count_words(tmp_path):
+def test_infiniband_counters_count_4_byte_words(tmp_path):
     assert links._infiniband(tmp_path)[1] == {"infiniband": "there is no port of it"}
     counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
     counters.mkdir(parents=True)
@@ -76,14 +76,14 @@ def test_infiniband_ports_count_words(tmp_path):
 
 
 @pytest.mark.parametrize(("said", "speed"), [("25000", 25e9), ("-1", None), ("", None)])
-def test_an_interface_carries_what_the_kernel_says(tmp_path, said, speed):
+def test_interface_speed_comes_from_the_kernel(tmp_path, said, speed):
     (tmp_path / "eth0").mkdir()
     (tmp_path / "eth0" / "speed").write_text(said)
     assert links._speed("network", "eth0", folder=tmp_path) == speed
     assert links._speed("network", "eth1", folder=tmp_path) is None
 
 
-def test_a_counter_that_began_again_says_nothing():
+def test_reset_link_counter_is_omitted_and_reported():
     meter = links.Meter("cpu")
     meter.before["loopback", "lo"] = (10**18, 0)
     told = meter.told(1)
@@ -92,7 +92,7 @@ def test_a_counter_that_began_again_says_nothing():
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_devices_are_read_as_nvml_lays_its_fields_out(tmp_path):
+def test_nvml_link_counters_are_read_per_device(tmp_path):
     source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
     source.write_text(NVML)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)

@@ -36,7 +36,7 @@ def measured(reply):
     return Measurement.model_validate(reply["measurement"])
 
 
-def test_steps_are_timed_one_by_one_where_nothing_is_queued(simulated):
+def test_steps_are_timed_individually_without_a_window(simulated):
     timed = measured(simulated([9, 8, 1, 2, 3], steps=3, warmup=1))
     assert timed.first_step_seconds == pytest.approx(9)
     assert timed.warmup_seconds == pytest.approx((8,))
@@ -45,7 +45,7 @@ def test_steps_are_timed_one_by_one_where_nothing_is_queued(simulated):
     assert timed.wall_seconds == pytest.approx(23)
 
 
-def test_a_window_is_timed_as_one_and_gives_the_mean_step(simulated):
+def test_window_is_timed_as_a_unit_and_gives_the_mean_step(simulated):
     paces = [9, *[8, 8, 8, 8], *[1, 2, 3, 4], *[5, 5, 5, 9]]
     timed = measured(simulated(paces, steps=8, warmup=3, window=4))
     assert timed.warmup_seconds == pytest.approx((8,))
@@ -53,7 +53,7 @@ def test_a_window_is_timed_as_one_and_gives_the_mean_step(simulated):
     assert (timed.window, timed.images, len(timed.losses)) == (4, 32, 4)
 
 
-def test_epochs_end_windows_too(simulated):
+def test_epoch_end_closes_the_window(simulated):
     """An epoch is 22 batches of 64: after the first step 21, in windows of 5, 5, 5, 5 and 1."""
     sizes = {"global_batch_size": 64, "batch_size_per_rank": 64, "data": "digits", "steps": None}
     reply = simulated([1], epochs=2, warmup=0, window=5, **sizes)
@@ -63,14 +63,14 @@ def test_epochs_end_windows_too(simulated):
     assert [epoch["seconds"] for epoch in reply["learning"]] == pytest.approx([22, 22])
 
 
-def test_the_warm_up_goes_on_until_the_steps_are_steady(simulated, record):
+def test_warmup_continues_until_steps_are_steady(simulated, record):
     timed = measured(simulated([5] * 13 + [1] * 1000, steps=20, warmup=2))
     assert timed.step_seconds == pytest.approx((1,) * 20)
     assert len(timed.warmup_seconds) == 2 + 10
     assert statistics.is_steady(record(fields={"measurement": timed}))
 
 
-def test_a_launch_that_never_becomes_steady_ends_and_does_not_count(simulated, record):
+def test_launch_that_never_becomes_steady_does_not_count(simulated, record):
     timed = measured(simulated([1.05**n for n in range(200)], steps=20, warmup=2))
     assert len(timed.step_seconds) == 20
     assert len(timed.losses) == 1 + 2 + 3 * 20
@@ -95,7 +95,7 @@ def test_cpus_kept_busy_are_cpu_time_over_the_clocks_time(train, clock):
 
 
 @pytest.mark.parametrize("apart", [0.0, math.inf])
-def test_the_cores_are_looked_at_around_and_between_timed_steps(monkeypatch, train, apart):
+def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, apart):
     order = []
 
     class Ordered(FakeTrainer):

@@ -36,7 +36,7 @@ def read(library):
     return nvml.read(0, library)
 
 
-def test_what_it_tells_comes_in_si_units(telling):
+def test_nvml_values_are_converted_to_si_units(telling):
     told = read(telling(reasons=0x4 | 0x40 | 0x1, busy=37))
     assert told["name"] == "a GPU" and told["driver"] == "555.55"
     assert told["clock_hz"] == told["most_clock_hz"] == 1.41e9
@@ -48,7 +48,7 @@ def test_what_it_tells_comes_in_si_units(telling):
     assert told["held"] == {"power": 1.0, "thermal": 0.0}  # the others are not supported
 
 
-def test_what_it_does_not_tell_is_none(telling):
+def test_missing_nvml_values_are_none(telling):
     values = telling()
     Path(os.environ["NVML_VALUES"]).write_text("count 1\n")
     told = read(values)
@@ -57,7 +57,7 @@ def test_what_it_does_not_tell_is_none(telling):
     assert nvml.joules(0, values) is None
 
 
-def test_without_a_library_a_driver_or_a_device_there_is_nothing(telling, monkeypatch):
+def test_read_returns_none_without_library_driver_or_device(telling, monkeypatch):
     assert nvml.read(0, "libthere-is-none.so.1") is None
     assert read(telling(count=0)) is None
     nvml.library.cache_clear()
@@ -65,7 +65,7 @@ def test_without_a_library_a_driver_or_a_device_there_is_nothing(telling, monkey
     assert nvml.library(telling()) is None
 
 
-def test_two_readings_give_what_came_between(telling):
+def test_changes_between_two_readings_are_reported(telling):
     values = telling(held_1__2=3 * 10**9, busy__2=100, temperature__2=88)
     seen = nvml.since(read(values), 0, values)
     assert seen["busy_before"] == 0.0 and "busy" not in seen
@@ -74,21 +74,21 @@ def test_two_readings_give_what_came_between(telling):
     assert nvml.since(seen, 0, "libthere-is-none.so.1") is None
 
 
-def test_a_device_that_stops_to_be_busy_was_not(telling):
+def test_device_that_becomes_idle_was_not_busy(telling):
     assert nvml.read_before(0, telling(busy=99, busy__3=0))["busy"] == 0.0
 
 
-def test_one_that_goes_on_is_as_busy_as_at_its_least(telling):
+def test_busy_device_reports_its_lowest_utilization(telling):
     assert nvml.read_before(0, telling(busy=99, busy__2=80, busy__3=91))["busy"] == 0.8
 
 
-def test_a_count_that_began_again_says_nothing(telling):
+def test_reset_throttle_counter_is_omitted(telling):
     values = telling(held_1=3 * 10**9, held_1__2=10**9)
     assert nvml.since(read(values), 0, values)["slowed_seconds"] == {"power": 0.0}
 
 
 @pytest.mark.parametrize("options", [[], ["-DDRIVER_440"]], ids=["a driver of now", "an old one"])
-def test_processes_in_another_folder_are_others(telling, tmp_path, options):
+def test_processes_from_another_folder_are_listed_as_foreign(telling, tmp_path, options):
     waits = [sys.executable, "-c", "input()"]
     with (
         subprocess.Popen(waits, stdin=subprocess.PIPE, cwd=tmp_path) as other,
@@ -110,7 +110,7 @@ def _name(pid):
     ("visible", "rank", "number"),
     [(None, 0, 0), (None, 5, 1), ("2,3", 0, 2), ("2,3", 3, 3), ("GPU-1", 7, 98), ("", 0, None)],
 )
-def test_a_rank_has_the_device_that_cuda_gives_it(telling, monkeypatch, visible, rank, number):
+def test_rank_uses_the_device_assigned_by_cuda(telling, monkeypatch, visible, rank, number):
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     library = nvml.library(telling(count=4, uuid="GPU-1"))
@@ -121,7 +121,7 @@ def test_a_rank_has_the_device_that_cuda_gives_it(telling, monkeypatch, visible,
         assert ctypes.cast(device, ctypes.c_void_p).value == number + 1
 
 
-def test_energy_is_that_of_the_ranks_device(telling, monkeypatch):
+def test_energy_counts_the_device_of_the_rank(telling, monkeypatch):
     library = telling(energy__2=5_250_000)
     monkeypatch.setattr(nvml.joules, "__defaults__", (library,))
     assert energy.joules(energy.read("cuda"), energy.read("cuda")) == pytest.approx(250.0)

@@ -77,7 +77,7 @@ def read_epoch(files):
 
 
 @few_times
-def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4, told_to_drop):
+def test_cold_epoch_reads_the_data_set_from_the_device(ext4, told_to_drop):
     files = data_set(ext4)
     before = page_cache.prepare(files, "cold")
     assert read_epoch(files) == sum(SIZES)
@@ -89,7 +89,7 @@ def test_a_cold_epoch_takes_the_bytes_of_the_set_from_the_device(ext4, told_to_d
 
 
 @few_times
-def test_many_small_files_are_counted_in_whole_blocks(plain):
+def test_small_files_are_counted_in_full_blocks(plain):
     files = data_set(plain, (2000,) * 700)
     before = page_cache.prepare(files, "cold")
     read_epoch(files)
@@ -98,7 +98,7 @@ def test_many_small_files_are_counted_in_whole_blocks(plain):
 
 
 @few_times
-def test_a_warm_epoch_takes_nothing_from_the_device(ext4):
+def test_warm_epoch_reads_nothing_from_the_device(ext4):
     files = data_set(ext4)
     pages.evict(files)
     before = page_cache.prepare(files, "warm")
@@ -109,7 +109,7 @@ def test_a_warm_epoch_takes_nothing_from_the_device(ext4):
     assert found["resident_before"] == found["resident_of"] >= sum(SIZES)
 
 
-def test_a_cold_epoch_that_finds_its_data_elsewhere_is_not_held_to_be_cold(plain):
+def test_epoch_with_too_few_device_reads_is_not_cold(plain):
     files = data_set(plain)
     before = page_cache.prepare(files, "cold")
     read_epoch(files[: len(files) // 2])
@@ -117,7 +117,7 @@ def test_a_cold_epoch_that_finds_its_data_elsewhere_is_not_held_to_be_cold(plain
 
 
 @few_times
-def test_a_warm_epoch_whose_data_were_evicted_meanwhile_is_not_held_to_be_warm(plain):
+def test_epoch_with_evicted_data_is_not_warm(plain):
     files = data_set(plain)
     before = page_cache.prepare(files, "warm")
     pages.evict(files)
@@ -126,7 +126,7 @@ def test_a_warm_epoch_whose_data_were_evicted_meanwhile_is_not_held_to_be_warm(p
 
 
 @few_times
-def test_whole_batches_that_come_to_less_than_the_set_are_allowed_for(plain):
+def test_cold_check_allows_for_an_incomplete_last_batch(plain):
     files = data_set(plain, (10_000,) * 100)
     before = page_cache.prepare(files, "cold", share=0.9)
     read_epoch(files[:90])
@@ -134,7 +134,7 @@ def test_whole_batches_that_come_to_less_than_the_set_are_allowed_for(plain):
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_what_a_child_reads_counts_while_it_runs_and_when_it_has_ended(plain, ended):
+def test_reads_of_running_and_ended_children_are_counted(plain, ended):
     files = data_set(plain)
     reads = "import sys; [open(f, 'rb').read() for f in sys.argv[1:]]; print(flush=True); input()"
     before = page_cache.prepare(files, "cold")
@@ -152,7 +152,7 @@ def test_what_a_child_reads_counts_while_it_runs_and_when_it_has_ended(plain, en
 
 
 @few_times
-def test_what_this_process_has_mapped_is_evicted_and_stays_readable(plain):
+def test_memory_mapped_file_is_evicted_and_stays_readable(plain):
     [path] = data_set(plain, (2**22,))
     mapped = np.memmap(path, np.uint8, "r")
     kept = int(mapped.sum())
@@ -163,7 +163,7 @@ def test_what_this_process_has_mapped_is_evicted_and_stays_readable(plain):
     assert found["resident_before"] == 0 and found["held"] is True
 
 
-def test_what_another_process_has_mapped_is_no_cold_set(plain, told_to_drop):
+def test_file_mapped_by_another_process_is_not_cold(plain, told_to_drop):
     files = data_set(plain, (2**22, 2**20))
     script = "import sys, numpy; m = numpy.memmap(sys.argv[1], 'u1', 'r'); m.sum(); print(flush=1)"
     holder = subprocess.Popen(
@@ -183,7 +183,7 @@ def test_what_another_process_has_mapped_is_no_cold_set(plain, told_to_drop):
     assert told_to_drop.read_text() == "1", "the last resort"
 
 
-def test_of_ranks_that_have_mapped_a_file_each_lets_go_of_it_and_one_evicts_again(plain):
+def test_file_mapped_by_several_ranks_can_be_evicted(plain):
     [path] = data_set(plain, (2**22,))
     rank = """
         import sys, numpy
@@ -216,7 +216,7 @@ def test_of_ranks_that_have_mapped_a_file_each_lets_go_of_it_and_one_evicts_agai
         assert other.stdout.readline() == total
 
 
-def test_what_was_only_just_written_is_on_the_device_before_it_is_evicted(plain):
+def test_evict_writes_new_data_to_the_device_first(plain):
     path = plain / "new"
     content = np.random.RandomState(1).bytes(40 * 2**20)
     path.write_bytes(content)
@@ -225,7 +225,7 @@ def test_what_was_only_just_written_is_on_the_device_before_it_is_evicted(plain)
 
 
 @few_times
-def test_as_is_leaves_the_cache_as_it_is(plain):
+def test_as_is_mode_leaves_the_cache_unchanged(plain):
     files = data_set(plain)
     pages.evict(files)
     files[-1].read_bytes()
@@ -240,7 +240,7 @@ def test_as_is_leaves_the_cache_as_it_is(plain):
 
 
 @pytest.mark.parametrize("mode", page_cache.MODES)
-def test_files_in_memory_cannot_be_checked_and_that_is_said(tmp_path, mode):
+def test_cache_state_on_tmpfs_is_unknown(tmp_path, mode):
     with mounted.tmpfs(tmp_path) as folder:
         files = data_set(folder)
         before = page_cache.prepare(files, mode)
@@ -251,7 +251,7 @@ def test_files_in_memory_cannot_be_checked_and_that_is_said(tmp_path, mode):
 
 
 @few_times
-def test_an_overlay_is_as_cold_as_what_lies_below_it(plain, tmp_path):
+def test_cold_epoch_on_an_overlay_is_verified(plain, tmp_path):
     with mounted.overlay(tmp_path, plain / "lower", plain / "upper", plain / "work") as folder:
         data_set(plain / "lower", (2**20,) * 3)
         files = [*data_set(folder, (2**21,) * 2, seed=1)]
@@ -263,7 +263,7 @@ def test_an_overlay_is_as_cold_as_what_lies_below_it(plain, tmp_path):
         assert found["device_bytes_of_all"] == pytest.approx(found["bytes"], rel=0.02)
 
 
-def test_a_file_system_that_compresses_cannot_be_held_to_the_size_of_files(tmp_path):
+def test_cache_state_on_a_compressing_file_system_is_unknown(tmp_path):
     with mounted.btrfs(tmp_path, "compress=zstd") as folder:
         path = folder / "compressible"
         path.write_bytes(b"0123456789abcdef" * 2**18)
@@ -274,7 +274,7 @@ def test_a_file_system_that_compresses_cannot_be_held_to_the_size_of_files(tmp_p
     assert 0 < found["device_bytes"] < found["bytes"] / 2
 
 
-def test_where_another_process_does_the_reading_nothing_is_counted_and_that_is_said(tmp_path):
+def test_cache_state_on_fuse_is_unknown(tmp_path):
     """FUSE: what a rank asks for is read by the file system's server."""
     with mounted.fuse_overlay(tmp_path) as folder:
         files = data_set(folder)
@@ -287,7 +287,7 @@ def test_where_another_process_does_the_reading_nothing_is_counted_and_that_is_s
 
 
 @few_times
-def test_who_does_not_own_a_set_is_told_nothing_of_memory_and_checks_by_counting(plain):
+def test_cold_check_without_file_ownership_counts_reads(plain):
     """The kernel says to such a user that everything is in memory."""
     files = data_set(plain)
     pages.warm(files)
@@ -356,7 +356,7 @@ def test_epochs_are_cold_in_every_format_while_the_set_is_open(plain, pictures, 
         )
 
 
-def test_what_else_is_read_in_an_epoch_is_told_apart_from_the_set(plain):
+def test_reads_beyond_the_data_set_make_the_result_unknown(plain):
     """As libraries are, of which parts are loaded when they are first needed."""
     random = np.random.RandomState(0)
     of_set, besides = plain / "set", plain / "besides"
@@ -373,7 +373,7 @@ def test_what_else_is_read_in_an_epoch_is_told_apart_from_the_set(plain):
         assert re.match(r"1\d{6} bytes more", found["reason"])
 
 
-def test_a_link_or_a_second_name_of_a_file_is_no_more_of_it(tmp_path):
+def test_links_to_a_file_are_not_counted_twice(tmp_path):
     (tmp_path / "a").mkdir()
     first = tmp_path / "a" / "first"
     first.write_bytes(b"x" * 5000)
@@ -385,7 +385,7 @@ def test_a_link_or_a_second_name_of_a_file_is_no_more_of_it(tmp_path):
 
 
 @few_times
-def test_holes_that_nobody_wrote_are_not_on_the_device(plain):
+def test_holes_in_sparse_files_are_not_counted(plain):
     path = plain / "sparse"
     with path.open("wb") as file:
         file.truncate(2**22)
@@ -398,12 +398,12 @@ def test_holes_that_nobody_wrote_are_not_on_the_device(plain):
     assert page_cache.account(before)["held"] is True
 
 
-def test_another_mode_is_refused(tmp_path):
+def test_unknown_page_cache_mode_is_refused(tmp_path):
     with pytest.raises(ValueError, match="cold, warm, as-is"):
         page_cache.prepare([], "tepid")
 
 
-def test_of_ranks_the_sums_decide():
+def test_cache_state_compares_device_bytes_with_data_bytes():
     assert page_cache.held("cold", 2 * 1000, 990 + 1010) is True
     assert page_cache.held("cold", 1000, 979) is False
     assert page_cache.held("cold", 1000, 1021) is None
@@ -430,7 +430,7 @@ def test_of_ranks_the_sums_decide():
         ("as-is", (500, 500), None, None),
     ],
 )
-def test_of_several_ranks_the_sums_are_judged(mode, counted, verdict, told):
+def test_ranks_are_judged_by_the_sum_of_their_reads(mode, counted, verdict, told):
     """What one rank has read from storage the other finds in memory."""
     parts = [
         {

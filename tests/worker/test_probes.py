@@ -51,7 +51,7 @@ def trained(tmp_path, monkeypatch):
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_signal_in_a_step_is_outlived_saved_and_trained_on_from(trained):
+def test_training_continues_after_a_signal_and_checkpoint(trained):
     watched, told = trained(FakeTrainer())
     assert told["supported"] == "yes", told
     assert "in step 3" in told["evidence"] and "2 steps more" in told["evidence"]
@@ -67,19 +67,19 @@ def test_a_signal_in_a_step_is_outlived_saved_and_trained_on_from(trained):
         (Full, "RuntimeError: no room"),
     ],
 )
-def test_what_a_signal_ends_in_otherwise_is_a_no_with_the_reason(trained, trainer, words):
+def test_failed_signal_probe_reports_no_with_the_reason(trained, trainer, words):
     _, told = trained(trainer())
     assert told["supported"] == "no"
     assert told["evidence"].endswith(words), told
 
 
-def test_after_a_checkpoint_that_failed_training_goes_on_from_where_it_was(trained):
+def test_training_continues_after_an_unreadable_checkpoint(trained):
     watched, told = trained(Unreadable())
     assert told["supported"] == "no" and "what is that?" in told["evidence"]
     assert list(watched.parameters()["conv1/weight"][:3]) == [5.0, 6.0, 7.0]
 
 
-def test_ranks_are_compared_before_each_goes_its_own_way():
+def test_ranks_are_compared_before_sync_is_disabled():
     class Apart(FakeTrainer):
         def apart(self):
             self.value = self.value * 2
@@ -99,7 +99,7 @@ def test_ranks_are_compared_before_each_goes_its_own_way():
     assert alone.together()[1] == 2 and alone.together()[0] != one.together()[0]
 
 
-def test_memory_in_transparent_huge_pages_is_seen():
+def test_transparent_huge_pages_are_detected():
     if placement.huge_page_mode() in ("", "never"):
         pytest.skip("there are none here")
     before = placement.rolled_up("AnonHugePages")
@@ -111,7 +111,7 @@ def test_memory_in_transparent_huge_pages_is_seen():
         assert placement.rolled_up("AnonHugePages") - before >= size - (4 << 20)
 
 
-def test_what_the_system_says_of_memory_is_read(tmp_path):
+def test_kernel_memory_files_are_parsed(tmp_path):
     rollup = tmp_path / "rollup"
     rollup.write_text("Rss:  10 kB\nAnonHugePages:    2048 kB\nPrivate_Hugetlb:  0 kB\n")
     assert placement.rolled_up("AnonHugePages", rollup) == 2 << 20
@@ -134,7 +134,7 @@ def test_what_the_system_says_of_memory_is_read(tmp_path):
     assert placement.huge_page_mode(mode) == "madvise"
 
 
-def test_a_nodes_memory_is_preferred_where_it_is_asked_for():
+def test_memory_policy_prefers_the_requested_node():
     script = (
         "from xfbench.worker import placement\n"
         "node = max(placement.nodes('has_memory') or {0})\n"
@@ -164,7 +164,7 @@ def test_a_nodes_memory_is_preferred_where_it_is_asked_for():
         ({"has_memory": {0, 1}, "has_cpu": {0}}, {}, ("not here", "not here")),
     ],
 )
-def test_where_memory_had_to_go_is_told_by_what_was_added(monkeypatch, nodes, grown, expected):
+def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, grown, expected):
     monkeypatch.setattr(probes.placement, "nodes", nodes.__getitem__)
     target, told = max(nodes["has_memory"]), probes._placed
     found = told(target, None, grown)
@@ -173,13 +173,13 @@ def test_where_memory_had_to_go_is_told_by_what_was_added(monkeypatch, nodes, gr
     assert refused[0]["supported"] == "not here" and "permitted" in refused[0]["evidence"]
 
 
-def test_threads_that_left_their_cores_are_a_no():
+def test_threads_that_leave_their_cores_fail_the_probe():
     assert probes._kept([0], [0])["supported"] == "yes"
     assert probes._kept([0], [0, 1])["supported"] == "no"
     assert probes._kept(None, [0, 1])["supported"] == "not here"
 
 
-def test_a_framework_that_waits_for_its_ranks_in_vain_is_not_waited_for(monkeypatch):
+def test_probe_stops_waiting_for_a_blocked_framework(monkeypatch):
     monkeypatch.setattr(probes, "_PATIENCE", 1)
     never = threading.Event()
     told = probes.found_by_itself(never.wait)["place"]

@@ -21,7 +21,7 @@ def ext4(tmp_path):
         yield point
 
 
-def test_reads_are_cold_and_every_figure_is_positive(ext4):
+def test_reads_are_cold_and_figures_are_positive(ext4):
     with reading.file_in(ext4, 16 * MIB) as file:
         measured = reading.measure([file], 16 * MIB, rounds=2)
     assert [(one["pattern"], one["block_bytes"]) for one in measured] == [
@@ -37,7 +37,7 @@ def test_reads_are_cold_and_every_figure_is_positive(ext4):
             assert done["device_bytes"] == pytest.approx(done["bytes"], rel=0.02)
 
 
-def test_a_round_reads_no_more_than_it_may_in_bytes_and_in_seconds(ext4):
+def test_round_respects_byte_and_time_limits(ext4):
     with reading.file_in(ext4, 16 * MIB) as file:
         [few] = reading.measure([file], 3 * MIB, 1, patterns=SMALL[:1])
         [short] = reading.measure([file], 16 * MIB, 1, seconds=0.0, patterns=SMALL[:1])
@@ -45,7 +45,7 @@ def test_a_round_reads_no_more_than_it_may_in_bytes_and_in_seconds(ext4):
     assert short["rounds"][0]["operations"] == 1
 
 
-def test_the_file_has_no_name_and_is_gone_afterwards_whatever_happens(ext4):
+def test_scratch_file_has_no_name_and_is_always_removed(ext4):
     with pytest.raises(KeyboardInterrupt), reading.file_in(ext4, 8 * MIB) as file:
         assert file.stat().st_size == 8 * MIB
         assert [path.name for path in ext4.iterdir()] == ["lost+found"]
@@ -55,7 +55,7 @@ def test_the_file_has_no_name_and_is_gone_afterwards_whatever_happens(ext4):
     assert not file.exists()
 
 
-def test_half_of_the_free_space_is_written_at_most(tmp_path):
+def test_scratch_file_uses_at_most_half_of_the_free_space(tmp_path):
     with mounted.tmpfs(tmp_path, options="size=40m") as folder:
         with reading.file_in(folder, 256 * MIB) as file:
             assert file.stat().st_size == 16 * MIB
@@ -64,7 +64,7 @@ def test_half_of_the_free_space_is_written_at_most(tmp_path):
             pass
 
 
-def test_in_memory_it_is_not_known_whether_reads_were_cold(tmp_path):
+def test_cache_state_of_tmpfs_reads_is_unknown(tmp_path):
     with mounted.tmpfs(tmp_path) as folder, reading.file_in(folder, 8 * MIB) as file:
         [one] = reading.measure([file], 8 * MIB, 1, patterns=SMALL[:1])
     assert "tmpfs" in one["reason"] and one["rounds"][0]["resident_bytes"] is None
@@ -76,7 +76,7 @@ def test_in_memory_it_is_not_known_whether_reads_were_cold(tmp_path):
     pattern=st.sampled_from([Pattern("r", 4096, True), Pattern("s", 4096, False), *PATTERNS]),
     seed=st.integers(0, 5),
 )
-def test_no_block_is_read_twice_and_none_lies_outside_of_its_file(sizes, size, pattern, seed):
+def test_reads_stay_in_the_file_and_never_repeat_a_block(sizes, size, pattern, seed):
     reads = reading._reads(sizes, pattern, size, seed)
     assert reads and len(reads) == len(set(reads))
     for file, offset, length in reads:
@@ -87,14 +87,14 @@ def test_no_block_is_read_twice_and_none_lies_outside_of_its_file(sizes, size, p
         assert reads == sorted(reads)
 
 
-def test_random_reads_differ_from_round_to_round_and_come_again_with_their_seed():
+def test_random_reads_depend_only_on_the_seed():
     first, second = (reading._reads([MIB], SMALL[1], MIB, seed) for seed in (0, 1))
     assert first != second
     assert first == reading._reads([MIB], SMALL[1], MIB, 0)
     assert first != sorted(first)
 
 
-def test_of_a_large_data_set_some_files_are_read_the_same_every_time(tmp_path):
+def test_large_data_set_is_sampled_reproducibly(tmp_path):
     for number in range(20):
         (tmp_path / str(number)).write_bytes(b"x" * 1000)
     files = pages.files_under(tmp_path)

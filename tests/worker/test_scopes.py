@@ -40,17 +40,17 @@ PROGRAM = PROGRAM.replace("SCATTER", "jit(train)/transpose(jvp(xfbench.layer.1))
 PROGRAM = PROGRAM.replace("UPDATE", "jit(train)/xfbench.update.0/sub")
 
 
-def test_each_instruction_of_a_program_has_the_scope_that_it_was_written_in():
+def test_program_instructions_keep_their_scope():
     of = scopes.of_program(PROGRAM)
     assert scopes.place(of["scatter.1"]) == 1
     assert of["subtract.1"].endswith("xfbench.update.0/sub")
 
 
-def test_what_joins_several_has_the_last_ones():
+def test_fused_instruction_has_the_scope_of_its_last_operation():
     assert scopes.place(scopes.of_program(PROGRAM)["max_fusion"]) == 1
 
 
-def test_what_lost_its_scope_is_for_whoever_reads_it():
+def test_instruction_without_scope_takes_the_scope_of_its_reader():
     """A gradient that the update of layer 0 reads is that layer's, going backward."""
     of = scopes.of_program(PROGRAM)
     seen = scopes.Seconds(["conv", "relu"])
@@ -60,7 +60,7 @@ def test_what_lost_its_scope_is_for_whoever_reads_it():
     assert (found.forward, found.backward) == ({}, {"conv": 2.0, "relu": 3.0})
 
 
-def test_what_nobody_of_ours_reads_has_none():
+def test_instruction_without_a_scoped_reader_has_no_scope():
     assert "custom-call.7" not in scopes.of_program(PROGRAM)
 
 
@@ -73,14 +73,14 @@ def test_what_nobody_of_ours_reads_has_none():
         ("jit(train)/transpose(jvp(xfbench.layer.0))/conv", ("backward", "conv")),
     ],
 )
-def test_gradients_are_told_by_what_stands_around_a_scope(scope, where):
+def test_scope_name_distinguishes_forward_and_backward(scope, where):
     seen = scopes.Seconds(["conv", "relu"])
     seen.add(scope, 1.0)
     phase, layer = where
     assert getattr(seen.profile("x"), phase) == {layer: 1.0}
 
 
-def test_updates_and_all_else_are_added_up_by_themselves():
+def test_update_and_other_time_are_summed_separately():
     seen = scopes.Seconds(["conv"])
     seen.add("xfbench.update.0/AssignSubVariableOp", 1.0)
     seen.add("some/other", 2.0)
@@ -89,7 +89,7 @@ def test_updates_and_all_else_are_added_up_by_themselves():
     assert (found.update, found.other, found.forward, found.backward) == (1.0, 6.0, {}, {})
 
 
-def test_the_tenth_layer_is_not_the_first():
+def test_layer_10_is_not_confused_with_layer_1():
     assert scopes.place(scopes.layer(10)) == 10
     network = workloads()["alexnet"].network
     places = scopes.places(network)

@@ -16,14 +16,14 @@ def series(random, count, spread=0.05, resemblance=0.0):
 
 @pytest.mark.parametrize("count", [10, 20, 50, 200, 1000])
 @pytest.mark.parametrize(("spread", "resemblance"), [(0.02, 0), (0.1, 0), (0.02, 0.5)])
-def test_what_is_steady_is_called_so(count, spread, resemblance):
+def test_steady_series_is_recognized(count, spread, resemblance):
     random = np.random.default_rng(1)
     found = [steady_from(series(random, count, spread, resemblance)) for _ in range(300)]
     assert sum(start > 0 for start in found) <= 6
 
 
 @pytest.mark.parametrize("count", [20, 60, 400])
-def test_a_slow_beginning_is_found_to_its_end(count):
+def test_slow_warmup_is_detected_to_its_end(count):
     random, slow = np.random.default_rng(2), int(0.45 * count)
     for _ in range(50):
         values = series(random, count, 0.03)
@@ -31,12 +31,12 @@ def test_a_slow_beginning_is_found_to_its_end(count):
         assert steady_from(values) == pytest.approx(slow, abs=max(1, count // 20))
 
 
-def test_steps_that_get_slower_and_slower_are_not_steady_before_half_of_them_are_done():
+def test_drifting_steps_are_not_steady_in_the_first_half():
     drift = np.linspace(1, 2, 60) * series(np.random.default_rng(3), 60, 0.02)
     assert steady_from(drift) >= 30
 
 
-def test_one_slow_step_and_a_burst_that_passes_are_no_change():
+def test_slow_step_or_short_burst_is_not_a_change():
     values = series(np.random.default_rng(4), 60, 0.02)
     values[30] = 50.0
     assert steady_from(values) == 0
@@ -45,5 +45,5 @@ def test_one_slow_step_and_a_burst_that_passes_are_no_change():
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [5.0] * 9, [2.0] * 4 + [1.0] * 4, [0.0] * 30])
-def test_of_few_steps_or_equal_ones_nothing_is_said(values):
+def test_few_or_equal_steps_count_as_steady(values):
     assert steady_from(values) == 0

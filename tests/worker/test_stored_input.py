@@ -51,7 +51,7 @@ def corner(image):
     return int(red), int(green), int(blue)
 
 
-def test_training_crops_anywhere_and_tests_crop_the_middle(stored):
+def test_training_crops_randomly_and_tests_crop_the_center(stored):
     data = stored(positions())
     seen = set()
     for seed in range(60):
@@ -68,7 +68,7 @@ def test_training_crops_anywhere_and_tests_crop_the_middle(stored):
     assert [corner(image) for image in images] == [(2, 4, number) for number in range(6)]
 
 
-def test_about_half_is_mirrored_where_the_workload_says_so_and_nothing_in_tests(stored):
+def test_training_mirrors_half_of_the_images_and_tests_none(stored):
     mirrored = replace(CONVNET, pixels=replace(CONVNET.pixels, mirror=True))
     data = stored(positions(), mirrored)
     turned = [
@@ -90,7 +90,7 @@ def test_every_format_feeds_the_same_bytes(stored, form):
             assert np.array_equal(one[0], two[0]) and np.array_equal(one[1], two[1])
 
 
-def test_ranks_share_the_batches_that_one_rank_would_have(stored):
+def test_ranks_share_the_batches_of_a_single_rank(stored):
     data = stored(positions())
     parts = [data.epoch(6, 3, Group(rank, 3, "ddp").part(6)) for rank in range(3)]
     whole = data.epoch(6, 3)
@@ -100,7 +100,7 @@ def test_ranks_share_the_batches_that_one_rank_would_have(stored):
         assert np.array_equal(np.concatenate([two for _, two in shared]), labels)
 
 
-def test_images_that_are_too_small_or_too_few_are_refused_in_words(stored):
+def test_too_small_or_too_few_images_are_unsupported(stored):
     data = stored(positions(height=30))
     with pytest.raises(Unsupported, match=r"30×40 pixels, convnet reads 32×32.*--size"):
         data.first(2, 0)
@@ -108,7 +108,7 @@ def test_images_that_are_too_small_or_too_few_are_refused_in_words(stored):
         stored(positions(height=30), batch_size=7)
 
 
-def test_channels_may_lie_last_in_memory(stored):
+def test_batch_can_be_stored_channels_last(stored):
     split = stored(positions()).train
     draws = np.random.RandomState(0).random_sample((3, 3))
     plain, _ = split.batch(np.array([4, 0, 2]), draws)

@@ -9,7 +9,7 @@ from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
 
-def test_the_bytes_of_lenet_with_seed_0_are_frozen():
+def test_lenet_weights_with_seed_0_are_frozen():
     parameters = initial_parameters(workloads()["lenet"].network, 0)
     content = b"".join(parameters[name].tobytes() for name in sorted(parameters))
     assert hashlib.sha256(content).hexdigest() == (
@@ -17,7 +17,7 @@ def test_the_bytes_of_lenet_with_seed_0_are_frozen():
     )
 
 
-def test_another_seed_gives_other_weights():
+def test_seeds_give_different_weights():
     network = workloads()["lenet"].network
     first, second = (initial_parameters(network, seed)["ip1/weight"] for seed in (0, 1))
     assert not np.array_equal(first, second)
@@ -31,7 +31,7 @@ def test_another_seed_gives_other_weights():
         ("resnet50", "res5a_branch2b/weight", np.sqrt(2 / (512 * 9))),  # msra
     ],
 )
-def test_fillers_have_the_spread_they_claim(workload, parameter, spread):
+def test_fillers_have_the_documented_spread(workload, parameter, spread):
     value = initial_parameters(workloads()[workload].network, 3)[parameter]
     assert value.dtype == np.float32
     assert value.std() == pytest.approx(spread, rel=0.01)

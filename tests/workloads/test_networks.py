@@ -11,12 +11,12 @@ from xfbench.workloads import workload_from_json, workloads
 FACTS = json.loads((Path(__file__).parent / "caffe_facts.json").read_text())["networks"]
 
 
-def test_the_eight_published_networks_are_there():
+def test_built_in_workloads_are_the_published_networks():
     assert set(workloads()) == set(FACTS)
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_totals_are_the_published_ones(name):
+def test_totals_match_the_published_values(name):
     network, facts = workloads()[name].network, FACTS[name]
     # Caffe keeps a divisor beside each layer's mean and variance: one number more than ours.
     tracked = [p for p in network.parameters.values() if not p.learned]
@@ -28,7 +28,7 @@ def test_totals_are_the_published_ones(name):
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_every_layer_has_the_published_shapes_work_and_multipliers(name):
+def test_layers_match_the_published_shapes_and_multipliers(name):
     network = workloads()[name].network
     layers = {layer.name: layer for layer in network.layers}
     rows = [row for row in FACTS[name]["layers"] if row["type"] != "Scale"]
@@ -53,7 +53,7 @@ def test_every_layer_has_the_published_shapes_work_and_multipliers(name):
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_the_solver_is_the_published_one(name):
+def test_solver_matches_the_published_values(name):
     workload, facts = workloads()[name], FACTS[name]["solver"]
     solver = workload.solver
     assert (solver.base_lr, solver.momentum, solver.weight_decay, solver.policy) == (
@@ -70,12 +70,12 @@ def test_the_solver_is_the_published_one(name):
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_a_workload_survives_the_way_through_json(name):
+def test_workload_survives_a_json_round_trip(name):
     workload = workloads()[name]
     assert workload_from_json(json.loads(json.dumps(workload.to_json()))) == workload
 
 
-def test_caffenet_and_alexnet_differ_in_the_order_of_pooling_and_normalising():
+def test_caffenet_pools_before_lrn_and_alexnet_after():
     def kinds(name):
         return [type(layer).__name__ for layer in workloads()[name].network.layers]
 

@@ -26,7 +26,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_page_can_be_followed(folder):
+def test_documentation_page_can_be_followed(folder):
     assert COMMANDS[0] == "export XFBENCH_WORKLOADS=$PWD/networks"
     small = {"--steps 20 --launches 5": SMALL}
     lines = [*COMMANDS, "xfbench workload show smallnet --json > shown.json"]
@@ -51,7 +51,7 @@ def test_the_page_can_be_followed(folder):
     assert shown["parameters"] == 8 * 25 + 8 + 8 * 12 * 12 * 32 + 32 + 32 * 10 + 10
 
 
-def test_it_stands_beside_ours(folder, monkeypatch):
+def test_user_workload_is_added_to_the_built_in_workloads(folder, monkeypatch):
     ours = list(workloads())
     monkeypatch.setenv("XFBENCH_WORKLOADS", str(folder / "networks"))
     assert list(workloads()) == [*ours, "smallnet"]
@@ -72,14 +72,14 @@ def test_it_stands_beside_ours(folder, monkeypatch):
         ('"""', "", "smallnet.py: SyntaxError"),
     ],
 )
-def test_a_slip_is_told_with_its_file(folder, monkeypatch, written, instead, words):
+def test_invalid_workload_file_is_named_in_the_error(folder, monkeypatch, written, instead, words):
     (folder / "networks/smallnet.py").write_text(MODULE.replace(written, instead))
     monkeypatch.setenv("XFBENCH_WORKLOADS", str(folder / "networks"))
     with pytest.raises(WorkloadError, match=re.escape(words)):
         workloads()
 
 
-def test_a_slip_is_one_line_on_the_terminal_and_no_defect_of_ours(tmp_path):
+def test_missing_workload_folder_gives_a_one_line_error(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "xfbench", "workload", "list"],
         env={**os.environ, "XFBENCH_WORKLOADS": str(tmp_path / "nowhere")},
