@@ -14,9 +14,11 @@ GROUPS = {
     "training": ("adapters", "equality", "training"),
     "readers": ("data/test_own_tools.py", "data/test_photographs.py"),
     "cluster": ("cluster",),
-    "report": ("report",),
+    "commands": ("cli/test_commands.py", "cli/test_study.py"),
+    "documents": ("docs/test_running.py",),
     "packaging": ("test_packaging.py",),
-    "workflow": ("test_workflow.py",),
+    "report": ("report",),
+    "studies": ("studies/test_smoke.py",),
 }
 
 

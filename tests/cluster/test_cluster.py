@@ -109,7 +109,8 @@ def test_unprivileged_user_gets_processes_as_nodes(place, theirs):
         [
             *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *may_read),
             *(sys.executable, "-B", "-m", "pytest", "-rs", "-p", "no:cacheprovider"),
-            *(f"--basetemp={theirs}/pytest", "tests/cluster", "-k", "node_at_once or lost_node"),
+            *(f"--basetemp={theirs}/pytest", "tests/cluster", "-m", "deep"),
+            *("-k", "node_at_once or lost_node"),
         ],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "HOME": theirs, "XFBENCH_HOME": f"{theirs}/home"},

@@ -241,7 +241,10 @@ def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     mutant = tmp_path / file
     mutant.write_text(mutant.read_text().replace(text, instead))
-    command = [*(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"), "--tb=line"]
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", ""),
+        "--tb=line",
+    ]
     try:
         done = subprocess.run(
             [*command, f"--basetemp={tmp_path / 'base'}", f"tests/{test}"],

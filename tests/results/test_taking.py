@@ -534,7 +534,7 @@ def test_files_outside_of_a_folder_are_not_taken_through_a_link(log, tmp_path):
     assert not wrong and {one.citation.where[:10] for one in linked} == {"inside.txt"}
 
 
-def test_a_file_beyond_the_size_limit_is_refused_before_it_is_read(log, tmp_path, monkeypatch):
+def test_a_file_beyond_the_size_limit_is_refused_unread(log, tmp_path, monkeypatch):
     path = log(*run())
     size = path.stat().st_size
     monkeypatch.setattr(taking, "_MOST_BYTES", size - 1)

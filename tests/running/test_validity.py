@@ -50,7 +50,7 @@ def test_a_launch_without_a_timed_step_is_invalid(judge):
     assert "no timed step" in judge(step_seconds=())
 
 
-def test_the_first_update_of_a_window_with_an_infinite_loss_is_named(judge):
+def test_the_first_update_with_an_infinite_loss_is_named(judge):
     losses = (2.3, 2.3, None)
     assert judge(losses=losses) == "the loss of update 3 is not finite"
     # Of windows of five updates, the third begins with the eleventh.

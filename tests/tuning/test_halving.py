@@ -431,7 +431,7 @@ def test_failed_kernel_and_threads_give_no_prediction():
 
 
 @pytest.mark.parametrize(("times", "again"), [(0.95, False), (1.05, True)])
-def test_the_best_are_launched_again_beyond_the_error_that_matters(times, again):
+def test_the_best_are_launched_again_when_errors_matter(times, again):
     """The difference of two settings, of three launches each, has a standard error of 2 %."""
     limit = 0.02 / math.sqrt(2 / 3)  # the deviation of one launch
     # Eight residuals of this size in the second rung, with six degrees of freedom.
