@@ -31,7 +31,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items):
-    """Mark tests of IPEX as long; the benchmarks that xfbench brings are deep and run alone."""
+    """Mark tests of IPEX as long, and the benchmarks that xfbench brings as alone and deep."""
     here = Path(__file__).parent
     for item in items:
         parameters = getattr(item, "callspec", None)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.long)
         if not item.path.is_relative_to(here):
             item.add_marker(pytest.mark.alone)
-            item.add_marker(pytest.mark.deep)
+            item.add_marker(pytest.mark.long if "convnet" in item.name else pytest.mark.deep)
 
 
 def pytest_sessionfinish(session):

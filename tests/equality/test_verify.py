@@ -27,7 +27,7 @@ QUICK_MUTATIONS = (
     *("max pooling for average pooling", "padding on one side, as SAME has it"),
     *("LRN's alpha off by a tenth", "loss summed over the batch", "Nesterov's momentum"),
     *("weight decay decoupled from momentum", "biases without their multipliers"),
-    *("flattened as channels, rows, columns where rows, columns, channels are meant"),
+    "flattened as channels, rows, columns where rows, columns, channels are meant",
     *("input scaled by 1/255 for 1/256", "gradients of earlier steps not cleared"),
 )
 
