@@ -6,6 +6,7 @@ import pytest
 
 from tests.equality.test_certificate import certified
 from xfbench import experiment
+from xfbench.host.machine import describe
 from xfbench.studies import answer, cells
 
 FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)
@@ -51,8 +52,6 @@ def test_best_claim_gets_a_verdict(study, launched, found, best, one, two, verdi
 
 
 def test_best_claim_may_refer_to_the_core_count(study, launched, found):
-    from xfbench.host.machine import describe
-
     seen = describe().model_copy(update={"cores": 2})
     made = study({"name": "best_of", "over": "threads", "claim": claimed(best="cores")})
     records = by_threads(launched, fields={"machine": seen})
@@ -314,3 +313,70 @@ def test_limits_mention_few_launches_and_a_small_size(study, launched):
     assert said.limits[0] == "This is not tried."
     assert any("2 launches alone: a smoke test" in one for one in said.limits)
     assert any("laptop, not what was published" in one for one in said.limits)
+
+
+def test_only_intervals_on_one_side_of_one_are_certainly_there(study, launched, found):
+    """Of three ratios one is surely above 1, one surely below, and one may be either."""
+    made = study(
+        {"name": "ratio", "over": "threads"}, matrix={"workload": ["lenet", "convnet", "alexnet"]}
+    )
+    records = [
+        *by_threads(launched, SLOW, FAST),
+        *by_threads(launched, FAST, SLOW, workload="convnet"),
+        *by_threads(launched, (0.1, 0.11, 0.12), (0.12, 0.1, 0.108), workload="alexnet"),
+    ]
+    sentence = found(made, records).sentence
+    assert sentence.endswith("of 3 comparisons 1 certainly above 1, 1 certainly below.")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (2, "Some figures rest on 2 launches alone: a smoke test."),
+        (3, "Some figures rest on 3 launches: indicative."),
+        (4, "Some figures rest on 4 launches: indicative."),
+        (5, None),
+    ],
+)
+def test_it_is_said_how_few_launches_figures_rest_on(study, launched, answered, count, words):
+    limits = answered(study({"name": "values"}), launched(*[0.1] * count)).limits
+    assert [line for line in limits if line.startswith("Some figures")] == (
+        [words] if words else []
+    )
+
+
+@pytest.mark.parametrize(("threads", "crowded"), [(4, 0), (5, 1)])
+def test_launches_are_crowded_beyond_the_processors_of_their_nodes(
+    study, launched, answered, threads, crowded
+):
+    """Four ranks on two nodes have two each: of eight processors, four for a rank."""
+    nodes = {"ranks": 4, "nodes": 2, "scaling": "weak"}
+    made = study(
+        {"name": "values"},
+        {"framework": ["torch"], **{k: [v] for k, v in nodes.items()}}
+        | {"scaling": "weak", "launcher": "mpi", "threads": [threads]},
+    )
+    machine = describe().model_copy(update={"logical_cpus": 8})
+    records = launched(
+        0.1,
+        fields={"machine": machine},
+        framework="torch",
+        kernel="onednn",
+        strategy="ddp",
+        launcher="mpi",
+        threads=threads,
+        global_batch_size=16,
+        **nodes,
+    )
+    found = answered(made, records)
+    assert found.launches == 1
+    assert found.crowded == crowded
+
+
+def test_the_days_of_a_study_are_its_first_and_last(study, launched, answered):
+    days = ("2026-03-02", "2026-01-05", "2026-02-03")
+    records = [
+        one.model_copy(update={"created": f"{day}T00:00:00.000Z"})
+        for one, day in zip(launched(0.1, 0.1, 0.1), days, strict=True)
+    ]
+    assert answered(study({"name": "values"}), records).span == ("2026-01-05", "2026-03-02")

@@ -244,3 +244,44 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
     assert finding.judged[3].verdict == "does not hold"
     [finding] = answer.answer(made, "laptop", records[2:], {}).findings
     assert "the smallest, 16, was out of memory: x" in finding.values[0].reason
+
+
+def test_a_launch_of_just_the_seconds_allowed_is_not_too_long(line):
+    known = sought(line({"seconds": 16}), lambda batch: Trial("ran", seconds=batch))
+    assert max(known) == 32
+
+
+def test_a_gain_of_no_more_than_matters_is_none(line):
+    """2 % in all doublings together is flat; 3 % is not."""
+    for gain, last in ((1.019, 8), (1.03, 64)):
+        rising_slowly = sought(
+            line({"flat": 1, "most": 64}, memory_limit=10**9),
+            lambda batch, gain=gain: Trial("ran", 1.0, 100.0 * gain ** math.log2(batch), 10),
+        )
+        assert max(rising_slowly) == last
+
+
+@pytest.mark.parametrize("most", [4, 7, 8, 64, 127])
+def test_no_more_trials_are_done_than_are_foreseen(line, most):
+    """Two launches of each batch that doubles, one of each in between."""
+    foreseen = line({"most": most}).most_launches()
+    doubled = len(sought(line({"most": most}), lambda _: Trial("ran")))
+    assert foreseen == 2 * doubled + 4 + 1
+    capacity = most - 1
+    known = sought(line({"most": most}), lambda batch: Trial("ran" if batch <= capacity else "out"))
+    tried_again = sum(line().rising.doubled(batch) for batch in known)
+    assert len(known) + tried_again <= foreseen
+
+
+def test_of_earlier_limits_the_last_that_is_available_is_kept(line, record, monkeypatch):
+    monkeypatch.setattr(rising.memory, "available", lambda: 8 * 10**9)
+    known = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
+    [one] = rising.limited([line()], known)
+    assert one.cell.memory_limit == 3 * 10**9
+
+
+def test_ranks_on_a_node_share_what_it_has_available(line, monkeypatch):
+    monkeypatch.setattr(rising.memory, "available", lambda: 8 * 10**9)
+    ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
+    [shared] = rising.limited([line(global_batch_size=16, **ranks)], [])
+    assert shared.cell.memory_limit == 4 * 10**9

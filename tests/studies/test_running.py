@@ -103,3 +103,17 @@ def test_impossible_cells_take_no_time(study, prepared):
     made = study({"name": "values"}, {"workload": ["alexnet"], "data": ["digits"]})
     plan = prepared(made).plan
     assert running.estimate(plan.requests, []).unknown == 0
+
+
+def test_of_several_earlier_launches_the_median_is_foreseen(study, prepared, record):
+    plan = prepared(study({"name": "values"}, {"threads": [1], "launches": 2})).plan
+    known = [record(threads=1, fields=took(seconds)) for seconds in (3.0, 1.0, 50.0)]
+    assert running.estimate(plan.requests, known).seconds == 6.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(89.4, "89 s"), (90.0, "2 min"), (150.1, "3 min")],
+)
+def test_an_estimate_is_in_minutes_from_a_minute_and_a_half_on(seconds, words):
+    assert running.Estimate(seconds, 4, 0).words() == f"about {words} for 4 launches"

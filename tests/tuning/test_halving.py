@@ -430,22 +430,68 @@ def test_failed_kernel_and_threads_give_no_prediction():
     }
 
 
-@pytest.mark.parametrize(("times", "again"), [(0.95, False), (1.05, True)])
-def test_the_best_are_launched_again_when_errors_matter(times, again):
-    """The difference of two settings, of three launches each, has a standard error of 2 %."""
-    limit = 0.02 / math.sqrt(2 / 3)  # the deviation of one launch
-    # Eight residuals of this size in the second rung, with six degrees of freedom.
-    apart = times * limit * math.sqrt(6 / 8)
-    asked = []
+def search_with_known_noise(deviation, speeds):
+    """A search among twelve settings with these speeds, the best four first; sizes of its rungs.
+
+    In every block but the first, each launch is off by the same factor, up or down. After two
+    rungs the eight residuals have six degrees of freedom, so that `deviation` is what is seen.
+    """
+    apart = deviation * math.sqrt(6 / 8)
+    sizes = []
 
     def measure(rung, settings):
-        asked.append([*settings])
-        speeds = {one: {} for one in settings}
+        sizes.append(len(settings))
+        drawn = {one: {} for one in settings}
         for one, block in product(settings, rung.blocks):
             sign = 0 if block == 1 else (-1) ** (block + one)
-            speeds[one][block, 0] = math.exp(apart * sign) * (1.0 if one < 4 else 0.5)
-        return Round(speeds)
+            drawn[one][block, 0] = math.exp(apart * sign) * speeds[one]
+        return Round(drawn)
 
     found = halve(range(12), alone, measure)
-    assert [len(one) for one in asked[:2]] == [12, 4]
-    assert (len(found.rungs) > 2) == again
+    assert sizes[:2] == [12, 4]
+    return found, sizes[2:]
+
+
+# The difference of two settings, of three launches each, has a standard error of 2 %.
+AT_THE_LIMIT = 0.02 / math.sqrt(2 / 3)
+
+
+@pytest.mark.parametrize(("times", "again"), [(0.95, False), (1.05, True)])
+def test_the_best_are_launched_again_when_errors_matter(times, again):
+    _, further = search_with_known_noise(times * AT_THE_LIMIT, [1.0] * 4 + [0.5] * 8)
+    assert bool(further) == again
+
+
+@pytest.mark.parametrize(("near", "further"), [(2, []), (3, [3])])
+def test_of_the_best_only_those_that_are_near_are_launched_again(near, further):
+    speeds = [1.0] * near + [0.7] * (4 - near) + [0.3] * 8
+    found, sizes = search_with_known_noise(2 * AT_THE_LIMIT, speeds)
+    assert sizes[:1] == further
+    assert {*found.left} <= {*range(near)}
+
+
+@pytest.mark.parametrize(("launches", "share"), [(1, 6 / 8), (2, 10 / 12), (5, 22 / 24)])
+def test_the_more_launches_a_setting_has_the_more_its_own_count(launches, share):
+    """Two choices add up, and together give 10 % more.
+
+    Least squares has a quarter of it left in each setting. Of that half counts with one launch,
+    two thirds with two.
+    """
+    factors = {one: ("work", *one) for one in product("ab", "xy")}
+    speeds = {
+        one: {(block, 0): 1.1 if one == ("b", "y") else 1.0 for block in range(launches)}
+        for one in factors
+    }
+    found = standing(speeds, factors)
+    assert found["b", "y"] == 1
+    assert found["b", "x"] == pytest.approx(1.1**-share)
+
+
+def test_one_degree_of_freedom_does_not_tell_how_much_launches_differ():
+    speeds = {
+        one: {(block, 0): 1 + one + 0.1 * block * one for block in range(3)} for one in (0, 1)
+    }
+    two_blocks = {one: {key: own[key] for key in [*own][:2]} for one, own in speeds.items()}
+    separate = {one: (one,) for one in speeds}
+    assert noise(two_blocks, separate) is None
+    assert noise(speeds, separate) > 0

@@ -38,10 +38,10 @@ def test_existing_results_count_when_launches_run_out():
 def launched(record):
     """A function that makes a record during which words took so long, before and after it."""
 
-    def make(*handovers, threads=2):
+    def make(*handovers, threads=2, **request):
         calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
         seen = Conditions(**calm, seconds=1.0, handover_seconds=handovers)
-        return record((0.1,), 1, {"conditions": seen}, threads=threads)
+        return record((0.1,), 1, {"conditions": seen}, threads=threads, **request)
 
     return make
 
@@ -110,3 +110,16 @@ def test_core_to_core_latencies_are_remembered_until_a_reboot(launched, monkeypa
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")
     assert handover.remembered() == []
+
+
+def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launched):
+    ranks = {"ranks": 2, "strategy": "mpi", "scaling": "weak", "global_batch_size": 8}
+    assert repeating.apart(launched(3.3e-7, threads=1, **ranks), 1.9e-7)
+
+
+def test_half_as_many_launches_as_there_were_are_done_again_at_most(launched):
+    """The cores were near a thousand times before, and so are known to be apart for long."""
+    far, cores = launched(3.3e-7, 3.2e-7), repeating.Cores([1.9e-7] * 1000)
+    for _ in range(40):
+        cores.see(far)
+    assert [cores.spoiled(far) for _ in range(30)] == [True] * 20 + [False] * 10

@@ -12,7 +12,8 @@ from xfbench.errors import UnavailableError
 from xfbench.records.record import Conditions
 from xfbench.results.store import Store
 from xfbench.running import runner
-from xfbench.tuning.halving import halve
+from xfbench.tuning import searching
+from xfbench.tuning.halving import Rung, halve
 from xfbench.tuning.searching import Choices, _Launching, search
 from xfbench.tuning.space import Space, factors
 
@@ -105,3 +106,56 @@ def test_a_search_without_its_framework_says_why(cells, tmp_path):
     choices = Choices(pythons={"reference": tmp_path / "python"})
     with pytest.raises(UnavailableError, match=f"{tmp_path}/python"):
         search(space, choices, Store(tmp_path), [].append)
+
+
+@pytest.mark.parametrize(
+    ("usual", "window", "share", "expected"),
+    [(20, 1, 0.25, 5), (3, 1, 0.25, 1), (1, 1, 0.25, 1), (20, 5, 0.5, 10), (20, 10, 0.25, 10)],
+)
+def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, share, expected):
+    rung = Rung(1, 8, 1, share, 1)
+    assert searching.steps(cell(steps=usual, window=window), rung) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "default", "expected"),
+    [
+        (2, 0, 2 * 20),  # nothing is searched
+        (2, None, 3 * 20),  # the default is none of them
+        (3, 0, 3 + 4 * 3 + 3 * 20),  # a rung, four further ones of its size
+        (8, 7, 8 + 3 * 2 + 4 * 3 + 3 * 20),
+    ],
+)
+def test_the_most_launches_are_rungs_further_ones_and_the_confirmation(
+    cell, count, default, expected
+):
+    tried = tuple(cell(threads=threads) for threads in range(1, count + 1))
+    usual = cell(threads=99) if default is None else tried[default]
+    assert searching.most_launches(Space(tried, usual, ()), Choices(most=20)) == expected
+
+
+def test_a_longer_launch_is_foreseen_to_take_its_steps_longer(record, cell):
+    calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
+    seen = Conditions(**calm, seconds=10.0)
+    short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": seen})  # three steps
+    assert searching._seconds_of(cell(steps=23), short) == 10 + 20 * 0.5
+    assert searching._seconds_of(cell(steps=3), short) == 10
+
+
+def test_every_block_has_an_order_of_its_own_that_the_seed_decides(launching, cells):
+    orders = {
+        seed: [launching(cells, None, seed=seed)[0]._shuffled(cells, block) for block in range(5)]
+        for seed in (0, 1)
+    }
+    assert all({*order} == {*cells} for order in orders[0])
+    assert len({tuple(order) for order in orders[0]}) == 5
+    assert orders[0] != orders[1]
+    assert launching(cells, None)[0]._shuffled(cells, 3) == orders[0][3]
+
+
+def test_the_confirmation_has_blocks_of_its_own(launching, cells):
+    launches, _ = launching(cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW)
+    halved, _, confirming = searched(launches, cells)
+    before = launches.records[: -len(confirming)]
+    assert max(one.request.launch for one in before) == halved.blocks
+    assert min(one.request.launch for one in confirming) == halved.blocks + 1
