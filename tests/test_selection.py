@@ -50,6 +50,7 @@ def collected_tests(date, file):
     return json.loads(file.read_text())
 
 
+@pytest.mark.deep
 def test_three_dates_collect_the_same_tests(tmp_path):
     if reason := debian.missing(["faketime"], ["faketime"]):
         pytest.skip(reason)

@@ -148,6 +148,7 @@ def test_a_wrong_line_costs_one_line_of_words(data, line, words):
     assert words in outcome.stderr and len(outcome.stderr.splitlines()) <= 2
 
 
+@pytest.mark.deep
 def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
     data("data", "convert", digits, "data/digits-folder", "--format", "folder")
     options = "--data digits-raw,digits-folder --batch-size 32 --epochs 1 --launches 1"

@@ -43,6 +43,7 @@ def records(folder):
     return {one["id"]: one for one in found}
 
 
+@pytest.mark.deep
 def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
     short = xfbench(*line.split(), "--budget", "0.1")
@@ -92,6 +93,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
     assert "xfbench tune --framework odd --workload lenet --batch-size 8\n" in run.stderr
 
 
+@pytest.mark.deep
 def test_tune_tries_only_verified_settings(xfbench, odd, tmp_path):
     shown = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
     assert shown.returncode == 1 and shown.stdout == ""

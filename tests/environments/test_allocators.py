@@ -59,6 +59,7 @@ def test_memory_comes_from_the_requested_allocator(launched, framework, name):
     assert record.observed.kernel == record.request.kernel
 
 
+@pytest.mark.deep
 def test_default_allocator_is_that_of_the_c_library(launched):
     record = launched("torch", None)
     assert record.observed.allocator.rpartition("/")[2].startswith("libc.so")
@@ -71,6 +72,7 @@ def test_allocator_keeps_the_preloaded_kernel_library(launched):
     assert "jemalloc" in record.observed.allocator
 
 
+@pytest.mark.deep
 def test_allocator_that_fails_to_load_makes_the_launch_invalid(launched, monkeypatch, tmp_path):
     broken = tmp_path / "libjemalloc.so.2"
     broken.write_bytes(b"no library")

@@ -44,6 +44,7 @@ def test_rank_that_ends_at_any_moment_is_named(launch, moment):
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
 
 
+@pytest.mark.deep
 def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
     """PyTorch's own all-reduce over gloo, and a rank that is stopped in the middle of training."""
     asked = cell(

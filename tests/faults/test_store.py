@@ -68,6 +68,7 @@ def test_read_only_results_folder_is_reported_before_a_launch(odd, xfbench, tmp_
             assert not list(point.rglob("running-*"))
 
 
+@pytest.mark.deep
 def test_two_drivers_in_one_folder_keep_all_records(odd, tmp_path):
     results = tmp_path / "results"
     words = [odd("", launches=2, steps=steps, results=results) for steps in (3, 4)]

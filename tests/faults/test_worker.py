@@ -210,6 +210,7 @@ def test_missing_gpu_is_unavailable_without_a_launch(launch):
     assert not list(folder.parent.iterdir())
 
 
+@pytest.mark.deep
 def test_out_of_memory_worker_is_reported_and_the_run_continues(odd, tmp_path):
     takes = "LARGE = len(os.listdir('..')) == 1\n"  # the first launch
     takes += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"

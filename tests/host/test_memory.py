@@ -113,9 +113,8 @@ def test_memory_limit_changes_only_its_own_cell(cell):
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(one, marks=pytest.mark.deep) for one in ("caffe", "jax", "mxnet")),
-        pytest.param("tensorflow", marks=pytest.mark.deep),
-        "torch",
+        pytest.param(name, marks=pytest.mark.deep)
+        for name in ("caffe", "jax", "mxnet", "tensorflow", "torch")
     ],
 )
 def test_every_framework_reports_out_of_memory(name, cell, tmp_path):

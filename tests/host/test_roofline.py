@@ -52,6 +52,7 @@ def test_blas_kernels_are_tried_only_with_their_instructions():
     assert roofline._kernels([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
 
 
+@pytest.mark.deep
 def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     """Whatever was there beside an earlier one."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # where what is no peak does no harm
@@ -65,6 +66,7 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
 
 
+@pytest.mark.deep
 def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
@@ -83,6 +85,7 @@ def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     assert file.stat().st_mtime >= written
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"float32": 1}', b'{"float32": "much"}'])
 def test_damaged_peak_cache_is_measured_again(content, cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)

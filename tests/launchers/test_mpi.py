@@ -133,6 +133,7 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     until(lambda: not left_running(tmp_path), 15)
 
 
+@pytest.mark.deep
 def test_time_limit_ends_blocked_ranks(launch, family, tmp_path):
     hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
     record, _ = launch(hangs, time_limit=8)

@@ -47,7 +47,10 @@ def test_built_in_study_states_question_method_and_sizes(name):
         assert all(claim.source in study.sources for claim in analysis.claim)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize(
+    "name",  # data-format prepares its sets
+    [pytest.param(n, marks=pytest.mark.deep if n == "data-format" else ()) for n in BUILT_IN],
+)
 @pytest.mark.parametrize("size", SIZES)
 def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))

@@ -26,6 +26,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.deep
 def test_documentation_page_can_be_followed(folder):
     assert COMMANDS[0] == "export XFBENCH_WORKLOADS=$PWD/networks"
     small = {"--steps 20 --launches 5": SMALL}
