@@ -99,6 +99,14 @@ def test_running_averages_match_the_reference(case, answers):
         assert distances[f"final/{name}"] < 1e-5
 
 
+def test_an_update_moves_the_running_averages():
+    """Otherwise the test above would hold for averages that are never updated."""
+    initial = initial_parameters(WORKLOADS["normed"].network, 0)
+    final = training("normed", "float64", 1)
+    for name in ("norm/mean", "norm/variance"):
+        assert distance(initial[name], final[f"final/{name}"]) > 1e-3
+
+
 @pytest.fixture(scope="session")
 def trace(scratch):
     """A function: the arrays that `xfbench trace` gives of ConvNet, five updates on one thread."""

@@ -64,6 +64,9 @@ def test_a_study_of_one_launch_has_an_answer(name, results):
     assert answer["size"] == "smoke" and answer["launches"] > 0
     assert answer["findings"]
     assert all(finding["sentence"] for finding in answer["findings"])
+    if name in ("thread-sweep", "data-format"):
+        values = answer["findings"][0]["values"]
+        assert values and all(value["interval"] for value in values)
 
 
 @pytest.mark.long
