@@ -346,7 +346,7 @@ def test_it_is_said_how_few_launches_figures_rest_on(study, launched, answered, 
 
 
 @pytest.mark.parametrize(("threads", "crowded"), [(4, 0), (5, 1)])
-def test_launches_are_crowded_beyond_the_processors_of_their_nodes(
+def test_launches_beyond_the_processors_are_oversubscribed(
     study, launched, answered, threads, crowded
 ):
     """Four ranks on two nodes have two each: of eight processors, four for a rank."""

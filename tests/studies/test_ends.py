@@ -45,7 +45,7 @@ def finding(study, answered):
 
 
 @pytest.mark.parametrize(("gain", "most"), [(1.015, 4), (1.025, 8)])
-def test_throughput_may_grow_where_a_gain_that_matters_is_possible(launched, finding, gain, most):
+def test_throughput_may_grow_while_a_gain_is_possible(launched, finding, gain, most):
     """In the pairs of launches a batch of 8 seems no faster, and is not by more than `gain`."""
     half = math.log(gain)
     # Student's t with three degrees of freedom; the pairs' standard error makes this the end.
@@ -56,14 +56,14 @@ def test_throughput_may_grow_where_a_gain_that_matters_is_possible(launched, fin
     assert (value.interval.value, value.interval.high) == (4, most)
 
 
-def test_the_end_of_memory_rests_on_the_fewer_launches_of_the_two_batches(launched, finding):
+def test_the_memory_limit_counts_the_fewer_launches(launched, finding):
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     ran, out = of_size(launched, 4, 0.1, 0.1, 0.1), of_size(launched, 8, 0.1, fields=gone)
     [value] = finding("out_of_memory", [*ran, *out]).values
     assert (value.interval.value, value.interval.launches) == (4, 1)
 
 
-def test_a_batch_that_ran_beyond_the_smallest_that_did_not_is_not_the_end(launched, finding):
+def test_a_batch_that_ran_beyond_a_failed_one_is_no_limit(launched, finding):
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     records = [
         *of_size(launched, 4, 0.1),

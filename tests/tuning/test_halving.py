@@ -487,7 +487,7 @@ def test_the_more_launches_a_setting_has_the_more_its_own_count(launches, share)
     assert found["b", "x"] == pytest.approx(1.1**-share)
 
 
-def test_one_degree_of_freedom_does_not_tell_how_much_launches_differ():
+def test_one_degree_of_freedom_gives_no_noise():
     speeds = {
         one: {(block, 0): 1 + one + 0.1 * block * one for block in range(3)} for one in (0, 1)
     }

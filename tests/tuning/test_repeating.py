@@ -117,7 +117,7 @@ def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launched):
     assert repeating.apart(launched(3.3e-7, threads=1, **ranks), 1.9e-7)
 
 
-def test_half_as_many_launches_as_there_were_are_done_again_at_most(launched):
+def test_at_most_half_as_many_launches_are_repeated(launched):
     """The cores were near a thousand times before, and so are known to be apart for long."""
     far, cores = launched(3.3e-7, 3.2e-7), repeating.Cores([1.9e-7] * 1000)
     for _ in range(40):

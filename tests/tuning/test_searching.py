@@ -126,9 +126,7 @@ def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, 
         (8, 7, 8 + 3 * 2 + 4 * 3 + 3 * 20),
     ],
 )
-def test_the_most_launches_are_rungs_further_ones_and_the_confirmation(
-    cell, count, default, expected
-):
+def test_launch_limit_counts_rungs_and_confirmation(cell, count, default, expected):
     tried = tuple(cell(threads=threads) for threads in range(1, count + 1))
     usual = cell(threads=99) if default is None else tried[default]
     assert searching.most_launches(Space(tried, usual, ()), Choices(most=20)) == expected
@@ -142,7 +140,7 @@ def test_a_longer_launch_is_foreseen_to_take_its_steps_longer(record, cell):
     assert searching._seconds_of(cell(steps=3), short) == 10
 
 
-def test_every_block_has_an_order_of_its_own_that_the_seed_decides(launching, cells):
+def test_the_seed_orders_each_block(launching, cells):
     orders = {
         seed: [launching(cells, None, seed=seed)[0]._shuffled(cells, block) for block in range(5)]
         for seed in (0, 1)
