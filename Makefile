@@ -17,11 +17,11 @@ bench: $(VENV)/installed ## Measure four frameworks on two small networks, print
 
 test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (12 minutes on two cores).
 	$(BIN)/pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
-	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 1800 tests
+	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 2400 tests
 
 test-deep: $(VENV)/developed ## What else decides whether a change lands (55 minutes on two cores).
 	$(BIN)/pytest -m 'alone and $(DEEP)' tests xfbench/benchmarks
-	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 4500 tests
+	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 3900 tests
 
 test-all: $(VENV)/developed lint types ## All tests, before a release (hours).
 	$(BIN)/pytest -m alone tests xfbench/benchmarks

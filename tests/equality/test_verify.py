@@ -32,8 +32,8 @@ QUICK_MUTATIONS = (
 )
 
 
-def proofs(*made):
-    return pytest.mark.parametrize("proof", made, ids=str)
+def proofs(*values):
+    return pytest.mark.parametrize("proof", values, ids=str)
 
 
 @proofs(
