@@ -15,10 +15,15 @@ from xfbench import experiment
 STUDIES = [name for name in experiment.files() if name != "quick"]
 # The frameworks of a study that has several at this size, but needs fewer for its answer.
 FRAMEWORKS = {
+    "accuracy": "torch",
+    "batch-size": "torch",
     "checkpoint": "torch",
     "communication": "torch",
+    "data-format": "torch",
     "hpc-support": "torch",
+    "learning-speedup": "torch",
     "slowdown": "mxnet,torch",
+    "storage": "torch",
     "thread-sweep": "torch",
 }
 
