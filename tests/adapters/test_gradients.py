@@ -49,13 +49,11 @@ AVERAGED = [
 
 
 def tier(case):
-    """LeNet, ConvNet in float32 and `normed` are quick; others that take seconds are deep."""
+    """LeNet, ConvNet in float32 and `normed` are quick; the other small ones are deep."""
     quick = ("lenet", "normed") if case.precision == "float64" else ("lenet", "normed", "convnet")
     if case.workload in quick:
         return ()
-    if case.workload in SMALL or (case.workload, case.precision) == ("alexnet", "float32"):
-        return pytest.mark.deep
-    return pytest.mark.long
+    return pytest.mark.deep if case.workload in SMALL else pytest.mark.long
 
 
 @parametrize(CASES, "workload", "framework", "precision", marks=tier)

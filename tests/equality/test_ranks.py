@@ -29,13 +29,13 @@ def verify():
         ("mxnet", "dist_sync", 2),
         ("tensorflow", "mirrored", 2),
         ("torch", "ddp", 2),
-        ("torch", "ddp", 4),
+        pytest.param("torch", "ddp", 4, marks=pytest.mark.long),  # two cores, four ranks
         ("mxnet", "mpi", 2),
         ("tensorflow", "mpi", 2),
         ("torch", "mpi", 2),
         ("jax", "mpi", 2),
         ("caffe", "mpi", 2),
-        pytest.param("caffe", "mpi", 4, marks=pytest.mark.long),  # two cores wait for each other
+        pytest.param("caffe", "mpi", 4, marks=pytest.mark.long),
     ],
 )
 def test_weights_after_each_update_match_a_single_process(verify, framework, strategy, ranks):
@@ -51,7 +51,7 @@ def test_weights_after_each_update_match_a_single_process(verify, framework, str
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("strategy", ["ddp", "mpi"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("mpi", marks=pytest.mark.long)])
 def test_compiled_ranks_match_a_single_process(verify, strategy):
     verdict = verify("torch", "lenet", 2, strategy=[strategy], kernel=["inductor"])
     assert verdict.verdict == "equal", verdict.worst

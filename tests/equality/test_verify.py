@@ -83,17 +83,12 @@ def test_tf32_needs_an_nvidia_gpu():
     assert "NVIDIA" in runner.refusal(Proof.of("torch", precision="tf32").request)
 
 
-@pytest.mark.deep
-@pytest.mark.timeout(3600)
-@proofs(Proof.of("torch", "alexnet"))
-def test_alexnet_is_equal(prove, proof):
-    verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@proofs(*(Proof.of(*cell) for cell in product(FRAMEWORKS, ("googlenet", "caffenet"))))
+@proofs(
+    Proof.of("torch", "alexnet"),
+    *(Proof.of(*cell) for cell in product(FRAMEWORKS, ("googlenet", "caffenet"))),
+)
 def test_an_imagenet_network_is_equal(prove, proof):
     verdict = prove(proof)
     assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
