@@ -15,11 +15,11 @@ help: ## List the targets.
 bench: $(VENV)/installed ## Measure four frameworks on two small networks, print the tables.
 	$(BIN)/xfbench run
 
-test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (12 minutes on two cores).
+test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (limit: 12 minutes).
 	$(BIN)/pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 2400 tests
 
-test-deep: $(VENV)/developed ## What else decides whether a change lands (55 minutes on two cores).
+test-deep: $(VENV)/developed ## What else decides whether a change lands (limit: 55 minutes).
 	$(BIN)/pytest -m 'alone and $(DEEP)' tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 3900 tests
 
