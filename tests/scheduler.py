@@ -1,7 +1,7 @@
 """Which tests stay together in one of pytest-xdist's processes.
 
-Tests that share an expensive session fixture stay together. So do all tests that train with two
-threads: two of them at the same time would need four cores.
+Tests that share an expensive session fixture stay together. So do the tests of adapters and of
+equality, which train with two threads: two of them at the same time would need four cores.
 
 pytest-xdist's own groups (``--dist loadgroup``) change the ids of tests, and pytest 9.2 then no
 longer finds them in the groups. This scheduler looks at paths alone.
