@@ -37,7 +37,7 @@ def proofs(*values):
 
 
 @proofs(
-    # JAX compiles every case: `tests/training` has it certified, which takes no time the next day.
+    # JAX compiles every case. In the quick tests, `tests/training` certifies it once per cache.
     *(
         pytest.param(Proof.of(*cell), marks=pytest.mark.deep if cell[0] == "jax" else ())
         for cell in product(FRAMEWORKS, ("lenet", "convnet"))

@@ -117,3 +117,13 @@ def done(folder, *command, status=0, home=None):
         check=False,
     )
     assert found.returncode == status, found.stdout + found.stderr
+
+
+@pytest.fixture
+def simultaneous(store, record):
+    """The ids of eight records in the test's store, all created in the same millisecond."""
+    moment = {"created": "2026-01-01T00:00:00.000Z"}
+    records = [record(launch=launch, fields=moment) for launch in range(100, 108)]
+    for made in records:
+        store.add(made)
+    return [made.id for made in records]
