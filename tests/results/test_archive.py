@@ -139,6 +139,23 @@ def test_record_edited_before_export_is_reported_and_skipped(store, tmp_path):
     assert len(complaints) == 1 and path.name in complaints[0]
 
 
+def test_a_certificate_under_another_id_is_reported_and_skipped(record, tmp_path):
+    _, certificate = certified(record)
+    certificate.write(tmp_path / "certificate.json")
+    content = (tmp_path / "certificate.json").read_bytes()
+    name = f"certificates/{'ab' * 32}.json"
+    entry = {"bytes": len(content), "digest": digest.of_bytes(content)}
+    manifest = json.dumps({"schema": archive.SCHEMA, "files": {name: entry}}).encode()
+    with tarfile.open(tmp_path / "all.tar", "w") as tar:
+        for header, data in (member(name, content), member("manifest.json", manifest)):
+            tar.addfile(header, io.BytesIO(data))
+    target = Store(tmp_path / "there")
+    new, known, complaints = taken(tmp_path / "all.tar", target)
+    assert (new, known, len(complaints)) == (0, 0, 1)
+    assert name in complaints[0]
+    assert not (target.folder / name).exists()
+
+
 def test_tar_header_with_an_impossible_size_is_refused(tmp_path):
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 2**33 - 512
