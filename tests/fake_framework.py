@@ -17,7 +17,9 @@ from xfbench.environments import environment
 from xfbench.host import handover, roofline
 from xfbench.request import Cell
 from xfbench.results.store import Store
-from xfbench.running import canary, job, launched, runner
+from xfbench.running import canary, job, launched
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 
 STRATEGY = "side by side"
 TWO_RANKS = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak", "global_batch_size": 8}
@@ -125,7 +127,7 @@ def launch(
     """
     write(root / "adapters" / "odd", body, **(adapter or {}))
     store = Store(root / "results")
-    session = runner.Session(
+    session = LaunchContext(
         store,
         {"odd": own_environment()},
         time_limit=time_limit,
@@ -137,7 +139,7 @@ def launch(
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
         patch.setattr(handover, "seconds", lambda: None)
         patch.setattr(roofline, "_PEAKS", peaks())
-        [record] = runner.run([chosen.request(1)], session)
+        [record] = run_requests([chosen.request(1)], session)
         assert left_running(root) == []
         assert list(store.records()) == [record]
     return record, store.run_folder(record)

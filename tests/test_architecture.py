@@ -200,20 +200,20 @@ def test_module_follows_the_architecture_rules(module):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("xfbench.running.runner", "import torch"),
+        ("xfbench.running.launch", "import torch"),
         ("xfbench.cli.run", "def run():\n    from tensorflow import keras"),
-        ("xfbench.running.runner", "from jax import numpy"),
-        ("xfbench.running.runner", "from xfbench.adapters.torch import train"),
-        ("xfbench.running.runner", "from xfbench.adapters.mxnet import exchange"),
-        ("xfbench.running.runner", "from xfbench.adapters.torch import checkpoint"),
-        ("xfbench.running.runner", "def f():\n    import xfbench.adapters.caffe.train"),
-        ("xfbench.running.runner", "import importlib\nimportlib.import_module('mxnet')"),
-        ("xfbench.running.runner", "from ..adapters.torch import train"),
+        ("xfbench.running.launch", "from jax import numpy"),
+        ("xfbench.running.launch", "from xfbench.adapters.torch import train"),
+        ("xfbench.running.launch", "from xfbench.adapters.mxnet import exchange"),
+        ("xfbench.running.launch", "from xfbench.adapters.torch import checkpoint"),
+        ("xfbench.running.launch", "def f():\n    import xfbench.adapters.caffe.train"),
+        ("xfbench.running.launch", "import importlib\nimportlib.import_module('mxnet')"),
+        ("xfbench.running.launch", "from ..adapters.torch import train"),
         ("xfbench.cli.run", "from ..adapters.torch import train"),
-        ("xfbench.running.runner", "importlib.import_module(f'xfbench.adapters.{name}')"),
-        ("xfbench.running.runner", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.running.launch", "importlib.import_module(f'xfbench.adapters.{name}')"),
+        ("xfbench.running.launch", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
         ("xfbench.records.record", "from xfbench.analysis import statistics"),
-        ("xfbench.analysis.scaling", "from xfbench.running.runner import run"),
+        ("xfbench.analysis.scaling", "from xfbench.running.launch import run"),
         ("xfbench.analysis.scaling", "def f():\n    from xfbench import launchers"),
         ("xfbench.layout.tables", "from xfbench.report import page"),
         ("xfbench.worker.loop", "import psutil"),
@@ -238,19 +238,19 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.launchers.mpi", "from xfbench.running import runner"),
         ("xfbench.launchers.mpi", "from xfbench.adapter import Adapter"),
         ("xfbench.launchers.mpi", "def f():\n    import torch"),
-        ("xfbench.running.runner", "import subprocess"),
+        ("xfbench.running.launch", "import subprocess"),
         ("xfbench.launchers.mpi", "def f():\n    from subprocess import run"),
-        ("xfbench.running.runner", "import os\nos.system('true')"),
-        ("xfbench.running.runner", "from os import execv as go\ngo('true', [])"),
+        ("xfbench.running.launch", "import os\nos.system('true')"),
+        ("xfbench.running.launch", "from os import execv as go\ngo('true', [])"),
         ("xfbench.worker.loop", "import os as o\no.spawnv(0, 'true', [])"),
         ("xfbench.worker.watch", "import os\nos.forkpty()"),
         ("xfbench.worker.watch", "import subprocess"),
         ("xfbench.worker.handover", "import os\nos.fork()"),
         ("xfbench.environments.environment", "import multiprocessing.pool"),
         ("xfbench.environments.environment", "import psutil\npsutil.Popen('true')"),
-        ("xfbench.running.runner", "from time import perf_counter"),
-        ("xfbench.running.runner", "import time\ntime.perf_counter_ns()"),
-        ("xfbench.running.runner", "from timeit import default_timer"),
+        ("xfbench.running.launch", "from time import perf_counter"),
+        ("xfbench.running.launch", "import time\ntime.perf_counter_ns()"),
+        ("xfbench.running.launch", "from timeit import default_timer"),
         ("xfbench.worker.trace", "import time\ntime.time()"),
         ("xfbench.worker.pages", "from time import perf_counter"),
         ("xfbench.worker.page_cache", "import time\ntime.monotonic()"),
@@ -311,7 +311,7 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
 
 
 def test_module_list_covers_every_folder_and_adapter():
-    for module in ("xfbench.plugin", "xfbench.running.runner", "xfbench.worker.loop"):
+    for module in ("xfbench.plugin", "xfbench.running.launch", "xfbench.worker.loop"):
         assert module in MODULES
     for adapter in FRAMEWORK_OF:
         assert f"xfbench.adapters.{adapter}.train" in MODULES
@@ -356,11 +356,11 @@ def test_module_follows_the_style_rules(module):
 @pytest.mark.parametrize(
     ("module", "source", "word"),
     [
-        ("xfbench.running.runner", "x = 1", "docstring"),
+        ("xfbench.running.launch", "x = 1", "docstring"),
         ("xfbench.utils", '"""It."""', "utils"),
         ("xfbench.cli.run_helpers", '"""It."""', "helpers"),
         ("xfbench.common.run", '"""It."""', "common"),
-        ("xfbench.running.runner", '"""It."""\n' + "x = 1\n" * MOST_LINES, "401 lines"),
+        ("xfbench.running.launch", '"""It."""\n' + "x = 1\n" * MOST_LINES, "401 lines"),
         ("xfbench.worker.loop", '"""It."""\nmatch 1:\n    case 1: pass', "3.8"),
         ("xfbench.adapters.torch.train", '"""It."""\nwith (open(a) as b, c): pass', "3.8"),
         ("xfbench.workloads.lenet", '"""It."""\ntry: pass\nexcept* OSError: pass', "3.8"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench import adapter, experiment
+from xfbench import adapter, capabilities, experiment
 from xfbench.analysis import leaderboard, statistics
 from xfbench.analysis.communication import asked_bytes
 from xfbench.equality import certificate
@@ -13,7 +13,7 @@ from xfbench.equality.verify import Verifier
 from xfbench.errors import UsageError
 from xfbench.records.record import Measurement, Record
 from xfbench.request import PreparedSet
-from xfbench.running import job, ranks, runner
+from xfbench.running import job, ranks
 from xfbench.strategy import ASYNCHRONOUS
 
 
@@ -80,7 +80,7 @@ def test_single_rank_drops_options_and_two_ranks_check_them():
     )
     of_one = [cell for cell in found if cell.ranks == 1]
     assert {cell.strategy_options for cell in of_one} == {()}
-    refusals = {c.framework: runner.refusal(c.request(1)) for c in found if c.ranks == 2}
+    refusals = {c.framework: capabilities.refusal(c.request(1)) for c in found if c.ranks == 2}
     assert refusals["mxnet"] is None
     assert "ddp of PyTorch has no option servers: it has backend" in refusals["torch"]
 
@@ -100,13 +100,15 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
     )
     changes = {"data": "mine", "data_set": data_set, "page_cache": "cold", "epochs": 1}
     asked = mxnet(strategy=[strategy], strategy_options={})
-    refused = runner.refusal(asked.model_copy(update={**changes, "steps": None, "input": "ours"}))
+    refused = capabilities.refusal(
+        asked.model_copy(update={**changes, "steps": None, "input": "ours"})
+    )
     assert (told in refused) if told else refused is None
 
 
 def test_nccl_backend_is_refused_on_a_cpu():
     [cell] = cells(strategy_options={"backend": "nccl"})
-    assert runner.refusal(cell.request(1)) == "NCCL joins GPUs alone"
+    assert capabilities.refusal(cell.request(1)) == "NCCL joins GPUs alone"
 
 
 def test_worker_receives_every_strategy_option():

@@ -10,7 +10,8 @@ from xfbench import adapter, errors, experiment
 from xfbench.matrix import Matrix
 from xfbench.plan import Plan
 from xfbench.request import Cell, Protocol
-from xfbench.running import runner
+from xfbench.running.launch import DEFAULT_TIME_LIMIT
+from xfbench.scheduling import launch_order
 from xfbench.text import say
 
 _DEFAULT = "quick"
@@ -24,7 +25,7 @@ def plan(
     pythons: Mapping[str, Path],
     verify: bool = True,
     strict: bool = False,
-    time_limit: float = runner.DEFAULT_TIME_LIMIT,
+    time_limit: float = DEFAULT_TIME_LIMIT,
     checkpoint_dir: Path | None = None,
     carried: bool = False,
     tuned: Path | None = None,
@@ -50,7 +51,7 @@ def plan(
     if checkpoint_dir is not None:
         _check(checkpoint_dir, given.get("checkpoints"), cells, carried)
     return Plan(
-        requests=tuple(runner.plan(cells, matrices[0].seed[0])),
+        requests=tuple(launch_order(cells, matrices[0].seed[0])),
         protocols=tuple(cells),
         pythons=interpreters,
         verify=verify,

@@ -18,10 +18,11 @@ from xfbench.analysis.leaderboard import Table
 from xfbench.equality import certificate
 from xfbench.errors import UnavailableError
 from xfbench.records.record import Record
-from xfbench.results import exporting, index, ranked, selection
+from xfbench.results import exporting, index, lookup, ranked, selection
 from xfbench.results.selection import Condition
 from xfbench.results.store import Store, existing
-from xfbench.running import queued, runner
+from xfbench.running import queued
+from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.strategy import Value
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def run(
     minutes: int = 60,
     python: Mapping[str, str | Path] | None = None,
     results: str | Path | None = None,
-    time_limit: float = runner.DEFAULT_TIME_LIMIT,
+    time_limit: float = DEFAULT_TIME_LIMIT,
     resume: bool = False,
     verify: bool = True,
     strict: bool = False,
@@ -210,7 +211,7 @@ def run(
         tuned=paths.results(Path(results) if results else None) if tuned else None,
     )
     store = Store(paths.results(Path(results) if results else None))
-    done = runner.done(made.requests, store) if resume else []
+    done = lookup.done(made.requests, store) if resume else []
     if queued.wanted(made):
         jobs = queued.prepare(made, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]

@@ -14,7 +14,8 @@ from xfbench.host import doctor
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
-from xfbench.running import progress, reply, runner
+from xfbench.running import progress, reply
+from xfbench.running.launch import LaunchContext
 
 
 class Plan(BaseModel):
@@ -77,7 +78,7 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     """Do what is left of the plan here, and show how far it is; the new records."""
     if plan.strict:
         doctor.insist()
-    session = runner.Session(
+    session = LaunchContext(
         store,
         time_limit=plan.time_limit,
         strict=plan.strict,

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from xfbench.benchmarks.architectures import Architecture
     from xfbench.benchmarks.replay import Replay
     from xfbench.request import Cell
-    from xfbench.running.runner import Session
+    from xfbench.running.launch import LaunchContext
 
 _PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
 _WORKLOADS = "lenet,convnet"
 _STEPS = 10
-_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+_SESSION: pytest.StashKey[LaunchContext] = pytest.StashKey()
 _CHOSEN: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
 # Whoever gives one of these wants benchmarks; a plain `pytest` is for tests.
 _INTENT = (
@@ -114,14 +114,14 @@ def xfbench_cell(
 
 
 @pytest.fixture
-def xfbench_session(framework: str, pytestconfig: Config) -> Session:
+def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
     """What all launches share; the framework's environment is ready, or it is known why not."""
     from xfbench import paths
     from xfbench.results.store import Store
-    from xfbench.running import runner
+    from xfbench.running.launch import LaunchContext
 
     results = paths.results(pytestconfig.getoption("xfbench_results"))
-    session = pytestconfig.stash.setdefault(_SESSION, runner.Session(Store(results)))
+    session = pytestconfig.stash.setdefault(_SESSION, LaunchContext(Store(results)))
     if framework not in {*session.environments, *session.unavailable}:
         session.prepare([framework], {}, _sayer(pytestconfig))
     return session

@@ -11,7 +11,9 @@ from tests.adapters.answers import Answers, collected
 from tests.adapters.reference import Reference
 from xfbench import adapter, experiment
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
+from xfbench.scheduling import launch_order
+from xfbench.session import run_requests
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +72,7 @@ def do_launch(results, framework, **settings):
     """Do one launch of these settings; its record, which is kept in the folder `results`."""
     matrix = experiment.matrix(framework=[framework], launches=1, **settings)
     folders = experiment.folders([matrix])
-    session = runner.Session(Store(results), data_folders=folders)
+    session = LaunchContext(Store(results), data_folders=folders)
     session.prepare([framework], {}, print)
-    [record] = runner.run(runner.plan(experiment.cells([matrix])), session)
+    [record] = run_requests(launch_order(experiment.cells([matrix])), session)
     return record

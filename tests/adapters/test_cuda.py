@@ -3,10 +3,12 @@
 import pytest
 
 from tests.adapters.cases import Case, parametrize
-from xfbench import adapter, experiment
+from xfbench import adapter, capabilities, experiment
 from xfbench.host import machine
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
+from xfbench.scheduling import launch_order
+from xfbench.session import run_requests
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
 CPU_ONLY = {  # what each build says of itself
@@ -36,7 +38,7 @@ def requests(framework, **settings):
     matrix = experiment.matrix(
         framework=[framework], workload=["lenet"], device=["cuda"], launches=1, **settings
     )
-    return runner.plan(experiment.cells([matrix]))
+    return launch_order(experiment.cells([matrix]))
 
 
 @pytest.mark.deep
@@ -51,9 +53,9 @@ def test_framework_without_a_device_says_so(no_device, case, answers):
 @pytest.mark.usefixtures("no_device")
 def test_launch_without_a_device_is_unavailable(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
-    session = runner.Session(Store(tmp_path / "results"))
+    session = LaunchContext(Store(tmp_path / "results"))
     session.prepare(["mxnet"], {}, print)
-    [record] = runner.run(requests("mxnet"), session)
+    [record] = run_requests(requests("mxnet"), session)
     assert record.status == "unavailable"
     assert CPU_ONLY["mxnet"] in record.reason
     assert "\n" not in record.reason
@@ -80,13 +82,13 @@ def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
 
 def test_settings_without_gpu_support_are_unsupported():
     [request] = requests("tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak")
-    assert "compute on CPUs alone" in runner.refusal(request)
+    assert "compute on CPUs alone" in capabilities.refusal(request)
     for framework in ("jax", "tensorflow", "torch"):
         [on_gpu] = requests(framework, precision=["tf32"])
-        assert runner.refusal(on_gpu) is None
+        assert capabilities.refusal(on_gpu) is None
         on_cpu = on_gpu.model_copy(
             update={"device": "cpu", "kernel": adapter.load(framework).default_kernel}
         )
-        assert "TF32" in runner.refusal(on_cpu)
+        assert "TF32" in capabilities.refusal(on_cpu)
     [on_gpu] = requests("caffe")
-    assert "no device cuda" in runner.refusal(on_gpu)
+    assert "no device cuda" in capabilities.refusal(on_gpu)

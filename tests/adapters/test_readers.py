@@ -7,8 +7,8 @@ from tests.adapters import data_sets
 from tests.adapters.cases import CROPPED, Case, parametrize
 from tests.adapters.data_sets import COUNT
 from tests.adapters.inside import EPOCHS
-from xfbench import adapter, experiment
-from xfbench.running import runner
+from xfbench import adapter, capabilities, experiment
+from xfbench.scheduling import launch_order
 
 pytestmark = pytest.mark.deep
 READERS = {name: [*readers] for name in adapter.names() if (readers := adapter.load(name).readers)}
@@ -84,7 +84,7 @@ def test_format_without_a_reader_is_refused(framework, scratch):
     form = next(one for one in ("raw", "tfrecord", "lmdb") if one not in READERS[framework])
     digits = str(data_sets.write(f"{form} digits", scratch / "sets"))
     settings = {"framework": [framework], "workload": ["lenet"], "data": [digits]}
-    [request] = runner.plan(
+    [request] = launch_order(
         experiment.cells([experiment.matrix(**settings, input=["native"], launches=1)])
     )
-    assert f"no reader of its own for {form}" in runner.refusal(request)
+    assert f"no reader of its own for {form}" in capabilities.refusal(request)

@@ -7,15 +7,16 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from xfbench import adapter, digest, errors, experiment
+from xfbench import adapter, capabilities, digest, errors, experiment
 from xfbench.analysis.checkpoints import checkpointing
 from xfbench.analysis.comparison import Side, compare
 from xfbench.analysis.leaderboard import tables as all_tables
+from xfbench.equality.certificate import certified_fields
 from xfbench.layout import tables
 from xfbench.records.record import Checkpoints, Record
 from xfbench.request import Request
 from xfbench.results.store import Store
-from xfbench.running import job, runner
+from xfbench.running import job
 
 TAKEN = Checkpoints(
     format="plain",
@@ -53,7 +54,7 @@ def test_cell_digest_without_checkpoints_is_unchanged(cell):
 
 def test_certificate_does_not_depend_on_checkpoints(cell):
     plain, saving = cell().request(1), cell(checkpoints=2).request(1)
-    assert runner.certified_fields(plain) == runner.certified_fields(saving)
+    assert certified_fields(plain) == certified_fields(saving)
 
 
 def test_record_without_checkpoint_fields_is_read(record):
@@ -102,7 +103,7 @@ def test_parameter_server_strategies_support_no_checkpoints(cell, framework, str
     size = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
     kernel = adapter.load(framework).default_kernel
     asked = cell(framework=framework, kernel=kernel, **together, **size).request(1)
-    assert runner.refusal(asked) == (
+    assert capabilities.refusal(asked) == (
         f"under {strategy} velocities are the servers', which save no checkpoints"
     )
 

@@ -37,8 +37,10 @@ from xfbench.cli.options import FRAMEWORKS, positive, words
 from xfbench.host import handover, machine
 from xfbench.plan import Plan
 from xfbench.request import Cell, Protocol
+from xfbench.results import lookup
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import DEFAULT_TIME_LIMIT
+from xfbench.scheduling import launch_order
 from xfbench.tuning import repeating
 from xfbench.tuning.effects import noise, standing
 from xfbench.tuning.saved import Tuning, of_folder
@@ -115,15 +117,15 @@ def launches(searched: Space, cells: Sequence[Cell], count: int, store: Store) -
     """Records of these settings, by block, unless no launch of one counts."""
     pairs = tuple((cell, Protocol.fixed(count)) for cell in cells)
     whole = Plan(
-        requests=tuple(runner.plan(pairs)),
+        requests=tuple(launch_order(pairs)),
         protocols=pairs,
         pythons={},
         verify=False,
         strict=False,
-        time_limit=runner.DEFAULT_TIME_LIMIT,
+        time_limit=DEFAULT_TIME_LIMIT,
         data_folders=dict(searched.data_folders),
     )
-    done = runner.done(whole.requests, store)
+    done = lookup.done(whole.requests, store)
     of_cells = defaultdict(dict)
     for record in [*done, *plan.measure(whole, store, done)]:
         of_cells[record.request.cell()][record.request.launch] = record

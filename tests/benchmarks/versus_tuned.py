@@ -29,7 +29,8 @@ from xfbench.equality import certify
 from xfbench.host import handover, machine
 from xfbench.records.record import Record
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 from xfbench.tuning import repeating
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import Asked, space, told
@@ -54,7 +55,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=5, help="of each")
     chosen = parser.parse_args()
     print(machine_class(machine.describe()))
-    session = runner.Session(Store(chosen.results))
+    session = LaunchContext(Store(chosen.results))
     lines, ratios = [], []
     for network in chosen.network.split(","):
         for framework in chosen.framework.split(","):
@@ -91,7 +92,7 @@ def searched(results: Path, framework: str, network: str) -> Tuning:
 
 
 def pairs(
-    found: Tuning, rounds: int, launches: int, session: runner.Session
+    found: Tuning, rounds: int, launches: int, session: LaunchContext
 ) -> tuple[list[Record], Launches]:
     """Records of launches with what was found, and images per second of the plain loop."""
     cell, plain = found.best, found.default
@@ -101,7 +102,7 @@ def pairs(
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:
-        [record] = runner.run([cell.request(number)], session)
+        [record] = run_requests([cell.request(number)], session)
         cores.see(record)
         return record
 

@@ -6,7 +6,8 @@ from xfbench import adapter
 from xfbench.data import sets, sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 
 FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 
@@ -18,9 +19,7 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     how = Preprocessing(channels=3, shuffle=0)
     writing.make(sources.images(folders()), target, "folder", how)
     found = sets.Found(target, sets.find(str(target)).manifest)
-    session = runner.Session(
-        Store(tmp_path / "results"), data_folders={found.facts().place: target}
-    )
+    session = LaunchContext(Store(tmp_path / "results"), data_folders={found.facts().place: target})
     session.prepare(FRAMEWORKS, {}, print)
     requests = [
         cell(
@@ -37,7 +36,7 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
         ).request(1)
         for name in FRAMEWORKS
     ]
-    records = list(runner.run(requests, session))
+    records = list(run_requests(requests, session))
     assert [record.status for record in records] == ["ok"] * 6, [one.reason for one in records]
     for record in records:
         assert record.canary.relative_error < 1e-6

@@ -10,7 +10,9 @@ from xfbench.experiment import cells, matrix
 from xfbench.layout.tables import text
 from xfbench.report import repeat
 from xfbench.results.store import Store
-from xfbench.running import dry, runner
+from xfbench.running import dry
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 
 OTHERS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
 
@@ -21,9 +23,9 @@ def launched(own_cell, tmp_path):
 
     def do(framework, name, **fields):
         one = own_cell(framework, allocator=name, **fields)
-        session = runner.Session(Store(tmp_path / "results"), time_limit=120.0)
+        session = LaunchContext(Store(tmp_path / "results"), time_limit=120.0)
         session.prepare([framework], {}, print, allocated=[name])
-        [record] = runner.run([one.request(1)], session)
+        [record] = run_requests([one.request(1)], session)
         return record
 
     return do

@@ -8,11 +8,11 @@ from tests.likenesses import SOFTWARE, equal
 from xfbench import digest
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
 from xfbench.equality import certificate, certify
-from xfbench.equality.certificate import CertificateError, Subject
+from xfbench.equality.certificate import CertificateError, Subject, certified_fields
 from xfbench.host.machine import describe
 from xfbench.layout.tables import text
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
 
 
 def certified(record, **changes):
@@ -123,7 +123,7 @@ def test_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
     """It has fewer fields than one of today has, and its id is about those."""
     request = cell().request(1)
-    session = runner.Session(Store(tmp_path / "results"))
+    session = LaunchContext(Store(tmp_path / "results"))
     session.prepare([request.framework], {}, print)
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     of = certify.subject(request, session.environments[request.framework])
@@ -136,7 +136,7 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     kept.write_text(json.dumps(earlier))
     certify.attach(request, session)
     [given] = certificate.of_folder(session.store.folder).values()
-    assert given.id == earlier["id"] == session.certificates[runner.certified_fields(request)]
+    assert given.id == earlier["id"] == session.certificates[certified_fields(request)]
     assert given.subject == of
 
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.equality.families import generated
-from xfbench import adapter, experiment
+from xfbench import adapter, capabilities, experiment
 from xfbench.environments import environment
 from xfbench.equality import cases, jobs, verify
 from xfbench.equality.oracle import Oracle
-from xfbench.running import runner
 from xfbench.workloads import layers as xl
 
 KERNELS = [
@@ -43,7 +42,7 @@ def differing(framework, kernel, oracle, expected):
     wanted = [
         (each, precision)
         for precision in ("float32", "float64")
-        if runner.refusal(cell.request(1).model_copy(update={"precision": precision})) is None
+        if capabilities.refusal(cell.request(1).model_copy(update={"precision": precision})) is None
         for each in expected
     ]
     documents = [each.case.document(precision) for each, precision in wanted]

@@ -12,11 +12,10 @@ from itertools import product
 import pytest
 
 from tests.equality.conftest import Proof, shown
-from xfbench import adapter, experiment
+from xfbench import adapter, capabilities, experiment
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
-from xfbench.running import runner
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
@@ -80,7 +79,7 @@ def test_a_compiled_network_is_equal(prove, proof):
 
 
 def test_tf32_needs_an_nvidia_gpu():
-    assert "NVIDIA" in runner.refusal(Proof.of("torch", precision="tf32").request)
+    assert "NVIDIA" in capabilities.refusal(Proof.of("torch", precision="tf32").request)
 
 
 @pytest.mark.long

@@ -14,8 +14,9 @@ import pytest
 from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
 from tests.leftovers import left_running, until
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
 from xfbench.running.watch import Watch
+from xfbench.session import run_requests
 
 SECOND = "import atexit\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
 MOMENTS = {
@@ -54,7 +55,7 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
         **{"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8},
         steps=10**6,
     )
-    session = runner.Session(Store(tmp_path / "results"), time_limit=30.0)
+    session = LaunchContext(Store(tmp_path / "results"), time_limit=30.0)
     session.prepare(["torch"], {}, print)
 
     def stop():
@@ -64,7 +65,7 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
 
     with ThreadPoolExecutor(1) as pool:
         stopped = pool.submit(stop)
-        [record] = runner.run([asked.request(1)], session)
+        [record] = run_requests([asked.request(1)], session)
         stopped.result()
     assert record.status == "timed_out", record.reason
     assert left_running(tmp_path) == []

@@ -9,7 +9,9 @@ import pytest
 from xfbench.results import private
 from xfbench.results.store import Store
 from xfbench.results.submission import named_in
-from xfbench.running import runner, starting
+from xfbench.running import starting
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 
 TOKENS = {
     name: f"hunter2-{number}"
@@ -83,9 +85,9 @@ def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatc
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://alice:hunter2!%40@localhost:1/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    session = runner.Session(Store(tmp_path / "results"))
+    session = LaunchContext(Store(tmp_path / "results"))
     session.prepare(["odd"], {}, print)
-    [record] = runner.run([cell(framework="odd", kernel="plain").request(1)], session)
+    [record] = run_requests([cell(framework="odd", kernel="plain").request(1)], session)
     assert record.status == "unavailable"
     assert "hunter2" not in json.dumps(record.document()) + capsys.readouterr().out
     assert not list((tmp_path / "home" / "environments").glob("odd-*/"))

@@ -13,9 +13,8 @@ from tests import mounted
 from tests.faults.driver import command
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
-from xfbench.results import audit, index, pack
+from xfbench.results import audit, index, lookup, pack
 from xfbench.results.store import Store
-from xfbench.running import runner
 
 ROOT = Path(__file__).parents[2]
 # In its second launch the worker takes all the room there is, and says so as well as it can.
@@ -128,7 +127,7 @@ def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, 
         assert [one for _, one in found.select()] == [good]
         assert [len(told.splitlines()) for told in found.damaged] == [1] * len(found.damaged)
         assert found.damaged or damage == "a link to nowhere"
-    assert runner.done([good.request, bad.request], store) == [good]
+    assert lookup.done([good.request, bad.request], store) == [good]
     if damage != "a link to nowhere":  # as one that was packed meanwhile
         [told] = complaints
         assert path.name in told and len(told) < 300
@@ -162,7 +161,7 @@ def test_clock_set_back_hides_no_record(record, tmp_path):
     path = store.single_path(early.id[7:])
     for one in (path, path.parent):
         os.utime(one, (1, 1))
-    assert runner.done([today.request, early.request], store) == [early, today]
+    assert lookup.done([today.request, early.request], store) == [early, today]
     assert list(store.records()) == [early, today]
 
 

@@ -9,7 +9,8 @@ from xfbench.errors import UnavailableError, UsageError
 from xfbench.experiment import cells, matrix
 from xfbench.host import memory
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 from xfbench.worker.memory import words
 
 LIMIT = 400_000_000
@@ -123,9 +124,9 @@ def test_every_framework_reports_out_of_memory(name, cell, tmp_path):
         found = environment.ensure(described)
     except UnavailableError as error:
         pytest.skip(str(error))
-    session = runner.Session(Store(tmp_path), {name: found})
+    session = LaunchContext(Store(tmp_path), {name: found})
     kernel = described.default_kernel
     sizes = {"global_batch_size": 8192, "batch_size_per_rank": 8192, "memory_limit": LIMIT * 2}
     asked = cell(framework=name, environment="managed", kernel=kernel, warmup=0, **sizes)
-    [record] = runner.run([asked.request(1)], session)
+    [record] = run_requests([asked.request(1)], session)
     assert memory.is_out(record), (record.status, record.reason)

@@ -18,7 +18,8 @@ from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.plan import Plan
 from xfbench.results.store import Store
-from xfbench.running import carry, runner
+from xfbench.running import carry
+from xfbench.scheduling import launch_order
 from xfbench.worker import host
 
 
@@ -27,7 +28,7 @@ def planned(framework, time_limit=300, **settings):
     matrix = experiment.matrix(framework=[framework], **chosen)
     cells = experiment.cells([matrix], {framework: "python3"})
     return Plan(
-        requests=tuple(runner.plan(cells)),
+        requests=tuple(launch_order(cells)),
         protocols=tuple(cells),
         pythons={},
         verify=settings.get("launches") is None,

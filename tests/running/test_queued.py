@@ -8,7 +8,8 @@ from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
 from xfbench.results.store import Store
-from xfbench.running import queued, runner
+from xfbench.running import queued
+from xfbench.scheduling import launch_order
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def plan():
         chosen = {"framework": ["torch"], "workload": ["lenet"], "launches": 2, **settings}
         cells = experiment.cells([experiment.matrix(**chosen)])
         return Plan(
-            requests=tuple(runner.plan(cells)),
+            requests=tuple(launch_order(cells)),
             protocols=tuple(cells),
             pythons={},
             verify=True,

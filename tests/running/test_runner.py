@@ -15,8 +15,12 @@ from tests import fake_framework
 from xfbench import adapter
 from xfbench.host import roofline
 from xfbench.request import Protocol
+from xfbench.results import lookup
 from xfbench.results.store import Store
-from xfbench.running import job, runner
+from xfbench.running import job
+from xfbench.running.launch import LaunchContext
+from xfbench.scheduling import launch_order
+from xfbench.session import run_requests
 from xfbench.workloads import workloads
 
 
@@ -153,7 +157,7 @@ def test_a_reply_that_cannot_be_true_is_invalid(plain, judge, kind):
 @pytest.fixture
 def session(fake_adapter, tmp_path):
     fake_adapter()
-    return runner.Session(Store(tmp_path / "results"), {"odd": fake_framework.own_environment()})
+    return LaunchContext(Store(tmp_path / "results"), {"odd": fake_framework.own_environment()})
 
 
 def test_broken_interpreter_is_unavailable_and_other_cells_run(
@@ -164,20 +168,20 @@ def test_broken_interpreter_is_unavailable_and_other_cells_run(
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
     session.prepare(["gone"], {"gone": broken}, print)
-    requests = runner.plan(
+    requests = launch_order(
         [(cell(framework=name, kernel="plain"), Protocol.fixed(2)) for name in ("odd", "gone")],
         seed=1,
     )
-    records = list(runner.run(requests, session))
+    records = list(run_requests(requests, session))
     statuses = sorted((r.request.framework, r.status) for r in records)
     assert statuses == [("gone", "unavailable"), ("odd", "ok"), ("odd", "ok")]
 
 
 def test_cells_are_interleaved_in_a_seeded_order(cell):
     cells = [(cell(threads=threads), Protocol.fixed(3)) for threads in range(1, 6)]
-    requests = runner.plan(cells, seed=4)
+    requests = launch_order(cells, seed=4)
     assert [request.launch for request in requests] == [1] * 5 + [2] * 5 + [3] * 5
-    assert requests == runner.plan(cells, seed=4) != runner.plan(cells, seed=5)
+    assert requests == launch_order(cells, seed=4) != launch_order(cells, seed=5)
     assert [r.threads for r in requests[:5]] != [r.threads for r in requests[5:10]]
 
 
@@ -196,12 +200,12 @@ def test_launches_stop_when_the_interval_is_narrow_enough(session, done):
     before = done(0.01, 0.01)
     odd = before[0].request.cell()
     protocol = Protocol(least=3, most=9, precision=9)
-    requests = runner.plan([(odd, protocol)])
+    requests = launch_order([(odd, protocol)])
     assert len(requests) == 9
-    [third] = runner.run(requests[2:], session, {odd: protocol}, before)
+    [third] = run_requests(requests[2:], session, {odd: protocol}, before)
     assert (third.request.launch, third.protocol) == (3, protocol)
     more = Protocol(least=4, most=9, precision=9)
-    [fourth] = runner.run(requests[3:], session, {odd: more}, [*before, third])
+    [fourth] = run_requests(requests[3:], session, {odd: more}, [*before, third])
     assert fourth.request.launch == 4
 
 
@@ -209,8 +213,8 @@ def test_noisy_launches_continue_up_to_the_maximum(session, done):
     before = done(0.02, 0.1)
     odd = before[0].request.cell()
     protocol = Protocol(least=2, most=3, precision=0.02)
-    requests = runner.plan([(odd, protocol)])
-    [third] = runner.run(requests[2:], session, {odd: protocol}, before)
+    requests = launch_order([(odd, protocol)])
+    [third] = run_requests(requests[2:], session, {odd: protocol}, before)
     assert third.request == requests[-1] and third.request.launch == 3
 
 
@@ -285,9 +289,9 @@ def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
         for threads in (1, 2)
         for launch in (1, 2)
     ]
-    assert runner.done(asked, store) == [] and not store.folder.exists()
+    assert lookup.done(asked, store) == [] and not store.folder.exists()
     store.prepare()
-    assert runner.done(asked, store) == []
+    assert lookup.done(asked, store) == []
     kept = []
     for day, one in enumerate(reversed(asked), 1):
         when = {"created": f"2026-01-0{day}T00:00:00.000Z"}
@@ -299,6 +303,6 @@ def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
         store.add(record(**chosen, fields={**when, "source": "imported"}))
         store.add(record(**chosen, fields={**when, "status": "failed", "reason": "why"}))
         store.add(record(**chosen, seed=one.launch, fields=when))
-    assert runner.done(asked, store) == kept
+    assert lookup.done(asked, store) == kept
     store.pack()
-    assert runner.done(asked[:1], store) == kept[-1:]
+    assert lookup.done(asked[:1], store) == kept[-1:]

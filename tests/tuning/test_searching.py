@@ -11,7 +11,6 @@ from tests.likenesses import varied
 from xfbench.errors import UnavailableError
 from xfbench.records.record import Conditions
 from xfbench.results.store import Store
-from xfbench.running import runner
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, halve
 from xfbench.tuning.searching import Choices, _Launching, search
@@ -39,7 +38,7 @@ def launching(record, monkeypatch):
             )
             yield varied(made, request=dict(asked), measurement=measured)
 
-        monkeypatch.setattr(runner, "run", run)
+        monkeypatch.setattr(searching, "run_requests", run)
         said = []
         return _Launching(Space(cells, cells[-1], ()), Choices(**choices), None, said.append), said
 

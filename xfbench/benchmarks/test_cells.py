@@ -17,13 +17,13 @@ if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this fi
 
     from xfbench.benchmarks.replay import Replay
     from xfbench.request import Cell
-    from xfbench.running.runner import Session
+    from xfbench.running.launch import LaunchContext
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # where the launch failed
 def test_training(
     xfbench_cell: Cell,
-    xfbench_session: Session,
+    xfbench_session: LaunchContext,
     xfbench_replay: Replay,
     benchmark: BenchmarkFixture,
     tmp_path: Path,
@@ -33,7 +33,7 @@ def test_training(
     from xfbench.equality import certify
     from xfbench.host.roofline import share_of_peak
     from xfbench.results.store import Store
-    from xfbench.running import runner
+    from xfbench.session import run_requests
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:
@@ -41,7 +41,7 @@ def test_training(
         session = replace(session, store=Store(tmp_path / "results"))
     request = cell.request(launch=1)
     certify.attach(request, session)
-    [record] = runner.run([request], session)
+    [record] = run_requests([request], session)
     if record.status in ("unsupported", "unavailable"):
         pytest.skip(f"{record.status}: {record.reason}")
     if record.status != "ok" or record.measurement is None or record.observed is None:

@@ -258,8 +258,9 @@ def run(
     """
     from xfbench import asked, errors, paths
     from xfbench.plan import Plan, measure
+    from xfbench.results import lookup
     from xfbench.results.store import Store
-    from xfbench.running import queued, runner
+    from xfbench.running import queued
 
     if job:
         store = Store(paths.results(results))
@@ -314,7 +315,7 @@ def run(
     if carry:
         _carry(plan, carry, dry_run, as_json)
         return
-    done = runner.done(plan.requests, store) if resume else []
+    done = lookup.done(plan.requests, store) if resume else []
     if queued.wanted(plan):
         jobs = queued.prepare(plan, store, minutes, queue, account)
         _submit(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)

@@ -172,8 +172,9 @@ def run(
     """
     from xfbench import errors, experiment, paths, plan
     from xfbench.host import memory
+    from xfbench.results import lookup
     from xfbench.results.store import Store
-    from xfbench.running import queued, runner
+    from xfbench.running import queued
     from xfbench.studies import answer, media, rising, running
 
     one = experiment.load(name)
@@ -196,7 +197,7 @@ def run(
     chosen = _size(size) or one.sizes[0]
     prepared = running.prepare(one, chosen, choices)
     store = Store(paths.results(results))
-    done = runner.done(prepared.plan.requests, store) if resume else []
+    done = lookup.done(prepared.plan.requests, store) if resume else []
     known = list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
     lines = rising.limited(prepared.lines, known)
     if dry_run:
@@ -284,14 +285,16 @@ def _foresee(
 
     Of batches that are found out, from where on: their cells are not known.
     """
-    from xfbench.running import runner
+    from xfbench import capabilities
     from xfbench.studies import media, running
 
     expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())
     launches: dict[Cell, int] = {}
     for request in requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
-    lines = [(cell, count, runner.refusal(cell.request(1))) for cell, count in launches.items()]
+    lines = [
+        (cell, count, capabilities.refusal(cell.request(1))) for cell, count in launches.items()
+    ]
     out = [(cell, 0, reason) for cell, reason in prepared.left_out]
     if as_json:
         cells = [
@@ -303,7 +306,7 @@ def _foresee(
                 "cell": line.cell.model_dump(mode="json"),
                 "batch_size": line.rising.model_dump(mode="json"),
                 "launches_at_most": line.most_launches(),
-                "reason": runner.refusal(line.cell.request(1)),
+                "reason": capabilities.refusal(line.cell.request(1)),
             }
             for line in rising
         ]
@@ -315,7 +318,7 @@ def _foresee(
     if rising:
         print("of these the batches, and so the launches, are not known beforehand:")
     for line in rising:
-        most, reason = line.most_launches(), runner.refusal(line.cell.request(1))
+        most, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
         limit = line.cell.memory_limit
         parts = [line.cell.label(), f"batch {line.rising.words()}"]
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []

@@ -19,6 +19,9 @@ from xfbench.records.record import Machine, Record
 from xfbench.records.sealed import EditedError, Sealed
 from xfbench.request import Request, StrategyOptions
 from xfbench.results.pack import LONGEST
+from xfbench.running import training
+
+Certified = tuple[Any, ...]
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 
@@ -172,3 +175,18 @@ def _short(value: Any) -> str:
         words = [one if isinstance(one, str) else f"{one[0]}={one[1]}" for one in value]
         text = ", ".join(words) or "none"
     return text[:19] if text.startswith("sha256:") else text
+
+
+def certified_fields(request: Request) -> Certified:
+    """What of a request decides which certificate covers it: threads, batch and data do not."""
+    return (
+        request.framework,
+        request.workload,
+        request.kernel,
+        request.device,
+        request.precision,
+        request.ranks,
+        request.strategy,
+        request.strategy_options,
+        training.workload(request).solver,
+    )

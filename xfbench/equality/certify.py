@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, atomic, paths
+from xfbench import adapter, atomic, capabilities, paths
 from xfbench.environments.environment import Environment
 from xfbench.equality import cases, certificate
-from xfbench.equality.certificate import Certificate, CertificateError, Subject
+from xfbench.equality.certificate import Certificate, CertificateError, Subject, certified_fields
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unprovable
 from xfbench.host import machine
 from xfbench.records import facts
 from xfbench.records.record import Machine
 from xfbench.request import Request
-from xfbench.running import runner, training
-from xfbench.running.runner import Session, certified_fields
+from xfbench.running import training
+from xfbench.running.launch import LaunchContext
 
 _SEED = 0
 
@@ -58,7 +58,7 @@ def prove(
 
     Its certificate is looked for, and made where it is missing. Raises CheckError.
     """
-    if request.ranks > 1 and not (runner.refusal(request) or unprovable(request)):
+    if request.ranks > 1 and not (capabilities.refusal(request) or unprovable(request)):
         one = alone(request)
         have = find(subject(one, found, where))
         have = have or make(verifier.verify(one, found, seed), found, seed, where)
@@ -102,7 +102,7 @@ def finding(verdict: Verdict) -> str | None:
 
 def certify(
     requests: Iterable[Request],
-    session: Session,
+    session: LaunchContext,
     working: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
@@ -135,7 +135,7 @@ def certify(
         _give(of, request, session)
 
 
-def attach(request: Request, session: Session) -> None:
+def attach(request: Request, session: LaunchContext) -> None:
     """Give the session the cell's certificate if the cache has one; nothing is verified."""
     found = session.environments.get(request.framework)
     if found is None:
@@ -147,7 +147,7 @@ def attach(request: Request, session: Session) -> None:
         _give(of, request, session)
 
 
-def _give(of: Subject, request: Request, session: Session) -> None:
+def _give(of: Subject, request: Request, session: LaunchContext) -> None:
     """Copy the cached certificate byte for byte.
 
     One that another version made is not what this version would write, and its id is that of

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import adapter
+from xfbench import adapter, capabilities
 from xfbench.environments.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
 from xfbench.equality.certificate import Check
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
-from xfbench.running import runner
 from xfbench.strategy import ASYNCHRONOUS
 
 # An error so large, before any update, that no draw of rounding could explain it.
@@ -95,7 +94,7 @@ class Verifier:
 
     def verify(self, request: Request, found: Environment, seed: int = 0) -> Verdict:
         """The verdict on one cell. Raises CheckError where the framework gives no results."""
-        refused = runner.refusal(request) or unprovable(request)
+        refused = capabilities.refusal(request) or unprovable(request)
         if refused:
             return Verdict(request, "unsupported", refused)
         if request.ranks > 1:
@@ -111,7 +110,7 @@ class Verifier:
             rounded = self.oracle.expected(blocks, activations, precision=precision)
             wanted += [(expected, precision) for expected in rounded]
             double = request.model_copy(update={"precision": "float64"})
-            if runner.refusal(double) is None:
+            if capabilities.refusal(double) is None:
                 exact = self.oracle.expected(whole, precision="float64")
                 wanted += [(expected, "float64") for expected in exact]
         ratios = dropout.ratios(workload.network)
@@ -164,7 +163,7 @@ class Verifier:
         wanted = [
             (expected, precision)
             for precision in dict.fromkeys((request.precision, "float64"))
-            if runner.refusal(request.model_copy(update={"precision": precision})) is None
+            if capabilities.refusal(request.model_copy(update={"precision": precision})) is None
             for expected in self.oracle.expected(whole, precision=precision)
         ]
         self.say(f"{request.label()}: {len(wanted)} cases")

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, errors, written
+from xfbench import adapter, capabilities, command, digest, errors, written
 from xfbench.environments.environment import Environment, described_by
 from xfbench.equality import certify, jobs
-from xfbench.equality.certificate import Certificate
+from xfbench.equality.certificate import Certificate, Certified, certified_fields
 from xfbench.equality.verify import Verifier, unprovable
 from xfbench.errors import UsageError
 from xfbench.host import machine
@@ -28,7 +28,7 @@ from xfbench.records.record import Machine, Record
 from xfbench.request import Request
 from xfbench.results import merging
 from xfbench.results.store import Store
-from xfbench.running import job, launched, reply, runner, training
+from xfbench.running import job, launched, reply, training
 
 _PLAN = "plan.json"
 _SEED = 0
@@ -111,7 +111,7 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
     wanted = [
         request
         for request in plan.requests
-        if request.launch <= least[request.cell()] and runner.refusal(request) is None
+        if request.launch <= least[request.cell()] and capabilities.refusal(request) is None
     ]
     if stored := next((one.data for one in wanted if one.data_set), None):
         raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")
@@ -143,17 +143,17 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
 
 def _provable(requests: Sequence[Request]) -> list[Request]:
     """One request of each kind of cell, and the single rank that several need first."""
-    kinds: dict[runner.Certified, Request] = {}
+    kinds: dict[Certified, Request] = {}
     for request in requests:
         if unprovable(request):
             continue
         for one in (certify.alone(request), request) if request.ranks > 1 else (request,):
-            kinds.setdefault(runner.certified_fields(one), one)
+            kinds.setdefault(certified_fields(one), one)
     return list(kinds.values())
 
 
 def _key(request: Request) -> str:
-    return digest.of_json([str(part) for part in runner.certified_fields(request)])[7:19]
+    return digest.of_json([str(part) for part in certified_fields(request)])[7:19]
 
 
 def _write_cases(
@@ -290,7 +290,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             "workload": facts.facts(training.workload(request)),
             "limit": None,
             "conditions": None,
-            "certificate": certificates.get(runner.certified_fields(request)),
+            "certificate": certificates.get(certified_fields(request)),
         }
         of = carried.environment(request.framework)
         if of is None:
@@ -309,8 +309,8 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
 
 def _certificates(
     carried: _Carried, store: Store, say: Callable[[str], None]
-) -> dict[runner.Certified, str]:
-    found: dict[runner.Certified, str] = {}
+) -> dict[Certified, str]:
+    found: dict[Certified, str] = {}
     verifier = Verifier(say, run=carried.results)
     for request in _provable(carried.plan.requests):
         of = carried.environment(request.framework)
@@ -327,7 +327,7 @@ def _certificates(
             say(f"{request.label()}: {finding}")
             continue
         made.write(store.certificate_path(made.id))
-        found[runner.certified_fields(request)] = made.id
+        found[certified_fields(request)] = made.id
     return found
 
 

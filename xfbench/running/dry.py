@@ -9,7 +9,7 @@ from xfbench.environments import allocators, environment
 from xfbench.errors import UnavailableError
 from xfbench.plan import Plan
 from xfbench.request import Request
-from xfbench.running import job, runner
+from xfbench.running import job, launch
 
 
 def commands(plan: Plan) -> dict[str, list[str]]:
@@ -22,7 +22,7 @@ def commands(plan: Plan) -> dict[str, list[str]]:
 
 
 def _lines(request: Request, plan: Plan) -> list[str]:
-    if standing := runner.obstacle(request):
+    if standing := launch.obstacle(request):
         return [f"# {': '.join(standing)}"]
     described = adapter.load(request.framework)
     try:

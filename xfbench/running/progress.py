@@ -19,18 +19,20 @@ from rich.text import Text
 from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis import statistics as measured
 from xfbench.equality import certificate, certify
+from xfbench.equality.certificate import certified_fields
 from xfbench.host import conditions, machine
 from xfbench.layout import profile_tables, tables
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running.launch import LaunchContext
+from xfbench.session import run_requests
 from xfbench.text import say
 
 
 def follow(
     requests: Sequence[Request],
-    session: runner.Session,
+    session: LaunchContext,
     pythons: Mapping[str, Path],
     protocols: Mapping[Cell, Protocol],
     done: Sequence[Record] = (),
@@ -72,7 +74,7 @@ def conclude(records: Sequence[Record], store: Store) -> None:
     )
 
 
-def _certify(requests: Sequence[Request], session: runner.Session, console: Console) -> None:
+def _certify(requests: Sequence[Request], session: LaunchContext, console: Console) -> None:
     """On a terminal what is being proven is shown in passing; what could not be, stays."""
     started = time.monotonic()
     with console.status("certificates") if console.is_terminal else nullcontext() as status:
@@ -85,13 +87,13 @@ def _certify(requests: Sequence[Request], session: runner.Session, console: Cons
 
         certify.certify(requests, session, working, say)
     have = len(session.certificates)
-    wanted = len({runner.certified_fields(request) for request in requests})
+    wanted = len({certified_fields(request) for request in requests})
     say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
 
 
 def _launch(
     requests: Sequence[Request],
-    session: runner.Session,
+    session: LaunchContext,
     protocols: Mapping[Cell, Protocol],
     done: Sequence[Record],
     console: Console,
@@ -108,7 +110,7 @@ def _launch(
     ) as bar:
         task = bar.add_task(requests[0].label() if requests else "", total=len(requests))
         try:
-            for record in runner.run(requests, session, protocols, done):
+            for record in run_requests(requests, session, protocols, done):
                 records.append(record)
                 left = clock.done(record)
                 upcoming = requests[clock.count].label() if clock.count < len(requests) else ""

@@ -26,8 +26,10 @@ from xfbench.plan import Plan
 from xfbench.records import facts
 from xfbench.records.record import Record
 from xfbench.request import Request
+from xfbench.results import lookup
 from xfbench.results.store import Store
-from xfbench.running import runner, training
+from xfbench.running import training
+from xfbench.running.launch import LaunchContext
 from xfbench.text import say
 
 ALIVE = "alive"  # the driver in the job counts in it
@@ -110,7 +112,7 @@ def _measure(
         plan = whole.without(done)
         if not plan.requests:
             continue
-        session = runner.Session(store)
+        session = LaunchContext(store)
         frameworks = [request.framework for request in plan.requests]
         allocated = [request.allocator for request in plan.requests]
         session.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
@@ -202,7 +204,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
 
 def _known(plan: Plan, store: Store) -> list[str]:
     """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
-    return [record.id for record in runner.recorded(plan.requests, store)]
+    return [record.id for record in lookup.recorded(plan.requests, store)]
 
 
 def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:

@@ -13,7 +13,7 @@ from xfbench.environments import environment
 from xfbench.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.matrix import Matrix
 from xfbench.request import Cell
-from xfbench.running import job, runner, training
+from xfbench.running import job, launch, training
 
 
 class TraceError(XfbenchError):
@@ -32,7 +32,7 @@ def trace(
         raise UsageError(f"{output}: there is no such folder")
     [(cell, _)] = experiment.cells([matrix], pythons)
     described = adapter.load(cell.framework)
-    if standing := runner.obstacle(cell.request(1)):
+    if standing := launch.obstacle(cell.request(1)):
         raise TraceError(f"{cell.label()}: {': '.join(standing)}")
     found = environment.ensure(described, pythons.get(cell.framework))
     return trace_cell(cell, described, found, output, time_limit)

@@ -16,7 +16,7 @@ from xfbench.host import memory
 from xfbench.plan import Plan
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol
-from xfbench.running import runner
+from xfbench.scheduling import launch_order
 from xfbench.studies.form import Rising
 
 Measure = Callable[[Plan, Sequence[Record]], list[Record]]
@@ -194,7 +194,7 @@ def measure(
         for batch, one in own.items()
         if one.outcome == "ran" and line.rising.doubled(batch)
     ]
-    part = {"requests": tuple(runner.plan(again)), "protocols": tuple(again)}
+    part = {"requests": tuple(launch_order(again)), "protocols": tuple(again)}
     good = [record for record in records if record.status in ("ok", "invalid")]
     left = template.model_copy(update=part)
     if left.without(good).requests:

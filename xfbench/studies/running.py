@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import errors, experiment
+from xfbench import capabilities, errors, experiment
 from xfbench.experiment import Experiment
 from xfbench.host import sites
 from xfbench.plan import Plan
 from xfbench.records.record import Record
 from xfbench.request import Cell, Request
-from xfbench.running import runner
+from xfbench.running.launch import DEFAULT_TIME_LIMIT
+from xfbench.scheduling import launch_order
 from xfbench.studies import media
 from xfbench.studies.cells import has_diverged
 from xfbench.studies.form import Rising, Size
@@ -34,7 +35,7 @@ class Choices:
     media: Mapping[str, Path] = field(default_factory=dict)
     verify: bool = True
     strict: bool = False
-    time_limit: float = runner.DEFAULT_TIME_LIMIT
+    time_limit: float = DEFAULT_TIME_LIMIT
     memory_limit: int | None = None
 
 
@@ -114,7 +115,7 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
     without = {cell for cell, _ in left_out}
     wanted = [(cell, protocol) for cell, protocol in cells if cell not in without]
     plan = Plan(
-        requests=tuple(runner.plan(wanted)),
+        requests=tuple(launch_order(wanted)),
         protocols=tuple(wanted),
         pythons=dict(choices.pythons),
         verify=choices.verify,
@@ -164,7 +165,7 @@ def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate
             exact[record.request.cell()].append(told.seconds)
             alike[_amount(record.request)].append(told.seconds)
     seconds, known = 0.0, 0
-    wanted = [request for request in requests if not runner.refusal(request)]
+    wanted = [request for request in requests if not capabilities.refusal(request)]
     for request in wanted:
         found = exact.get(request.cell()) or alike.get(_amount(request))
         if found:

@@ -17,12 +17,16 @@ from xfbench.analysis import statistics
 from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.statistics import Launches
 from xfbench.equality import certify
+from xfbench.equality.certificate import certified_fields
 from xfbench.host import handover, machine
 from xfbench.records import facts
 from xfbench.records.record import Record
 from xfbench.request import Cell, Request
+from xfbench.results import lookup
 from xfbench.results.store import Store
-from xfbench.running import runner
+from xfbench.running import launch
+from xfbench.running.launch import DEFAULT_TIME_LIMIT, LaunchContext
+from xfbench.session import run_requests
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
     FURTHER,
@@ -59,7 +63,7 @@ class Choices:
     verify: bool = True
     strict: bool = False
     resume: bool = False
-    time_limit: float = runner.DEFAULT_TIME_LIMIT
+    time_limit: float = DEFAULT_TIME_LIMIT
 
 
 def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
@@ -68,7 +72,7 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
     Raises UnavailableError, and XfbenchError where nothing could be tried, or no launch counted.
     """
     framework = space.default.framework
-    session = runner.Session(
+    session = LaunchContext(
         store,
         time_limit=choices.time_limit,
         strict=choices.strict,
@@ -97,7 +101,7 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
     # Where nothing was searched, what is measured anyway stays unless another is certainly faster.
     left = halved.left if halved.rungs else sorted(halved.left, key=space.default.__ne__)
     winner, *others = left
-    standing = runner.obstacle(space.default.request(1))
+    standing = launch.obstacle(space.default.request(1))
     reason = standing[1] if standing else unproven.get(space.default)
     rivals = dict.fromkeys([*others[:1], *([] if reason else [space.default])])
     confirmed = launching.confirm(winner, [one for one in rivals if one != winner], halved)
@@ -171,12 +175,12 @@ def steps(cell: Cell, rung: Rung) -> int:
     return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
 
 
-def _unproven(space: Space, session: runner.Session, choices: Choices, say: Say) -> dict[Cell, str]:
+def _unproven(space: Space, session: LaunchContext, choices: Choices, say: Say) -> dict[Cell, str]:
     """Cells that must not win, and why; all others have their certificate, as far as asked for."""
     every = [*dict.fromkeys([*space.cells, space.default])]
-    wanted = [one.request(1) for one in every if not runner.obstacle(one.request(1))]
+    wanted = [one.request(1) for one in every if not launch.obstacle(one.request(1))]
     if not choices.verify:
-        for request in {runner.certified_fields(one): one for one in wanted}.values():
+        for request in {certified_fields(one): one for one in wanted}.values():
             certify.attach(request, session)
         return {}
     certify.certify(wanted, session, say, say)
@@ -184,7 +188,7 @@ def _unproven(space: Space, session: runner.Session, choices: Choices, say: Say)
         request.cell(): f"not proven equal: see `xfbench verify --framework {request.framework} "
         f"--workload {request.workload} --kernel {request.kernel}`"
         for request in wanted
-        if runner.certified_fields(request) not in session.certificates
+        if certified_fields(request) not in session.certificates
     }
 
 
@@ -201,7 +205,7 @@ def _over(speeds: Mapping[Cell, Launches], one: Cell, other: Cell | None) -> Fig
 class _Launching:
     """The launches of one search, one after another, and what they have cost so far."""
 
-    def __init__(self, space: Space, choices: Choices, session: runner.Session, say: Say) -> None:
+    def __init__(self, space: Space, choices: Choices, session: LaunchContext, say: Say) -> None:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
         self.cores = repeating.Cores(handover.remembered())
@@ -283,7 +287,7 @@ class _Launching:
         """Do it, unless it was done before; `cell` is the setting, of usual length."""
         record = known.pop(request, None)
         if record is None:
-            [record] = runner.run([request], self.session)
+            [record] = run_requests([request], self.session)
             self.own_seconds += _seconds(record)
             handover.remember(record)
             self.say(f"{stage} · block {request.launch} · {told(cell)} · {_outcome(record)}")
@@ -330,7 +334,7 @@ class _Launching:
         found = self.session.environments[self.space.default.framework]
         return {
             record.request: record
-            for record in runner.done(requests, self.session.store)
+            for record in lookup.done(requests, self.session.store)
             if record.request
             and record.software
             and record.software.environment_digest == found.digest

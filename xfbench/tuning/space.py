@@ -16,7 +16,7 @@ from xfbench import adapter, errors, experiment
 from xfbench.environments import allocators
 from xfbench.matrix import Matrix
 from xfbench.request import Cell
-from xfbench.running import runner
+from xfbench.running import launch
 from xfbench.strategy import words
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors
@@ -93,7 +93,7 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
 
 def _standing(cell: Cell) -> str | None:
     """Why it cannot be launched here."""
-    standing = runner.obstacle(cell.request(1))
+    standing = launch.obstacle(cell.request(1))
     return standing and standing[1]
 
 

@@ -1,0 +1,162 @@
+"""Does one launch, from a request to its record.
+
+A cell that cannot be run costs one record and no time; whatever a worker does, the next launch
+starts on a machine without its remains.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xfbench import adapter, capabilities
+from xfbench.environments import allocators, environment
+from xfbench.environments.environment import Environment
+from xfbench.equality.certificate import Certified, certified_fields
+from xfbench.errors import UnavailableError
+from xfbench.host import conditions, machine, media, roofline
+from xfbench.records import facts
+from xfbench.records.record import Reads, Record, Status, Storage
+from xfbench.request import Protocol, Request
+from xfbench.results.store import Store
+from xfbench.running import job, launched, reply, training
+
+DEFAULT_TIME_LIMIT = 1800.0
+
+
+@dataclass
+class LaunchContext:
+    """What the launches of one `run` share: where results go, and the environments found so far.
+
+    `unavailable` says per framework why it cannot be had, `unallocated` per allocator;
+    `certificates` which certificate covers a kind of cell (`certified_fields`); `time_limit` is in
+    seconds. If `strict`, a launch that other work disturbed is invalid. `data_folders` says where
+    prepared data sets are (`PreparedSet.place`). Checkpoints lie below `checkpoint_dir`, by default
+    in the run's folder.
+    """
+
+    store: Store
+    environments: dict[str, Environment] = field(default_factory=dict)
+    certificates: dict[Certified, str] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    unallocated: dict[str, str] = field(default_factory=dict)
+    time_limit: float = DEFAULT_TIME_LIMIT
+    strict: bool = False
+    data_folders: dict[str, Path] = field(default_factory=dict)
+    checkpoint_dir: Path | None = None
+    plain_reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
+
+    def prepare(
+        self,
+        frameworks: Iterable[str],
+        pythons: Mapping[str, Path],
+        say: environment.Say,
+        site: str | None = None,
+        allocated: Iterable[str | None] = (),
+    ) -> None:
+        """Have an environment for each framework, or the reason why not; and these allocators."""
+        for name in dict.fromkeys(frameworks):
+            try:
+                self.environments[name] = environment.ensure(
+                    adapter.load(name), pythons.get(name), say, site
+                )
+            except UnavailableError as error:
+                self.unavailable[name] = job.nameless(str(error))
+                say(f"{name}: unavailable: {error}")
+        for one in filter(None, dict.fromkeys(allocated)):
+            try:
+                allocators.ensure(one, say)
+            except UnavailableError as error:
+                self.unallocated[one] = job.nameless(str(error))
+                say(f"{one}: unavailable: {error}")
+
+    def folder_of(self, request: Request) -> Path | None:
+        """Where the request's data set is, if it is a prepared one."""
+        return self.data_folders.get(request.data_set.place) if request.data_set else None
+
+    def storage(self, request: Request) -> Storage | None:
+        """What the data lie on; where cold or warm was asked for, plain reads of it, done once."""
+        folder = self.folder_of(request)
+        if folder is None or request.data_set is None:
+            return None
+        place = request.data_set.place
+        if request.page_cache and place not in self.plain_reads:
+            try:
+                self.plain_reads[place] = media.measure(folder)
+            except media.UnreadableError:  # too little of it to say anything
+                self.plain_reads[place] = ()
+        return Storage(medium=media.describe(folder), reads=self.plain_reads.get(place, ()))
+
+
+def obstacle(request: Request) -> tuple[Status, str] | None:
+    """Why nothing of this can be launched, and the status that its record has; None if it may.
+
+    Slurm's nodes may have what this one has not: there the worker looks.
+    """
+    if reason := capabilities.refusal(request):
+        return "unsupported", reason
+    if request.device == "cuda" and request.launcher != "slurm" and not machine.accelerators():
+        return "unavailable", "no NVIDIA device was found here"
+    return None
+
+
+def launch(
+    request: Request, session: LaunchContext, protocol: Protocol | None
+) -> tuple[Record, Path | None]:
+    """Start the ranks of a request, wait for them, and return the record and the run's folder.
+
+    There is no folder if nothing was started.
+    """
+    described = adapter.load(request.framework)
+    workload = training.workload(request)
+    fields: dict[str, Any] = {"request": request, "protocol": protocol}
+    fields["workload"] = facts.facts(workload)
+    fields["machine"] = machine.describe()
+    if standing := obstacle(request):
+        return Record.make(status=standing[0], reason=standing[1], **fields), None
+    reason = session.unavailable.get(request.framework)
+    reason = reason or session.unallocated.get(request.allocator or "")
+    if reason:
+        return Record.make(status="unavailable", reason=reason, **fields), None
+    found = session.environments[request.framework]
+    # Before anything is read: what is measured there is not to be seen as another's work.
+    if not request.probe:
+        fields["limit"] = roofline.limit(request, machine.accelerators())
+    data = session.folder_of(request)
+    if request.data_set and data is None:
+        reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
+        return Record.make(status="unavailable", reason=reason, **fields), None
+    fields["storage"] = session.storage(request)
+    folder = session.store.new_run()
+    before = conditions.read()
+    answer = job.work(
+        job.document(
+            "train",
+            request,
+            workload,
+            data_folder=data and str(data),
+            **job.checkpoint_folder(request, session.checkpoint_dir),
+        ),
+        request,
+        described,
+        found,
+        folder,
+        session.time_limit,
+    )
+    fields["conditions"] = conditions.between(before, conditions.read(), _used(answer, request))
+    fields["certificate"] = session.certificates.get(certified_fields(request))
+    record = launched.record(request, answer, described, found, fields, session.strict, data)
+    return record, folder
+
+
+def _used(answer: Mapping[str, Any], request: Request) -> float:
+    """Seconds of ranks here that Slurm has started: none of our children, but ours they are."""
+    if request.launcher != "slurm":
+        return 0.0
+    try:
+        return float(answer.get("used", {}).get(platform.node(), 0.0))
+    except reply.WRONG:
+        return 0.0

@@ -1,0 +1,20 @@
+"""In which order launches are done: in blocks of one launch of each cell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from xfbench.request import Cell, Protocol, Request
+
+
+def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
+    """Every launch that may be needed: blocks of one launch of each cell, each block shuffled."""
+    wanted = list(cells)
+    order = random.Random(seed)
+    requests: list[Request] = []
+    for launch in range(1, max((protocol.most for _, protocol in wanted), default=0) + 1):
+        block = [cell.request(launch) for cell, protocol in wanted if launch <= protocol.most]
+        order.shuffle(block)
+        requests += block
+    return requests

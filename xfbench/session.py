@@ -1,0 +1,51 @@
+"""Does the launches of an experiment, one after another, and keeps a record of each.
+
+Launches of different cells are interleaved in a seeded random order, so that the machine's drift
+falls on all alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from xfbench.analysis import statistics
+from xfbench.records.record import Record
+from xfbench.request import Cell, Protocol, Request
+from xfbench.running.launch import LaunchContext, launch
+
+
+def run_requests(
+    requests: Iterable[Request],
+    session: LaunchContext,
+    protocols: Mapping[Cell, Protocol] | None = None,
+    done: Iterable[Record] = (),
+) -> Iterator[Record]:
+    """Launch each request and yield its record, stored.
+
+    An impossible cell is not tried again, and one that has the precision its protocol asks for
+    gets no further launch; the launches `done` before count.
+    """
+    session.store.prepare()
+    finished: set[Cell] = set()
+    speeds: dict[Cell, list[float]] = defaultdict(list)
+    for record in done:
+        if record.request:
+            speeds[record.request.cell()] += statistics.launches([record]).values()
+    for request in requests:
+        cell = request.cell()
+        protocol = protocols.get(cell) if protocols else None
+        if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
+            continue
+        record, folder = launch(request, session, protocol)
+        session.store.add(record, folder)
+        if record.status in ("unsupported", "unavailable"):
+            finished.add(cell)
+        speeds[cell] += statistics.launches([record]).values()
+        yield record
+
+
+def _is_enough(speeds: Sequence[float], protocol: Protocol) -> bool:
+    if protocol.precision is None or len(speeds) < protocol.least:
+        return False
+    return statistics.is_precise(speeds, protocol.precision)
