@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from xfbench.command import Command
 
+LAUNCHERS = ("local", "mpi", "slurm")
+
 
 @dataclass(frozen=True)
 class Resources:

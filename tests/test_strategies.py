@@ -6,7 +6,6 @@ import pytest
 
 from xfbench import adapter, capabilities, experiment
 from xfbench.analysis import leaderboard, statistics
-from xfbench.analysis.communication import asked_bytes
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Subject
 from xfbench.equality.verify import Verifier
@@ -14,6 +13,7 @@ from xfbench.errors import UsageError
 from xfbench.records.record import Measurement, Record
 from xfbench.request import PreparedSet
 from xfbench.running import job, ranks
+from xfbench.running.communication import asked_bytes
 from xfbench.strategy import ASYNCHRONOUS
 
 

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xfbench.errors import UnavailableError, UsageError, XfbenchError
     from xfbench.notebook import Results, load, run
+    from xfbench.version import VERSION as __version__
 
-__version__ = "0.1.0"
 __all__ = ["Results", "UnavailableError", "UsageError", "XfbenchError", "load", "run"]
 
 _PLACES = {"Results": "notebook", "load": "notebook", "run": "notebook"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from xfbench.version import VERSION
+
+        return VERSION
     if name not in __all__:
         raise AttributeError(f"module 'xfbench' has no attribute {name!r}")
     import importlib
@@ -27,4 +31,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -22,9 +22,10 @@ from xfbench import adapter, errors, paths, toml
 from xfbench.data import sets
 from xfbench.environments import allocators, environment
 from xfbench.host import machine, sites
+from xfbench.launchers.resources import LAUNCHERS
 from xfbench.matrix import Matrix
 from xfbench.request import Cell, Protocol
-from xfbench.running import starting, training
+from xfbench.running import training
 from xfbench.strategy import Value
 from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Rising, Size
 from xfbench.workloads import workloads
@@ -136,7 +137,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         ("device", m.device, DEVICES),
         ("precision", m.precision, PRECISIONS),
         ("kernel", m.kernel, _kernels(m.framework)),
-        ("launcher", [m.launcher] if m.launcher else [], starting.LAUNCHERS),
+        ("launcher", [m.launcher] if m.launcher else [], LAUNCHERS),
     ):
         if not values and kind != "launcher":
             raise errors.UsageError(f"no {kind} was given")
@@ -298,7 +299,7 @@ def _of_rank(
 
 
 def _launcher(site: sites.Site) -> str:
-    if site.launcher not in starting.LAUNCHERS:
+    if site.launcher not in LAUNCHERS:
         raise errors.UsageError(f"{site.title}: {site.launcher} can be rendered, not started")
     return site.launcher
 

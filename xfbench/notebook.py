@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import asked, paths, plan
+from xfbench import asked, paths
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.comparison import Compared, Side
 from xfbench.analysis.leaderboard import Table
@@ -21,7 +21,7 @@ from xfbench.records.record import Record
 from xfbench.results import exporting, index, lookup, ranked, selection
 from xfbench.results.selection import Condition
 from xfbench.results.store import Store, existing
-from xfbench.running import queued
+from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.strategy import Value
 
@@ -215,7 +215,7 @@ def run(
     if queued.wanted(made):
         jobs = queued.prepare(made, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]
-    return [*done, *plan.measure(made, store, done)]
+    return [*done, *progress.measure(made, store, done)]
 
 
 def _listed(given: T | Sequence[T] | None) -> list[T] | None:

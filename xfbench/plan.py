@@ -10,12 +10,9 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench import digest, errors, written
-from xfbench.host import doctor
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol, Request
-from xfbench.results.store import Store
-from xfbench.running import progress, reply
-from xfbench.running.launch import LaunchContext
+from xfbench.running import reply
 
 
 class Plan(BaseModel):
@@ -72,19 +69,3 @@ class Plan(BaseModel):
             )
             for nodes, group in sorted(groups.items())
         ]
-
-
-def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
-    """Do what is left of the plan here, and show how far it is; the new records."""
-    if plan.strict:
-        doctor.insist()
-    session = LaunchContext(
-        store,
-        time_limit=plan.time_limit,
-        strict=plan.strict,
-        data_folders=plan.data_folders,
-        checkpoint_dir=plan.checkpoint_dir,
-    )
-    left = plan.without(done).requests
-    protocols = dict(plan.protocols)
-    return progress.follow(left, session, plan.pythons, protocols, done, verify=plan.verify)

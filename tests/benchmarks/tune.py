@@ -29,16 +29,16 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive, tuned
-from xfbench import plan
 from xfbench.analysis import statistics
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.statistics import Launches
 from xfbench.cli.options import FRAMEWORKS, positive, words
 from xfbench.host import handover, machine
 from xfbench.plan import Plan
+from xfbench.records.machines import machine_class
 from xfbench.request import Cell, Protocol
 from xfbench.results import lookup
 from xfbench.results.store import Store
+from xfbench.running import progress
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
 from xfbench.tuning import repeating
@@ -127,7 +127,7 @@ def launches(searched: Space, cells: Sequence[Cell], count: int, store: Store) -
     )
     done = lookup.done(whole.requests, store)
     of_cells = defaultdict(dict)
-    for record in [*done, *plan.measure(whole, store, done)]:
+    for record in [*done, *progress.measure(whole, store, done)]:
         of_cells[record.request.cell()][record.request.launch] = record
     return {cell: own for cell, own in of_cells.items() if statistics.launches(own.values())}
 

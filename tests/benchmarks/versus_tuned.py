@@ -22,11 +22,11 @@ from tests.benchmarks import inside
 from tests.benchmarks.versus import BATCHES, ROUNDS, near
 from xfbench import adapter
 from xfbench.analysis import statistics
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.statistics import Launches
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.host import handover, machine
+from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext

@@ -13,7 +13,8 @@ from tests import mounted
 from tests.faults.driver import command
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
-from xfbench.results import audit, index, lookup, pack
+from xfbench.records.sealed import LONGEST
+from xfbench.results import audit, index, lookup
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +94,7 @@ def test_two_drivers_in_one_folder_keep_all_records(odd, tmp_path):
 
 def endless(path):
     with path.open("wb") as file:
-        file.truncate(pack.LONGEST + 1)
+        file.truncate(LONGEST + 1)
 
 
 DAMAGE = {

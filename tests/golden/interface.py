@@ -30,11 +30,11 @@ from xfbench.data import manifest
 from xfbench.environments import allocators
 from xfbench.equality import certificate, plants, verdicts
 from xfbench.host import roofline, sites
+from xfbench.launchers.resources import LAUNCHERS
 from xfbench.layout import tables
 from xfbench.published import Source
 from xfbench.records import features, record
 from xfbench.results import selection
-from xfbench.running import starting
 from xfbench.studies import answer
 from xfbench.tuning import saved, space
 from xfbench.workloads import workloads
@@ -110,7 +110,7 @@ def values() -> dict[str, list[str]]:
         "kernels": [
             f"{name} {kernel}" for name in adapter.names() for kernel in adapter.load(name).kernels
         ],
-        "launchers": [*starting.LAUNCHERS],
+        "launchers": [*LAUNCHERS],
         "leaderboard --by": [best.ROW, *best.FIELDS],
         "leaderboard --columns": [*tables.COLUMNS],
         "leaderboard --format": [*tables.FORMATS],

@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from xfbench import errors
 from xfbench.analysis import statistics
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.leaderboard import Certificates, unproven
 from xfbench.analysis.statistics import Comparison, Launches
 from xfbench.environments import allocators
 from xfbench.equality import certificate
+from xfbench.records.machines import machine_class
 from xfbench.records.provenance import as_told
 from xfbench.records.record import Record
 from xfbench.request import SOLVER, Cell, solver_words

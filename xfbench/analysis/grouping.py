@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from xfbench.records.machines import machine_class
 from xfbench.records.provenance import as_told
-from xfbench.records.record import Machine, Record
+from xfbench.records.record import Record
 from xfbench.request import Request
 
 # Fields that are the same in all records of a row.
@@ -15,14 +16,6 @@ PARTED = (
     *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
     *("request.framework", "request.kernel", "request.threads", "request.ranks"),
 )
-
-
-def machine_class(machine: Machine | None) -> str:
-    """Which kind of machine, in the words of a heading: hosts of one kind share a table."""
-    if machine is None:
-        return "unknown machine"
-    parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]
-    return " + ".join([*parts, *machine.accelerators])
 
 
 def of_cells(

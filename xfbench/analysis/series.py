@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from xfbench import adapter, exchange
 from xfbench.analysis import statistics
-from xfbench.analysis.grouping import machine_class
 from xfbench.errors import UsageError
 from xfbench.exchange import Algorithm, Bucket
+from xfbench.records.machines import machine_class
 from xfbench.records.record import Record, is_asynchronous
 from xfbench.request import Request
 from xfbench.strategy import Strategy, Value

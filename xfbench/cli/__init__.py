@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from xfbench import __version__
 from xfbench.cli import (
     compare,
     data,
@@ -33,6 +32,7 @@ from xfbench.cli import (
 )
 from xfbench.errors import XfbenchError, of_the_system
 from xfbench.text import say
+from xfbench.version import VERSION
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3
@@ -71,7 +71,7 @@ app.command("doctor")(machine.doctor)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"xfbench {__version__}")
+        print(f"xfbench {VERSION}")
         raise typer.Exit
 
 

@@ -262,8 +262,9 @@ def import_(
     xfbench results import ./there
     """
     from xfbench import paths
+    from xfbench.cli import conclusion
     from xfbench.results.store import Store
-    from xfbench.running import carry, progress
+    from xfbench.running import carry
 
     store = Store(paths.results(results))
     if not carry.is_one(source):
@@ -276,7 +277,7 @@ def import_(
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:
-        progress.conclude(records, store)
+        conclusion.conclude(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
 

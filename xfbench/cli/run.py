@@ -257,10 +257,11 @@ def run(
     xfbench run --framework tensorflow --data photos-tfrecord --input ours,native
     """
     from xfbench import asked, errors, paths
-    from xfbench.plan import Plan, measure
+    from xfbench.plan import Plan
     from xfbench.results import lookup
     from xfbench.results.store import Store
     from xfbench.running import queued
+    from xfbench.running.progress import measure
 
     if job:
         store = Store(paths.results(results))
@@ -354,13 +355,13 @@ def _carry(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
 
 def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:
     """Print what came of it; the exit status says whether all held."""
-    from xfbench.running import progress
+    from xfbench.cli import conclusion
 
     summary = dict(Counter(record.status for record in records))
     if as_json:
         print(json.dumps({"records": [r.document() for r in records], "summary": summary}))
     else:
-        progress.conclude(records, store)
+        conclusion.conclude(records, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
 

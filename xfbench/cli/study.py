@@ -170,11 +170,11 @@ def run(
     xfbench study run kernels --size laptop --resume
     xfbench study run mine.toml --framework torch
     """
-    from xfbench import errors, experiment, paths, plan
+    from xfbench import errors, experiment, paths
     from xfbench.host import memory
     from xfbench.results import lookup
     from xfbench.results.store import Store
-    from xfbench.running import queued
+    from xfbench.running import progress, queued
     from xfbench.studies import answer, media, rising, running
 
     one = experiment.load(name)
@@ -210,7 +210,7 @@ def run(
 
     def measure(part: Plan, done: Sequence[Record]) -> list[Record]:
         here, there = queued.apart(part)
-        records = plan.measure(here, store, done) if here.requests or not there.requests else []
+        records = progress.measure(here, store, done) if here.requests or not there.requests else []
         if there.requests:
             jobs = queued.prepare(there, store, minutes, queue, account)
             records += queued.measure(jobs, store, done, wait=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from xfbench import digest
 from xfbench.equality.blocks import NOISE, blocks, single
+from xfbench.equality.certificate import SAFETY
 from xfbench.equality.scaled import scaled
 from xfbench.request import Request
 from xfbench.running import training
@@ -21,8 +22,6 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
-# How much more than measured rounding is allowed: the one factor for everything.
-SAFETY = 10
 WARMUP = 4  # updates
 DRAWS = 3  # of rounding, for every case; later ones are of SAFETY times as much
 WEIGHTS = ("own", "scaled")

@@ -12,16 +12,18 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import __version__, atomic, digest, written
+from xfbench import atomic, digest, written
 from xfbench.errors import XfbenchError
 from xfbench.records.provenance import not_measured
 from xfbench.records.record import Machine, Record
-from xfbench.records.sealed import EditedError, Sealed
+from xfbench.records.sealed import LONGEST, EditedError, Sealed
 from xfbench.request import Request, StrategyOptions
-from xfbench.results.pack import LONGEST
 from xfbench.running import training
+from xfbench.version import VERSION
 
 Certified = tuple[Any, ...]
+# How much more than measured rounding is allowed: the one factor for everything.
+SAFETY = 10
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 
@@ -108,7 +110,7 @@ class Certificate(Sealed):
     seed: int
     checks: tuple[Check, ...]
     framework_version: str
-    xfbench_version: str = __version__
+    xfbench_version: str = VERSION
 
     def write(self, target: Path) -> None:
         """Keep it in a file, whole or not at all."""

@@ -7,8 +7,14 @@ from pathlib import Path
 
 from xfbench import adapter, atomic, capabilities, paths
 from xfbench.environments.environment import Environment
-from xfbench.equality import cases, certificate
-from xfbench.equality.certificate import Certificate, CertificateError, Subject, certified_fields
+from xfbench.equality import certificate
+from xfbench.equality.certificate import (
+    SAFETY,
+    Certificate,
+    CertificateError,
+    Subject,
+    certified_fields,
+)
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unprovable
 from xfbench.host import machine
@@ -79,7 +85,7 @@ def make(
         subject=of,
         verdict=verdict.verdict,
         finding=finding(verdict),
-        safety_factor=cases.SAFETY,
+        safety_factor=SAFETY,
         seed=seed,
         checks=verdict.checks,
         framework_version=found.version,

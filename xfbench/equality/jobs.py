@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from xfbench import adapter, paths
+from xfbench import paths
 from xfbench.adapter import Adapter
 from xfbench.environments.environment import Environment
 from xfbench.errors import XfbenchError
 from xfbench.request import Request
 from xfbench.running import job
+from xfbench.running.reference import TIME_LIMIT
 from xfbench.running.reply import WRONG
 from xfbench.worker.distributed import of_rank
 from xfbench.workloads import Workload
 
 Arrays = dict[str, np.ndarray]
 
-TIME_LIMIT = 3600.0
 # What a file of arrays may be, beside what a reply may be.
 _WRONG = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
@@ -40,27 +40,6 @@ class Results:
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
-
-
-def reference_request(
-    workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
-) -> Request:
-    """What the oracle is asked for: the `reference` adapter, in xfbench's own interpreter."""
-    described = adapter.load("reference")
-    return Request(
-        framework=described.name,
-        environment="own",
-        workload=workload,
-        precision="float64",
-        kernel=described.default_kernel,
-        threads=threads,
-        global_batch_size=batch_size,
-        batch_size_per_rank=batch_size,
-        data=data,
-        steps=1,
-        seed=seed,
-        launch=1,
-    )
 
 
 def check(

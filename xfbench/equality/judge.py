@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xfbench.equality.cases import SAFETY, Case
+from xfbench.equality.cases import Case
+from xfbench.equality.certificate import SAFETY
 from xfbench.equality.oracle import Expected
 
 # Rounding of the result itself, in units of float32: draws may by chance hit the truth.

@@ -24,6 +24,7 @@ from xfbench.environments import environment
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
 from xfbench.host import machine
+from xfbench.running import reference
 
 Arrays = dict[str, np.ndarray]
 
@@ -183,7 +184,7 @@ class Oracle:
         documents = [case.document(precision, draw) for case, precision, draw in batch]
         return jobs.check(
             documents,
-            jobs.reference_request(case.workload.name, case.batch_size, threads=1),
+            reference.reference_request(case.workload.name, case.batch_size, threads=1),
             case.workload,
             self.described,
             self.environment,

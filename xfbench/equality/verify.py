@@ -20,6 +20,7 @@ from xfbench.equality.certificate import Check
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
 from xfbench.request import Request
+from xfbench.running import reference
 from xfbench.strategy import ASYNCHRONOUS
 
 # An error so large, before any update, that no draw of rounding could explain it.
@@ -86,7 +87,7 @@ class Verifier:
     """Verifies one cell after another; `say` hears what is being done, `run` runs cases."""
 
     say: Callable[[str], None] = lambda _: None
-    time_limit: float = jobs.TIME_LIMIT
+    time_limit: float = reference.TIME_LIMIT
     run: Run = jobs.check
 
     def __post_init__(self) -> None:

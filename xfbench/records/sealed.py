@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from xfbench import digest
 
+LONGEST = 64 * 2**20  # bytes: who sends a longer document does not send one of these
+
 
 def now() -> str:
     """The time as documents have it: RFC 3339, UTC, milliseconds."""

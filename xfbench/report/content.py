@@ -9,20 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
 
-from xfbench import __version__
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import tables as leaderboards
 from xfbench.analysis.statistics import is_steady, launch_throughput
 from xfbench.equality.certificate import Certificate
 from xfbench.host import conditions
 from xfbench.layout import tables
+from xfbench.records.machines import machine_class
 from xfbench.records.provenance import as_told, not_measured
 from xfbench.records.record import Machine, Record
 from xfbench.report import efficiency, figures, learned, others, profiles, repeat
 from xfbench.report.figures import Figure
 from xfbench.report.others import Others
 from xfbench.report.sentences import Summary, summary, unbroken
+from xfbench.version import VERSION
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
 MANY_ROWS, FASTEST = 200, 3
@@ -126,7 +126,7 @@ class Report:
     rows: int
     records: int
     span: tuple[str, str]
-    version: str = __version__
+    version: str = VERSION
 
     @property
     def boards(self) -> list[Board]:

@@ -24,7 +24,7 @@ from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.errors import UsageError
 from xfbench.records.record import Record
-from xfbench.records.sealed import EditedError, Sealed
+from xfbench.records.sealed import LONGEST, EditedError, Sealed
 from xfbench.results import merging, pack, store
 from xfbench.results.store import Complain, Place, Store
 from xfbench.tuning import saved
@@ -182,7 +182,7 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _allow(member: tarfile.TarInfo, seen: dict[str, str], total: int) -> None:
-    longest = _LONGEST_MANIFEST if member.name == _MANIFEST else pack.LONGEST
+    longest = _LONGEST_MANIFEST if member.name == _MANIFEST else LONGEST
     reason = None
     if not member.isreg() or member.issparse():
         reason = "is no plain file"

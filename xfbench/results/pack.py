@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import atomic, digest
-from xfbench.records.sealed import EditedError
+from xfbench.records.sealed import LONGEST, EditedError
 
 SUFFIX = ".ndjson"
-LONGEST = 64 * 2**20  # bytes of a line: who sends a longer one does not send a record
 _HEAD = 80
 _START = b'{"id":"sha256:'
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from xfbench import atomic, locks, written
 from xfbench.errors import UsageError
 from xfbench.records.record import Record
-from xfbench.records.sealed import EditedError
+from xfbench.records.sealed import LONGEST, EditedError
 from xfbench.results import pack
 
 _README = """Results of xfbench.
@@ -65,7 +65,7 @@ class Place:
 
 def content_of(path: Path) -> bytes:
     """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
-    return written.whole(path, pack.LONGEST, linked=True)
+    return written.whole(path, LONGEST, linked=True)
 
 
 def read(content: bytes, identity: str, *, packed: bool = False) -> Record:

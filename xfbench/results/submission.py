@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import __version__, atomic, digest
+from xfbench import atomic, digest
 from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.equality import certificate
@@ -28,6 +28,7 @@ from xfbench.records.record import Record, Software
 from xfbench.report import repeat
 from xfbench.results import pack, private
 from xfbench.results.store import Complain, Place, Store
+from xfbench.version import VERSION
 
 SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"
@@ -137,7 +138,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     }
     return {
         "schema": SCHEMA,
-        "xfbench": __version__,
+        "xfbench": VERSION,
         "files": {
             name: {"bytes": path.stat().st_size, "digest": digest.of_bytes(path.read_bytes())}
             for name, path in files.items()
@@ -210,8 +211,8 @@ def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes
         counts += f", and {others} figures from elsewhere"
     versions = sorted({_version(one.software) for one in measured if one.software})
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
-    told = _FORM.below(", ".join(versions)).strip() or __version__
-    about = _ABOUT.format(version=__version__, counts=counts, versions=told, **names)
+    told = _FORM.below(", ".join(versions)).strip() or VERSION
+    about = _ABOUT.format(version=VERSION, counts=counts, versions=told, **names)
     return (about + "".join(map(_cell, cells))).encode()
 
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import __version__, digest
+from xfbench import digest
 from xfbench.equality import certificate
 from xfbench.errors import UsageError
 from xfbench.records.record import Record
@@ -20,6 +20,7 @@ from xfbench.report import repeat
 from xfbench.request import SOLVER, Request
 from xfbench.results import private, submission
 from xfbench.results.store import Store
+from xfbench.version import VERSION
 
 Found = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
 # What `xfbench run` makes of the words after it; raises UsageError for what it would not take.
@@ -64,7 +65,7 @@ def defects(folder: Path, parse: Parse | None = None) -> Iterator[Found]:
     if _json(folder / submission.MACHINES).get("machines") != submission.machines(records):
         told = "it is not the description of the machines that the records are of"
         yield str(folder / submission.MACHINES), "machine", told
-    if written == __version__ and _read(folder / submission.BOARD) != made[submission.BOARD]:
+    if written == VERSION and _read(folder / submission.BOARD) != made[submission.BOARD]:
         told = "it is not the leaderboard of these records"
         yield str(folder / submission.BOARD), "whole", told
     named = {record.certificate for record in records}

@@ -14,11 +14,10 @@ from pydantic import BaseModel, ConfigDict
 
 from xfbench import adapter, atomic, digest, locks, paths
 from xfbench.environments import environment
-from xfbench.equality import jobs
-from xfbench.equality.cases import SAFETY
+from xfbench.equality.certificate import SAFETY
 from xfbench.host import machine
 from xfbench.request import PreparedSet
-from xfbench.running import job, worker_archive
+from xfbench.running import job, reference, worker_archive
 from xfbench.workloads import workloads
 
 _SHARPEST = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
@@ -56,7 +55,7 @@ def expected(
     `stored` is a prepared data set and where it is.
     """
     described = adapter.load("reference")
-    request = jobs.reference_request(
+    request = reference.reference_request(
         workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
     ).model_copy(update={"precision": "float32" if precision == "float64" else precision})
     code = worker_archive.worker_digest("reference")
@@ -76,7 +75,7 @@ def expected(
                 described,
                 environment.ensure(described),
                 Path(scratch),
-                jobs.TIME_LIMIT,
+                reference.TIME_LIMIT,
             )
         if reply["status"] != "ok":
             return None

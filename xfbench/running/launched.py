@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from xfbench import __version__, digest
+from xfbench import digest
 from xfbench.adapter import Adapter
-from xfbench.analysis import communication, statistics
+from xfbench.analysis import statistics
 from xfbench.environments.environment import Environment
 from xfbench.host import conditions, roofline
 from xfbench.records import gpus
@@ -23,7 +23,16 @@ from xfbench.records.record import (
     Storage,
 )
 from xfbench.request import Request
-from xfbench.running import canary, probing, reply, revision, validity, worker_archive
+from xfbench.running import (
+    canary,
+    probing,
+    rank_communication,
+    reply,
+    revision,
+    validity,
+    worker_archive,
+)
+from xfbench.version import VERSION
 
 
 def record(
@@ -115,7 +124,7 @@ def record(
 def _communication(described: Adapter, request: Request, told: dict[str, Any]) -> Communication:
     together = described.strategy(request.strategy)
     server = together.algorithm == "server"
-    asked = communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
+    asked = rank_communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
     return Communication(
         strategy=request.strategy,
         bytes_per_step=asked,
@@ -127,7 +136,7 @@ def _communication(described: Adapter, request: Request, told: dict[str, Any]) -
 def _software(described: Adapter, found: Environment) -> Software:
     commit, dirty = revision.of_this_code()
     return Software(
-        xfbench_version=__version__,
+        xfbench_version=VERSION,
         git_commit=commit,
         git_dirty=dirty,
         worker_digest=worker_archive.worker_digest(described.name),

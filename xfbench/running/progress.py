@@ -16,18 +16,34 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis import statistics as measured
-from xfbench.equality import certificate, certify
+from xfbench.equality import certify
 from xfbench.equality.certificate import certified_fields
-from xfbench.host import conditions, machine
-from xfbench.layout import profile_tables, tables
+from xfbench.host import conditions, doctor, machine
+from xfbench.plan import Plan
+from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.text import say
+
+
+def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
+    """Do what is left of the plan here, and show how far it is; the new records."""
+    if plan.strict:
+        doctor.insist()
+    session = LaunchContext(
+        store,
+        time_limit=plan.time_limit,
+        strict=plan.strict,
+        data_folders=plan.data_folders,
+        checkpoint_dir=plan.checkpoint_dir,
+    )
+    left = plan.without(done).requests
+    protocols = dict(plan.protocols)
+    return follow(left, session, plan.pythons, protocols, done, verify=plan.verify)
 
 
 def follow(
@@ -47,7 +63,7 @@ def follow(
     """
     console = Console(stderr=True)
     here = machine.describe()
-    say(f"xfbench · {grouping.machine_class(here)} · {here.kernel_release}")
+    say(f"xfbench · {machine_class(here)} · {here.kernel_release}")
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
         site = next((request.site for request in requests), None)
@@ -60,18 +76,6 @@ def follow(
     if verify:
         _certify([one for one in requests if not one.probe], session, console)
     return _launch(requests, session, protocols, done, console)
-
-
-def conclude(records: Sequence[Record], store: Store) -> None:
-    """The tables of these records, and where everything lies."""
-    folder = store.folder
-    made = leaderboard.tables(records, certificate.of_folder(folder))
-    print(tables.text(made))
-    if any(record.request and record.request.profile for record in records):
-        print(profile_tables.FORMATS["text"](made))
-    print(
-        f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
-    )
 
 
 def _certify(requests: Sequence[Request], session: LaunchContext, console: Console) -> None:

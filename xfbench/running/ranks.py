@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from xfbench.analysis import communication
+from xfbench.running import rank_communication
 from xfbench.worker import page_cache
 
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
@@ -49,7 +49,7 @@ def merged(
         "places": places,
         "kinds": _kinds(replies),
         "measurement": measurement,
-        "communication": communication.shared(
+        "communication": rank_communication.shared(
             told, measurement["step_seconds"], nodes, asynchronous=asynchronous
         ),
         "learning": _learning([reply["learning"] for reply in replies], asynchronous),

@@ -18,7 +18,6 @@ from xfbench.launchers import local, mpi, slurm
 from xfbench.launchers.resources import Resources
 from xfbench.request import Request
 
-LAUNCHERS = ("local", "mpi", "slurm")
 # What a start command may see: how to find its peers and libraries, and nothing personal.
 _PREFIXES = (
     *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from xfbench import adapter, errors, published
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
 from xfbench.experiment import Experiment
 from xfbench.host import conditions, memory
 from xfbench.records.elsewhere import Citation, Figure
+from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
 from xfbench.studies import analyses, cells, divergence, ends, learning, links, media, support
 from xfbench.studies.finding import Finding

@@ -10,12 +10,13 @@ from typing import Any
 
 from xfbench import adapter
 from xfbench.analysis import comparison, leaderboard
-from xfbench.analysis.grouping import machine_class, of_cells
+from xfbench.analysis.grouping import of_cells
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.data import sets
 from xfbench.environments import allocators
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.matrix import Matrix
+from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
 from xfbench.request import SOLVER, Request, solver_words
 from xfbench.running import probing, training

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.records.features import FEATURES, GROUP_OF, Support
+from xfbench.records.machines import machine_class
 from xfbench.running import probing
 from xfbench.studies.cells import Measured
 from xfbench.studies.finding import Finding, Judged

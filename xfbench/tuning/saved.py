@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from xfbench import __version__, atomic, written
+from xfbench import atomic, written
 from xfbench.analysis.statistics import Interval
 from xfbench.records.record import Machine
-from xfbench.records.sealed import Part, Sealed
+from xfbench.records.sealed import LONGEST, Part, Sealed
 from xfbench.request import Cell
-from xfbench.results.pack import LONGEST
+from xfbench.version import VERSION
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
 FOLDER = "tuned"
@@ -96,7 +96,7 @@ class Tuning(Sealed):
     search_seconds: float
     machine_seconds: float
     records: tuple[str, ...]
-    xfbench_version: str = __version__
+    xfbench_version: str = VERSION
 
     def write(self, results: Path) -> Path:
         """Keep it in a results folder, whole or not at all; the file."""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from xfbench import adapter, errors
 from xfbench.analysis import statistics
-from xfbench.analysis.grouping import machine_class
 from xfbench.analysis.statistics import Launches
 from xfbench.equality import certify
 from xfbench.equality.certificate import certified_fields
 from xfbench.host import handover, machine
 from xfbench.records import facts
+from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
 from xfbench.request import Cell, Request
 from xfbench.results import lookup

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import adapter, errors
-from xfbench.analysis.grouping import machine_class
 from xfbench.environments import environment
 from xfbench.errors import UnavailableError
 from xfbench.host import machine
 from xfbench.records import facts
+from xfbench.records.machines import machine_class
 from xfbench.request import Cell, Protocol
 from xfbench.running import queued
 from xfbench.studies import running

@@ -1,0 +1,29 @@
+"""Requests to the `reference` adapter, in xfbench's own interpreter."""
+
+from __future__ import annotations
+
+from xfbench import adapter
+from xfbench.request import Request
+
+TIME_LIMIT = 3600.0
+
+
+def reference_request(
+    workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
+) -> Request:
+    """What the oracle is asked for: the `reference` adapter, in xfbench's own interpreter."""
+    described = adapter.load("reference")
+    return Request(
+        framework=described.name,
+        environment="own",
+        workload=workload,
+        precision="float64",
+        kernel=described.default_kernel,
+        threads=threads,
+        global_batch_size=batch_size,
+        batch_size_per_rank=batch_size,
+        data=data,
+        steps=1,
+        seed=seed,
+        launch=1,
+    )

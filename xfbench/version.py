@@ -1,0 +1,3 @@
+"""The version of xfbench."""
+
+VERSION = "0.1.0"
