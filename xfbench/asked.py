@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from xfbench.plan import Plan
 from xfbench.request import Cell, Protocol
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
-from xfbench.text import say
 
+# From cells, names of settings that are given, and interpreters, to the cells to measure.
+Adjustment = Callable[
+    [list[tuple[Cell, Protocol]], set[str], Mapping[str, Path]], list[tuple[Cell, Protocol]]
+]
 _DEFAULT = "quick"
 # These say how often, not what.
 _HOW_OFTEN = {"launches", "until_precision", "seed"}
@@ -28,14 +31,14 @@ def plan(
     time_limit: float = DEFAULT_TIME_LIMIT,
     checkpoint_dir: Path | None = None,
     carried: bool = False,
-    tuned: Path | None = None,
+    adjust: Adjustment | None = None,
 ) -> Plan:
     """The plan for `settings`: fields of `Matrix` by name, None where not given.
 
     With none but `launches`, `until_precision` and `seed` it is the experiment `quick`, as often
     as these say; else its frameworks and networks stand in for those that are not given. If
-    `carried`, it is for another machine, with interpreters that are named there. Settings that are
-    not given are as `xfbench tune` found them, if `tuned` is a results folder. Raises UsageError.
+    `carried`, it is for another machine, with interpreters that are named there. `adjust`
+    sets values that are not given, as tuning found them. Raises UsageError.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given):
@@ -46,8 +49,10 @@ def plan(
         names = {name for one in matrices for name in one.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.cells(matrices, interpreters)
-    if tuned is not None:
-        cells = _tuned(cells, set(given), tuned, interpreters, carried)
+    if adjust is not None:
+        if carried:
+            raise errors.UsageError("--tuned is for this machine, and --carry for another one")
+        cells = adjust(cells, set(given), interpreters)
     if checkpoint_dir is not None:
         _check(checkpoint_dir, given.get("checkpoints"), cells, carried)
     return Plan(
@@ -82,21 +87,6 @@ def _matrices(given: Mapping[str, Any]) -> list[Matrix]:
         return [experiment.matrix(**{**defaults, **given})]
     fixed = {} if set(given) == {"seed"} else {"launches": None}
     return [experiment.matrix(**{**one.model_dump(), **fixed, **given}) for one in quick]
-
-
-def _tuned(
-    cells: list[tuple[Cell, Protocol]],
-    given: set[str],
-    results: Path,
-    pythons: Mapping[str, Path],
-    carried: bool,
-) -> list[tuple[Cell, Protocol]]:
-    """The cells as they were found to be fastest; what is used is told on standard error."""
-    from xfbench.tuning import using
-
-    if carried:
-        raise errors.UsageError("--tuned is for this machine, and --carry for another one")
-    return using.tuned(cells, given, results, pythons, say)
 
 
 def _check(

@@ -24,6 +24,7 @@ from xfbench.results.store import Store, existing
 from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.strategy import Value
+from xfbench.tuning import using
 
 if TYPE_CHECKING:
     import pandas
@@ -166,6 +167,7 @@ def run(
 
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """
+    folder = paths.results(Path(results) if results else None)
     made = asked.plan(
         {
             "framework": _listed(framework),
@@ -208,9 +210,9 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
-        tuned=paths.results(Path(results) if results else None) if tuned else None,
+        adjust=using.adjustment(folder) if tuned else None,
     )
-    store = Store(paths.results(Path(results) if results else None))
+    store = Store(folder)
     done = lookup.done(made.requests, store) if resume else []
     if queued.wanted(made):
         jobs = queued.prepare(made, store, minutes, queue or "", account or "")

@@ -11,7 +11,7 @@ from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.request import Protocol
 from xfbench.tuning.saved import of_folder
-from xfbench.tuning.using import tuned
+from xfbench.tuning.using import adjustment, tuned
 
 FIXED = Protocol.fixed(3)
 
@@ -151,7 +151,7 @@ def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
     saved()
     (tmp_path / "tuned" / "\x1b[2J[x].json").write_text("{}")
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
-    asked.plan(settings, pythons={}, tuned=tmp_path)
+    asked.plan(settings, pythons={}, adjust=adjustment(tmp_path))
     told = capsys.readouterr().err
     assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
 
@@ -168,14 +168,14 @@ def test_plan_uses_the_tuned_values(saved, tmp_path):
 
     def planned(**more):
         settings = {**asked_for, **more}
-        found = asked.plan(settings, pythons={}, tuned=tmp_path)
+        found = asked.plan(settings, pythons={}, adjust=adjustment(tmp_path))
         assert dict(found.protocols).keys() == {one.cell() for one in found.requests}
         return {(one.threads, one.affinity, one.launch) for one in found.requests}
 
     assert planned() == {(1, "cores", 1), (1, "cores", 2)}
     assert planned(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
     with pytest.raises(UsageError, match="--carry for another one"):
-        asked.plan(asked_for, pythons={}, tuned=tmp_path, carried=True)
+        asked.plan(asked_for, pythons={}, adjust=adjustment(tmp_path), carried=True)
 
 
 def test_tuned_values_are_refused_for_submitted_jobs(cell, tmp_path, monkeypatch):

@@ -262,6 +262,7 @@ def run(
     from xfbench.results.store import Store
     from xfbench.running import queued
     from xfbench.running.progress import measure
+    from xfbench.tuning import using
 
     if job:
         store = Store(paths.results(results))
@@ -310,7 +311,7 @@ def run(
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
         carried=carry is not None,
-        tuned=paths.results(results) if tuned else None,
+        adjust=using.adjustment(paths.results(results)) if tuned else None,
     )
     store = Store(paths.results(results))
     if carry:

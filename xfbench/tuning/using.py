@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import adapter, errors
+from xfbench.asked import Adjustment
 from xfbench.environments import environment
 from xfbench.errors import UnavailableError
 from xfbench.host import machine
@@ -20,6 +21,7 @@ from xfbench.records.machines import machine_class
 from xfbench.request import Cell, Protocol
 from xfbench.running import queued
 from xfbench.studies import running
+from xfbench.text import say
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import told
 from xfbench.workloads import workloads
@@ -30,6 +32,20 @@ _ALONE = ("kernel", "threads", "affinity", "allocator")
 _TOGETHER = ("strategy", "strategy_options")
 # Whoever chooses one of these has chosen how ranks share the machine.
 _OF_RANKS = ("ranks", "nodes", "threads", "scaling", *_TOGETHER)
+
+
+def adjustment(results: Path) -> Adjustment:
+    """Return what sets values that `xfbench tune` found in `results`, for `asked.plan`.
+
+    What is used is told on standard error.
+    """
+
+    def adjust(
+        cells: list[tuple[Cell, Protocol]], given: set[str], pythons: Mapping[str, Path]
+    ) -> list[tuple[Cell, Protocol]]:
+        return tuned(cells, given, results, pythons, say)
+
+    return adjust
 
 
 def tuned(
