@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xfbench.errors import UnavailableError, UsageError, XfbenchError
     from xfbench.notebook import Results, load, run
-    from xfbench.version import VERSION as __version__
+
+    __version__: str
 
 __all__ = ["Results", "UnavailableError", "UsageError", "XfbenchError", "load", "run"]
 
