@@ -14,7 +14,7 @@ If an issue adds or renames what is shown, write the file again and list the cha
     python -m tests.golden {name}
 Digests of workloads and cells, and keys of certificates, never change."""
 
-# Networks whose mutations take hours; their outcomes are added by `python -m tests.golden self_test`.
+# Networks whose mutations take hours; `python -m tests.golden self_test` adds their outcomes.
 LARGE = {"alexnet", "caffenet", "googlenet", "resnet50"}
 
 
