@@ -16,15 +16,15 @@ bench: $(VENV)/installed ## Measure four frameworks on two small networks, print
 	$(BIN)/xfbench run
 
 test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (limit: 12 minutes).
-	$(BIN)/pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
+	$(BIN)/pytest -m 'alone and $(QUICK)' --timeout 300 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 2400 tests
 
 test-deep: $(VENV)/developed ## What else decides whether a change lands (limit: 55 minutes).
-	$(BIN)/pytest -m 'alone and $(DEEP)' tests xfbench/benchmarks
+	$(BIN)/pytest -m 'alone and $(DEEP)' --timeout 1200 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 3900 tests
 
 test-all: $(VENV)/developed lint types ## All tests, before a release (hours).
-	$(BIN)/pytest -m alone tests xfbench/benchmarks
+	$(BIN)/pytest -m alone --timeout 3600 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone' $(PARALLEL) --timeout 3600 tests
 
 coverage: $(VENV)/developed ## Lines and branches of the driver that `make test` runs.

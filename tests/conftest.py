@@ -13,7 +13,7 @@ import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within t
 import pytest
 
 from tests import fake_framework, scheduler
-from xfbench import digest
+from xfbench import digest, paths
 from xfbench.records.facts import facts
 from xfbench.records.record import Measurement, Observed, Record
 from xfbench.workloads import workloads
@@ -59,6 +59,17 @@ def pytest_terminal_summary(terminalreporter, config):
     """Say which form the cluster had."""
     if NODES in config.stash:
         terminalreporter.line(f"cluster: nodes were {config.stash[NODES]}")
+
+
+@pytest.fixture(scope="session")
+def certifying_home(tmp_path_factory):
+    """The user's cache without its certificates: only this session's proofs count."""
+    home = tmp_path_factory.mktemp("home")
+    (paths.cache() / "environments").mkdir(parents=True, exist_ok=True)
+    for folder in paths.cache().iterdir():
+        if folder.name != "certificates":
+            (home / folder.name).symlink_to(folder)
+    return home
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ python -m tests.mutants --list     draw them and print them
 python -m tests.mutants --only 7   try one of them again
 
 A mutation is tried in namespaces of its own, where a mutated copy is mounted over the checkout and
-an overlay over the cache: mutated code can neither damage files nor kill processes of the user.
+an overlay over the cache: mutated code cannot kill processes of the user, nor change these folders.
+Other files are the user's own: use a machine that can be lost.
 """
 
 import argparse
@@ -90,9 +91,10 @@ def run_isolated(folder, words, limit_s=LIMIT_S):
     The status is None if the command takes longer than `limit_s`.
     """
     cache = paths.cache()
-    for new in (cache, folder / "source/.venv", folder / "cache", folder / "scratch"):
+    layers = Path(tempfile.mkdtemp(prefix="layers-", dir=folder))  # nothing of earlier commands
+    for new in (cache, folder / "source/.venv", layers / "cache", layers / "scratch"):
         new.mkdir(parents=True, exist_ok=True)
-    overlay = f"lowerdir={cache},upperdir={folder}/cache,workdir={folder}/scratch"
+    overlay = f"lowerdir={cache},upperdir={layers}/cache,workdir={layers}/scratch"
     overlay += ",userxattr" if os.geteuid() else ""
     with (folder / "output").open("w+b") as output:
         process = subprocess.Popen(
@@ -138,8 +140,10 @@ def try_mutation(mutation, commands, limit_s=LIMIT_S):
             match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
             file.write_text(original)
             again = [*PYTEST, "-m", "", match[1]] if match else [*command, "--collect-only"]
-            if run_isolated(folder, again, limit_s)[0] in ((1,) if match else (1, 2, 3, 4)):
-                return conclude("undecided", f"without it too: {match[1] if match else output}")
+            control = run_isolated(folder, again, limit_s)[0]
+            if control != 0:
+                reason = f"without it the exit status is {control}"
+                return conclude("undecided", f"{reason}: {match[1] if match else output}")
             return conclude("caught", match[1] if match else "no test can be collected")
     return conclude("survived")
 

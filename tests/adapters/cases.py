@@ -43,6 +43,7 @@ NORMED = Workload(
 )
 # Rates so small that the gradient stays what it was at first.
 WARM = replace(workloads()["lenet"], solver=Solver(1e-4, momentum=0.0, warmup=4))
+LARS = replace(workloads()["lenet"], solver=Solver(0.01, momentum=0.0, lars=0.02))
 CROPPED = Workload(
     xl.Network(
         "cropped",
@@ -60,7 +61,10 @@ CROPPED = Workload(
     "synthetic",
     "made up",
 )
-WORKLOADS = {**workloads(), "normed": NORMED, "warm": WARM, "cropped": CROPPED}
+WORKLOADS = {
+    **workloads(),
+    **{"normed": NORMED, "warm": WARM, "lars": LARS, "cropped": CROPPED},
+}
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,11 @@ class CasesCollected(Exception):
 
 @dataclass
 class Batch:
-    """The cases of several proofs, which run in one worker of their framework and kernel."""
+    """The cases of several proofs, which run in one worker.
+
+    They have the same framework, kernel and precision, so that what the worker observes of these
+    holds for each proof.
+    """
 
     documents: list[dict[str, Any]] = field(default_factory=list)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
@@ -70,19 +73,21 @@ class Batch:
         return run
 
     def run(self, request: Request, found, folder) -> None:
+        # JAX keeps 64-bit mode on after the first float64 case, so these come last.
+        self.documents.sort(key=lambda document: document["options"]["precision"] == "float64")
         inputs = folder / "inputs.npz"
         np.savez(inputs, **self.inputs)
         described = adapter.load(request.framework)
         results = jobs.check(
             self.documents, request, workloads()[request.workload], described, found, inputs
         )
-        by_proof = itertools.groupby(
-            (document["name"] for document in self.documents), lambda name: name.split("|")[0]
-        )
-        for proof, names in by_proof:
-            ours = {name.partition("|")[2]: name for name in names}
+        cases: dict[str, dict[str, str]] = defaultdict(dict)
+        for document in self.documents:
+            proof, _, case = document["name"].partition("|")
+            cases[proof][case] = document["name"]
+        for proof, names in cases.items():
             self.results[proof] = jobs.Results(
-                _chosen(results.arrays, ours), _chosen(results.unsupported, ours)
+                _chosen(results.arrays, names), _chosen(results.unsupported, names)
             )
 
     def replay(self, proof: Proof):
@@ -111,11 +116,11 @@ def _chosen(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 
 @pytest.fixture(scope="session")
-def prove(request, tmp_path_factory):
+def prove(request, tmp_path_factory, certifying_home):
     """Return a function: the verdict of a `Proof`.
 
-    The first proof of a framework and kernel runs the cases of all that this session collected.
-    Verdicts become certificates in the cache, as those of `xfbench verify` do.
+    The first proof of a framework, kernel and precision runs the cases of all that this session
+    collected. Verdicts become certificates of this session, for `tests/training`.
     """
     collected = {
         item.callspec.params["proof"]: None
@@ -125,34 +130,40 @@ def prove(request, tmp_path_factory):
     verifier = Verifier(print)
 
     def group(proof):
-        return proof.framework, proof.request.kernel
+        return proof.framework, proof.request.kernel, proof.request.precision
 
     def verify(proof, found, run):
         one = replace(verifier, run=run)
         one.oracle = verifier.oracle
         return one.verify(proof.request, found, proof.seed)
 
-    @cache
-    def batch(framework, kernel):
-        prepared = Batch()
+    batches: dict[tuple[str, ...], Batch] = {}
+
+    def batch(framework, kernel, precision):
+        key = framework, kernel, precision
+        if key in batches:
+            return batches[key]
+        prepared = batches[key] = Batch()  # if its run is ended, no other test starts it again
         found = environment.ensure(adapter.load(framework))
         for proof in collected:
-            if group(proof) == (framework, kernel):
+            if group(proof) == key:
                 with suppress(CasesCollected):
                     verify(proof, found, prepared.collect(proof))
         if prepared.documents:
-            request = Proof.of(framework, kernel=kernel).request
+            request = Proof.of(framework, kernel=kernel, precision=precision).request
             try:
                 prepared.run(request, found, tmp_path_factory.mktemp("proofs"))
             except jobs.CheckError as error:  # then each proof runs alone and says what is wrong
-                print(f"{framework} {kernel}: {error}")
+                print(f"{framework} {kernel} {precision}: {error}")
         return prepared
 
     def verdict(proof):
         found = environment.ensure(adapter.load(proof.framework))
         answer = verify(proof, found, batch(*group(proof)).replay(proof))
         if proof.seed == 0:
-            certify.make(answer, found, proof.seed)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("XFBENCH_HOME", str(certifying_home))
+                certify.make(answer, found, proof.seed)
         return answer
 
     return verdict

@@ -36,7 +36,7 @@ def proofs(*values):
 
 
 @proofs(
-    # JAX compiles every case. In the quick tests, `tests/training` certifies it once per cache.
+    # JAX compiles every case; in the quick tests only `tests/training` proves it.
     *(
         pytest.param(Proof.of(*cell), marks=pytest.mark.deep if cell[0] == "jax" else ())
         for cell in product(FRAMEWORKS, ("lenet", "convnet"))

@@ -14,6 +14,9 @@ If an issue adds or renames what is shown, write the file again and list the cha
     python -m tests.golden {name}
 Digests of workloads and cells, and keys of certificates, never change."""
 
+# Networks whose mutations take hours; `python -m tests.golden self_test` adds their outcomes.
+LARGE = {"alexnet", "caffenet", "googlenet", "resnet50"}
+
 
 def check(name):
     """Compare a golden file with what the code gives; show a short difference."""
@@ -120,6 +123,14 @@ def test_no_mutation_of_the_self_test_is_lost():
         for name, outcome in mutations.outcomes().items()
     }
     assert recorded.items() <= existing.items()
+    assert {workload for name, (_, workload) in existing.items() if name not in recorded} <= LARGE
+
+
+def test_every_recorded_mutation_was_caught_at_its_layer():
+    layers = {plant.name: plant.layer for plant in plants.plants()}
+    for name, outcome in mutations.outcomes().items():
+        assert outcome["caught"] is True, name
+        assert outcome["first_layer"] == layers[name], name
 
 
 @pytest.mark.long

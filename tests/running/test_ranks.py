@@ -162,6 +162,16 @@ def test_deviating_rank_decides_the_merged_observation():
     assert merged["canary"]["loss"] == 2.4
 
 
+@pytest.mark.parametrize(
+    ("losses", "expected"), [((2.3, 2.1, 2.4), 2.1), ((2.3, 2.2, 2.6), 2.6), ((2.3, None), None)]
+)
+def test_merged_canary_is_the_farthest_from_the_first_rank(losses, expected):
+    replies = [{**reply(rank), "canary": {"loss": loss}} for rank, loss in enumerate(losses)]
+    for replied in replies:
+        replied["measurement"]["step_seconds"] = [1.0, 1.0]
+    assert ranks.merged(replies)["canary"]["loss"] == expected
+
+
 def test_ranks_with_different_step_counts_are_refused():
     with pytest.raises(ValueError, match="argument"):
         ranks.merged([reply(0), reply(1, step_seconds=[1.0])])

@@ -27,6 +27,8 @@ FRAMEWORKS = {
     "thread-sweep": "torch",
 }
 
+EXPECTED = ("out of memory", "the loss of update")
+
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory):
@@ -35,9 +37,12 @@ def results(tmp_path_factory):
 
 
 def run(name, folder, *options):
-    """Run a study: its exit status, its answer, and reasons of launches that went wrong."""
+    """Run a study; return its exit status, its answer, and the reasons of launches that went wrong.
+
+    Memory that ends, or a loss that diverges, is what some studies look for.
+    """
     earlier = set(folder.glob("records/*/*.json"))
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(sys.executable, "-m", "xfbench", "study", "run", name, "--json"),
             *("--results", str(folder), *options),
@@ -48,28 +53,29 @@ def run(name, folder, *options):
         timeout=900,
         check=False,
     )
-    assert done.returncode in (0, 1), done.stderr
+    assert process.returncode in (0, 1), process.stderr
     files = set(folder.glob("records/*/*.json")) - earlier
     records = [json.loads(file.read_text()) for file in files]
-    wrong = [
-        one["reason"]
-        for one in records
-        if one["status"] in ("crashed", "failed") and not one["request"]["probe"]
+    reasons = [
+        record["reason"]
+        for record in records
+        if record["status"] not in ("ok", "unsupported") and not record["request"]["probe"]
     ]
-    unexpected = [reason for reason in wrong if not reason.startswith("out of memory")]
-    return done.returncode, json.loads(done.stdout), unexpected
+    unexpected = [reason for reason in reasons if not reason.startswith(EXPECTED)]
+    return process.returncode, json.loads(process.stdout), unexpected
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_of_one_launch_has_an_answer(name, results):
     only = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
-    _, answer, wrong = run(name, results, *only, "--launches", "1", "--no-verify", "--resume")
+    status, answer, wrong = run(name, results, *only, "--launches", "1", "--no-verify", "--resume")
     assert not wrong
     assert answer["size"] == "smoke" and answer["launches"] > 0
     assert answer["findings"]
     assert all(finding["sentence"] for finding in answer["findings"])
     if name in ("thread-sweep", "data-format"):
+        assert status == 0
         values = answer["findings"][0]["values"]
         assert values and all(value["interval"] for value in values)
 

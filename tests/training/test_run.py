@@ -18,26 +18,38 @@ def results(tmp_path_factory):
     return tmp_path_factory.mktemp("run") / "results"
 
 
-def xfbench(results, *words):
-    """Run the command and return its JSON document; certificates are in the user's cache."""
+@pytest.fixture(scope="session")
+def xfbench(results, certifying_home):
+    """Return a function that runs the command and returns its JSON document.
+
+    What `tests/equality` proved in this session has its certificate; the rest is proven here.
+    """
+
+    def run(*words):
+        return run_command(words, results, certifying_home)
+
+    return run
+
+
+def run_command(words, results, home):
     done = subprocess.run(
         [sys.executable, "-m", "xfbench", *words, "--results", str(results), "--json"],
         capture_output=True,
         text=True,
         timeout=1200,
         check=False,
-        env={**os.environ, "TERM": "dumb"},
+        env={**os.environ, "TERM": "dumb", "XFBENCH_HOME": str(home)},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="session")
-def records(results):
+def records(xfbench):
     """The records of one launch of each framework and network, by these two."""
     words = ["--framework", ",".join(FRAMEWORKS), "--workload", ",".join(WORKLOADS)]
     sizes = ["--batch-size", "16", "--steps", "5", "--warmup", "1", "--launches", "1"]
-    document = xfbench(results, "run", *words, *sizes)
+    document = xfbench("run", *words, *sizes)
     return {
         (record["request"]["framework"], record["request"]["workload"]): record
         for record in document["records"]
@@ -45,9 +57,9 @@ def records(results):
 
 
 @pytest.fixture(scope="session")
-def rows(records, results):
+def rows(records, xfbench):
     """The leaderboard's rows of these records, by framework and network."""
-    tables = xfbench(results, "leaderboard")["tables"]
+    tables = xfbench("leaderboard")["tables"]
     return {(row["framework"], table["workload"]): row for table in tables for row in table["rows"]}
 
 
@@ -68,13 +80,13 @@ def test_a_verified_network_has_a_rank(rows, framework, workload):
     assert rows[framework, workload]["images_per_second"]
 
 
-def test_two_ranks_train_under_mpi(results):
+def test_two_ranks_train_under_mpi(xfbench):
     """Open MPI's mpirun starts them, and DistributedDataParallel joins them."""
     if reason := slurm.missing():
         pytest.skip(f"no Open MPI: {reason}")
     words = ["--framework", "torch", "--workload", "lenet", "--ranks", "2", "--scaling", "weak"]
     sizes = ["--threads", "1", "--batch-size", "8", "--steps", "3", "--launches", "1"]
-    document = xfbench(results, "run", "--launcher", "mpi", "--no-verify", *words, *sizes)
+    document = xfbench("run", "--launcher", "mpi", "--no-verify", *words, *sizes)
     [record] = document["records"]
     assert record["status"] == "ok", record["reason"]
     assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1]

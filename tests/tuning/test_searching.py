@@ -72,6 +72,14 @@ def test_search_over_budget_still_confirms_the_winner(launching, cells):
     assert sum(bool(own) for own in found.values()) >= 2
 
 
+def test_spoiled_launches_are_repeated_within_the_budget(launching, cells):
+    chosen = {"least": 1, "most": 1, "budget_seconds": 3.5 * SECONDS}
+    launches, _ = launching(cells[:2], lambda *_: SLOW, **chosen)
+    launches.cores.spoiled = lambda record: True
+    launches.confirm(cells[0], [cells[1]], halve(cells[:2], factors, launches.rung))
+    assert len(launches.records) == 3
+
+
 def test_confirmation_launches_close_rivals_more_often(launching, cells):
     """Of the two quick ones it is not clear who is quicker; the default is twice as slow."""
     drawn = itertools.cycle((0.4, 0.5, 0.6, 0.45, 0.55))

@@ -1,5 +1,6 @@
 """`run --tuned`: which cells get what a search found, and what is said of the others."""
 
+import json
 from functools import partial
 
 import pytest
@@ -144,6 +145,16 @@ def test_edited_search_is_reported_and_omitted(saved, using, tmp_path):
     (tmp_path / "tuned" / "other.json").write_text("{}")
     found, said = using()
     assert found.threads == 2 and "its content is not what its id says" in said
+    assert "other.json: no search of `xfbench tune`" in said
+
+
+def test_a_search_with_one_wrong_field_is_reported(saved, using, tmp_path):
+    saved()
+    [file] = (tmp_path / "tuned").iterdir()
+    document = json.loads(file.read_text())
+    document["seed"] = "first"
+    (tmp_path / "tuned" / "other.json").write_text(json.dumps(document))
+    _, said = using()
     assert "other.json: no search of `xfbench tune`" in said
 
 
