@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xfbench.command import Command
+from xfbench.base.processes import Command
 from xfbench.launchers.resources import Resources
 
 

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from xfbench.command import Command, CommandError, output
-from xfbench.errors import UnavailableError
+from xfbench.base.errors import UnavailableError
+from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, started
 
 # Library name by family, and what the program says of itself. Intel MPI is made from MPICH.

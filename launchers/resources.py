@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xfbench.command import Command
+from xfbench.base.processes import Command
 
 LAUNCHERS = ("local", "mpi", "slurm")
 

@@ -12,8 +12,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from xfbench.command import Command, CommandError, output
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
+from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, started
 
 _TIMEOUT = 60.0  # seconds, for a word with Slurm

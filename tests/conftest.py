@@ -13,7 +13,7 @@ import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within t
 import pytest
 
 from tests import fake_framework, scheduler
-from xfbench import digest, paths
+from xfbench.base import digests, paths
 from xfbench.records.facts import facts
 from xfbench.records.record import Measurement, Observed, Record
 from xfbench.workloads import workloads
@@ -124,7 +124,7 @@ def record(cell):
         made = {
             "status": "ok",
             "created": created(),
-            "cell": digest.of_json(asked.cell_fields()),
+            "cell": digests.of_json(asked.cell_fields()),
             "request": asked,
             "workload": facts(workloads()[asked.workload]),
             "measurement": measured,

@@ -10,9 +10,9 @@ import pytest
 
 from tests.faults.driver import peaks
 from tests.leftovers import left_running
-from xfbench import atomic, paths
 from xfbench.adapter import load
-from xfbench.command import Outcome
+from xfbench.base import atomic_files, paths
+from xfbench.base.processes import Outcome
 from xfbench.environments import environment
 from xfbench.host import handover, roofline
 from xfbench.request import Cell
@@ -97,7 +97,7 @@ def make_cache(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_HOME", str(folder))
         for threads, peak in peaks().items():
-            atomic.write(roofline._file(threads), json.dumps(peak).encode())
+            atomic_files.write(roofline._file(threads), json.dumps(peak).encode())
     return folder
 
 

@@ -1,6 +1,7 @@
 """Scripts in a framework's own interpreter, as a worker runs there."""
 
-from xfbench import adapter, command
+from xfbench import adapter
+from xfbench.base import processes
 from xfbench.environments import environment
 
 
@@ -11,7 +12,7 @@ def run(framework, script, *arguments, folder, variables=None, limit=300):
     """
     described = adapter.load(framework)
     found = environment.ensure(described)
-    return command.output(
+    return processes.output(
         [str(found.interpreter), "-c", script, *map(str, arguments)],
         environment={
             **found.variables(described, described.default_kernel, 1),

@@ -1,6 +1,6 @@
 """Records and certificates that are made after measured ones, for tests of what shows many."""
 
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.equality.certificate import Certificate, Subject
 from xfbench.host import machine
 from xfbench.records import facts
@@ -29,7 +29,7 @@ def varied(record, *, request=None, seconds=None, **fields):
         taken = tuple(seconds * (1 + 0.01 * (n % 2)) for n in range(20))
         values["measurement"] = record.measurement.model_copy(update={"step_seconds": taken})
     if "cell" not in fields:
-        values["cell"] = digest.of_json(values["request"].cell_fields())
+        values["cell"] = digests.of_json(values["request"].cell_fields())
     return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
 
 

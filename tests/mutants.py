@@ -26,7 +26,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.mutations import ROOT, SEED, draw
-from xfbench import paths
+from xfbench.base import paths
 
 # The fast tier; tests marked `alone` measure the machine.
 MARKERS = "not deep and not long and not alone"

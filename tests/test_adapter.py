@@ -4,7 +4,8 @@ import zipfile
 
 import pytest
 
-from xfbench import adapter, errors
+from xfbench import adapter
+from xfbench.base import errors
 from xfbench.running import worker_archive
 
 ONE = "ONE = 1\n"

@@ -27,13 +27,14 @@ FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
 # What a part of the driver stands on, beside `xfbench`'s own modules: none of what runs launches.
 STANDS_ON = {
-    "records": ["workloads"],
-    "host": ["analysis", "records", "worker"],
+    "base": [],
+    "records": ["base", "workloads"],
+    "host": ["analysis", "base", "records", "worker"],
     "analysis": [
-        *("environments", "equality", "host", "records", "results"),
+        *("base", "environments", "equality", "host", "records", "results"),
         *("worker", "workloads"),
     ],
-    "layout": ["analysis", "records", "results"],
+    "layout": ["analysis", "base", "records", "results"],
 }
 STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),
@@ -43,7 +44,7 @@ STARTS_PROCESSES = [
 # A rank's watcher is no command: it is the process that was started, and its child the rank. What
 # the cores are asked by is there for as long as the worker that asks.
 MAY_START = {
-    "xfbench.command": ["subprocess"],
+    "xfbench.base.processes": ["subprocess"],
     "xfbench.worker.watch": ["os.fork"],
     "xfbench.worker.pingpong": ["os.fork"],
     "xfbench.worker.handover": ["subprocess"],
@@ -56,7 +57,7 @@ READ_CLOCKS = (
     *("xfbench.host.roofline", "xfbench.worker.pingpong"),
 )
 # What else is told goes through `text.say`, where it does nothing to a terminal.
-WRITE_STDERR = ("xfbench.text", "xfbench.cli")
+WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 MOST_LINES = 400
 TRANSLATING = (
@@ -176,7 +177,7 @@ def refusals(module, source):
             if top == "xfbench" and part in STANDS_ON and used in PARTS:
                 allowed = used in (part, *STANDS_ON[part])
             if kind == "launchers" and top == "xfbench":
-                ours = ("command", "errors", "launchers", "request")
+                ours = ("base", "launchers", "request")
                 allowed = within(name, [f"xfbench.{part}" for part in ours])
         if not allowed:
             found.append(f"{module} ({kind}) imports {name}")
@@ -272,7 +273,7 @@ def test_architecture_check_refuses_a_violation(module, source):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("xfbench.command", "import subprocess, os\nos.killpg(1, 2)"),
+        ("xfbench.base.processes", "import subprocess, os\nos.killpg(1, 2)"),
         ("xfbench.worker.loop", "from time import perf_counter\nperf_counter()"),
         ("xfbench.worker.reading", "from time import perf_counter\nperf_counter()"),
         ("xfbench.worker.__main__", "import_module(f'xfbench.adapters.{name}.train')"),
@@ -290,7 +291,10 @@ def test_architecture_check_refuses_a_violation(module, source):
         ("xfbench.adapters.mxnet.exchange", "import mxnet"),
         ("xfbench.adapters.torch.checkpoint", "import torch"),
         ("xfbench.cli.workload", "from xfbench.adapters.caffe import prototxt"),
-        ("xfbench.launchers.mpi", "from xfbench import command\nfrom xfbench.request import Cell"),
+        (
+            "xfbench.launchers.mpi",
+            "from xfbench.base import processes\nfrom xfbench.request import Cell",
+        ),
         ("xfbench.running.job", "from xfbench import adapter\nfrom xfbench.launchers import mpi"),
         ("xfbench.worker.trace", "started = options.time.time"),
         ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
@@ -304,7 +308,7 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
     for module, expected in (
         ("xfbench.worker.loop", "time.perf_counter"),
         ("xfbench.worker.reading", "time.perf_counter"),
-        ("xfbench.command", "subprocess.Popen"),
+        ("xfbench.base.processes", "subprocess.Popen"),
         ("xfbench.worker.__main__", "xfbench.adapters.*.train"),
     ):
         assert expected in set(names(ast.parse(MODULES[module].read_text()), module))

@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench import exchange
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.exchange import AT_THE_END, Bucket, Link
 from xfbench.workloads import workloads
 

@@ -112,10 +112,10 @@ def test_mirrored_tests_come_with_the_likeliest_first():
 def test_a_mutation_is_caught_if_a_test_fails(change, status):
     if reason := mutants.find_obstacle():
         pytest.skip(reason)
-    source = (ROOT / "xfbench/errors.py").read_text()
-    candidates = mutations.list_mutations("xfbench/errors.py")
+    source = (ROOT / "xfbench/base/errors.py").read_text()
+    candidates = mutations.list_mutations("xfbench/base/errors.py")
     mutation = next(candidate for candidate in candidates if change in candidate.after)
-    verdict = mutants.try_mutation(mutation, [[*mutants.PYTEST, "tests/test_errors.py"]])
+    verdict = mutants.try_mutation(mutation, [[*mutants.PYTEST, "tests/base/test_errors.py"]])
     assert verdict.status == status
-    assert verdict.test.startswith("tests/test_errors.py::" if status == "caught" else "")
-    assert (ROOT / "xfbench/errors.py").read_text() == source
+    assert verdict.test.startswith("tests/base/test_errors.py::" if status == "caught" else "")
+    assert (ROOT / "xfbench/base/errors.py").read_text() == source

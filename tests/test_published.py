@@ -13,8 +13,8 @@ from xfbench import published
 from xfbench.analysis import best, comparison, series, statistics
 from xfbench.analysis.comparison import Side
 from xfbench.analysis.leaderboard import tables
+from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
-from xfbench.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.records.provenance import not_measured
 from xfbench.records.record import Record

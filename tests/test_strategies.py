@@ -6,14 +6,14 @@ import pytest
 
 from xfbench import adapter, capabilities, experiment
 from xfbench.analysis import leaderboard, statistics
+from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Subject
 from xfbench.equality.verify import Verifier
-from xfbench.errors import UsageError
 from xfbench.records.record import Measurement, Record
 from xfbench.request import PreparedSet
 from xfbench.running import job, ranks
-from xfbench.running.communication import asked_bytes
+from xfbench.running.rank_communication import asked_bytes
 from xfbench.strategy import ASYNCHRONOUS
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfbench.errors import UnavailableError, UsageError, XfbenchError
+    from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
     from xfbench.notebook import Results, load, run
 
     __version__: str
@@ -21,14 +21,14 @@ _PLACES = {"Results": "notebook", "load": "notebook", "run": "notebook"}
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from xfbench.version import VERSION
+        from xfbench.base.version import VERSION
 
         return VERSION
     if name not in __all__:
         raise AttributeError(f"module 'xfbench' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"xfbench.{_PLACES.get(name, 'errors')}"), name)
+    return getattr(importlib.import_module(f"xfbench.{_PLACES.get(name, 'base.errors')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import digest, errors, paths, toml
+from xfbench.base import digests, errors, paths, toml_files
 from xfbench.strategy import Strategy, Value
 
 
@@ -108,13 +108,13 @@ class Adapter(_Table):
         return {
             f"{one.folder.name}/{name}": content
             for one in adapters
-            for name, content in digest.files_below(one.folder).items()
+            for name, content in digests.files_below(one.folder).items()
         }
 
     @property
     def digest(self) -> str:
         """The digest of its files: what it is, how it is got, the translation."""
-        return digest.of_files(self.files)
+        return digests.of_files(self.files)
 
 
 def folders() -> dict[str, Path]:
@@ -140,7 +140,7 @@ def load(name: str) -> Adapter:
         raise errors.unknown("framework", name, found)
     file = found[name] / "adapter.toml"
     try:
-        return Adapter(**{**toml.read(file)[1], "folder": found[name]})
+        return Adapter(**{**toml_files.read(file)[1], "folder": found[name]})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, errors, experiment
+from xfbench import adapter, experiment
+from xfbench.base import errors
 from xfbench.matrix import Matrix
 from xfbench.plan import Plan
 from xfbench.request import Cell, Protocol

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.workloads import layers
 
 Algorithm = Literal["ring", "halving", "server"]

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import adapter, errors, paths, toml
+from xfbench import adapter
+from xfbench.base import errors, paths, toml_files
 from xfbench.data import sets
 from xfbench.environments import allocators, environment
 from xfbench.host import machine, sites
@@ -102,7 +103,7 @@ def load(name: str) -> Experiment:
     if file is None or not file.is_file():
         raise errors.unknown("experiment", name, names())
     try:
-        found = Experiment.model_validate(toml.read(file)[1])
+        found = Experiment.model_validate(toml_files.read(file)[1])
     except ValidationError as error:
         raise errors.UsageError(f"{file}: {_told(error, _model(error))}") from error
     if found.name != file.stem:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import asked, paths
+from xfbench import asked
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.comparison import Compared, Side
 from xfbench.analysis.leaderboard import Table
+from xfbench.base import paths
+from xfbench.base.errors import UnavailableError
 from xfbench.equality import certificate
-from xfbench.errors import UnavailableError
 from xfbench.records.record import Record
 from xfbench.results import exporting, index, lookup, ranked, selection
 from xfbench.results.selection import Condition

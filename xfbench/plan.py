@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import digest, errors, written
+from xfbench.base import digests, errors, safe_read
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol, Request
 from xfbench.running import reply
@@ -36,13 +36,13 @@ class Plan(BaseModel):
     def read(cls, path: Path) -> Self:
         """The plan that a job was given. Raises UsageError."""
         try:
-            return cls.model_validate_json(written.whole(path, reply.LONGEST, linked=True))
+            return cls.model_validate_json(safe_read.whole(path, reply.LONGEST, linked=True))
         except (OSError, ValueError) as error:
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 
     def name(self) -> str:
         """What a job that does it is called: the same plan is the same job."""
-        return f"xfbench-{digest.of_json(self.model_dump(mode='json'))[7:19]}"
+        return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
 
     def without(self, done: Sequence[Record]) -> Self:
         """What is left of it."""

@@ -116,7 +116,7 @@ def xfbench_cell(
 @pytest.fixture
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
     """What all launches share; the framework's environment is ready, or it is known why not."""
-    from xfbench import paths
+    from xfbench.base import paths
     from xfbench.results.store import Store
     from xfbench.running.launch import LaunchContext
 
@@ -146,8 +146,8 @@ def _wanted(config: Config) -> bool:
 def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
     """The kind of machine and the cells that the options ask for, found once a session."""
     if _CHOSEN not in config.stash:
+        from xfbench.base.errors import UsageError
         from xfbench.benchmarks import architectures
-        from xfbench.errors import UsageError
 
         try:
             architecture = architectures.load(config.getoption("xfbench_arch") or "host")

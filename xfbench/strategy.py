@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import errors
+from xfbench.base import errors
 from xfbench.exchange import Algorithm
 
 ASYNCHRONOUS = (

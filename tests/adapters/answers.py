@@ -9,7 +9,8 @@ import pytest
 
 from tests.adapters import data_sets
 from tests.adapters.cases import WORKLOADS, Case
-from xfbench import adapter, command
+from xfbench import adapter
+from xfbench.base import processes
 from xfbench.environments import environment
 from xfbench.running import worker_archive
 
@@ -100,12 +101,12 @@ def _start(case, folder):
     worker = str(worker_archive.worker_archive(case.framework))
     path = [worker, *filter(None, [variables.get("PYTHONPATH")])]
     try:
-        command.output(
+        processes.output(
             [str(found.interpreter), str(INSIDE), "job.json"],
             environment={**variables, "PYTHONPATH": ":".join(path)},
             cwd=folder,
             timeout=TIME_LIMIT,
         )
-    except command.CommandError as error:
+    except processes.CommandError as error:
         return str(error)
     return "it said nothing"

@@ -12,7 +12,7 @@ from tests.likenesses import SOFTWARE, certified
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import group_ranks, ranks
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.layout import slowdown_tables, tables
 

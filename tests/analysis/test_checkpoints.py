@@ -7,10 +7,11 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from xfbench import adapter, capabilities, digest, errors, experiment
+from xfbench import adapter, capabilities, experiment
 from xfbench.analysis.checkpoints import checkpointing
 from xfbench.analysis.comparison import Side, compare
 from xfbench.analysis.leaderboard import tables as all_tables
+from xfbench.base import digests, errors
 from xfbench.equality.certificate import certified_fields
 from xfbench.layout import tables
 from xfbench.records.record import Checkpoints, Record
@@ -48,7 +49,7 @@ def test_cell_digest_without_checkpoints_is_unchanged(cell):
     document = asked.model_dump(mode="json")
     assert document.pop("checkpoints") == 0
     old = Request.model_validate(document)
-    assert digest.of_json(old.cell_fields()) == digest.of_json(asked.cell_fields())
+    assert digests.of_json(old.cell_fields()) == digests.of_json(asked.cell_fields())
     assert cell(checkpoints=2).request(1).cell_fields()["checkpoints"] == 2
 
 
@@ -60,7 +61,7 @@ def test_certificate_does_not_depend_on_checkpoints(cell):
 def test_record_without_checkpoint_fields_is_read(record):
     document = record().document()
     del document["checkpoints"], document["request"]["checkpoints"], document["id"]
-    document["id"] = digest.of_json(document)
+    document["id"] = digests.of_json(document)
     found = Record.read(json.dumps(document).encode())
     assert (found.checkpoints, found.request.checkpoints) == (None, 0)
 

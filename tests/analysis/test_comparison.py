@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from tests.equality.test_certificate import SOFTWARE, certified
-from xfbench import errors
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import Side
+from xfbench.base import errors
 from xfbench.host.machine import describe
 from xfbench.results import listing
 from xfbench.results.store import Store

@@ -7,7 +7,7 @@ import pytest
 
 from xfbench import exchange
 from xfbench.analysis import prediction, series
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.exchange import Link
 from xfbench.records.record import Communication
 

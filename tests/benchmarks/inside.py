@@ -5,7 +5,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from xfbench import adapter, command
+from xfbench import adapter
+from xfbench.base import processes
 from xfbench.environments import environment
 from xfbench.request import Request
 from xfbench.running import job, worker_archive
@@ -51,7 +52,7 @@ def answer(
         # Instead of the worker with its request and its reply.
         ranks_do = [replace(one, argv=(*one.argv[:-3], *map(str, words))) for one in start.commands]
         count = len(ranks_do) + len(helpers)
-        outcome = command.run(
+        outcome = processes.run(
             ranks_do,
             beside=helpers,
             stdout=[folder / f"stdout.{number}" for number in range(count)],

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import rfc8785
 
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.host.machine import describe
 from xfbench.records.facts import facts
 from xfbench.records.record import Limit, Measurement, Observed, Record, Software
@@ -52,7 +52,7 @@ def template(framework: str, threads: int, workload: str) -> dict:
     steps = tuple(0.1 + n / 1e5 for n in range(20))
     made = Record.make(
         status="ok",
-        cell=digest.of_json(asked.cell_fields()),
+        cell=digests.of_json(asked.cell_fields()),
         request=asked,
         workload=facts(workloads()[workload]),
         observed=Observed(
@@ -88,9 +88,9 @@ def template(framework: str, threads: int, workload: str) -> dict:
             xfbench_version="0.1.0",
             git_commit="0" * 40,
             git_dirty=False,
-            worker_digest=digest.of_bytes(b"worker"),
-            adapter_digest=digest.of_bytes(framework.encode()),
-            environment_digest=digest.of_bytes(b"environment"),
+            worker_digest=digests.of_bytes(b"worker"),
+            adapter_digest=digests.of_bytes(framework.encode()),
+            environment_digest=digests.of_bytes(b"environment"),
             packages={f"package-{n}": f"1.{n}.0" for n in range(40)},
         ),
     )

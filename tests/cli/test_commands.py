@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from xfbench import paths
+from xfbench.base import paths
 
 SMALL = "--framework reference --workload lenet --batch-size 2 --steps 2 --warmup 0".split()
 

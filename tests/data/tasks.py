@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tests import interpreters
-from xfbench import command
+from xfbench.base import processes
 from xfbench.running import worker_archive
 
 _INTERPRETER = Path(__file__).with_name("interpreter")
@@ -106,7 +106,7 @@ def _start(framework, folder, calls):
             folder=folder,
             limit=600,
         )
-    except command.CommandError as error:
+    except processes.CommandError as error:
         return str(error)
     return "the process ended without an answer"
 

@@ -13,7 +13,8 @@ import pytest
 from tests.data import sample_sets
 from tests.data.sample_sets import HEIGHT, LABELS, WIDTH
 from tests.data.tasks import Task
-from xfbench import adapter, command
+from xfbench import adapter
+from xfbench.base import processes
 from xfbench.environments import environment
 from xfbench.worker import pictures
 from xfbench.worker.formats import lmdb, recordio, tfrecord
@@ -151,7 +152,7 @@ def test_our_reader_reads_what_convert_imageset_writes(option, find_set, tmp_pat
     (tmp_path / "list").write_text("".join(lines))
     described = adapter.load("caffe")
     caffe = environment.ensure(described)
-    command.output(
+    processes.output(
         [
             str(caffe.prefix / "usr/bin/convert_imageset"),
             *([option] if option else []),

@@ -12,10 +12,10 @@ import pytest
 from filelock import FileLock
 
 from tests import mounted
+from xfbench.base.errors import UsageError
 from xfbench.data import checking, sources, writing
 from xfbench.data.manifest import Manifest, Preprocessing
 from xfbench.data.recordio import Writer as RecordIOWriter
-from xfbench.errors import UsageError
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest

@@ -14,7 +14,8 @@ from PIL import Image
 from tests import within
 from tests.data.conftest import idx
 from tests.docs import commands
-from xfbench import adapter, paths
+from xfbench import adapter
+from xfbench.base import paths
 from xfbench.environments import environment
 from xfbench.results.store import Store
 

@@ -4,8 +4,8 @@ import pytest
 
 from xfbench import adapter, asked
 from xfbench.analysis.leaderboard import tables
+from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
-from xfbench.errors import UnavailableError, UsageError
 from xfbench.experiment import cells, matrix
 from xfbench.layout.tables import text
 from xfbench.report import repeat

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from xfbench import adapter
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import debian
-from xfbench.errors import UnavailableError
 
 CAFFE = adapter.load("caffe").folder / "requirements.lock"
 

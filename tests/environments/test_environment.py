@@ -11,9 +11,10 @@ import pytest
 
 from tests import mounted
 from tests.leftovers import left_running, until
-from xfbench import adapter, paths
+from xfbench import adapter
+from xfbench.base import paths
+from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError, UsageError
 
 
 @pytest.fixture

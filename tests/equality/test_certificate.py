@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.likenesses import SOFTWARE, equal
-from xfbench import digest
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
+from xfbench.base import digests
 from xfbench.equality import certificate, certify
 from xfbench.equality.certificate import CertificateError, Subject, certified_fields
 from xfbench.host.machine import describe
@@ -130,7 +130,7 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     made = equal(of)
     document = made.document()
     del document["id"], document["subject"]["strategy_options"]
-    earlier = {"id": digest.of_json(document), **document}
+    earlier = {"id": digests.of_json(document), **document}
     kept = tmp_path / "home" / "certificates" / f"{of.key}.json"
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps(earlier))

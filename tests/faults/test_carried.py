@@ -8,7 +8,7 @@ import pytest
 
 from tests import fake_framework
 from tests.running.test_carry import planned, there
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.results.store import Store
 from xfbench.running import carry
 

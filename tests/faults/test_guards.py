@@ -19,16 +19,16 @@ ROOT = Path(__file__).parents[2]
 # Where it stands, what, what instead, and the tests of which one at least has to fail.
 GUARDS = (
     (
-        "xfbench/command.py",
+        "xfbench/base/processes.py",
         '_kept.tell("+", mark)',
         "pass",
-        "test_command.py::test_commands_end_when_their_starter_is_killed",
+        "base/test_processes.py::test_commands_end_when_their_starter_is_killed",
     ),
     (
-        "xfbench/command.py",
+        "xfbench/base/processes.py",
         "            keeper.end_marked({mark})\n            if isinstance",
         "            if isinstance",
-        "test_command.py::test_timeout_ends_a_command_and_its_descendants",
+        "base/test_processes.py::test_timeout_ends_a_command_and_its_descendants",
     ),
     (
         "xfbench/running/reply.py",
@@ -55,13 +55,13 @@ GUARDS = (
         "faults/test_worker.py::test_reason_is_a_single_line_of_at_most_500_characters",
     ),
     (
-        "xfbench/written.py",
+        "xfbench/base/safe_read.py",
         "if size > most:",
         "if False:",
         "faults/test_worker.py::test_oversized_reply_is_not_read",
     ),
     (
-        "xfbench/written.py",
+        "xfbench/base/safe_read.py",
         "if not stat.S_ISREG(found.st_mode):",
         "if False:",
         "faults/test_input.py::test_named_pipe_as_an_input_file_is_refused",
@@ -85,13 +85,13 @@ GUARDS = (
         "faults/test_store.py::test_world_writable_results_folder_is_refused",
     ),
     (
-        "xfbench/errors.py",
+        "xfbench/base/errors.py",
         "if error.errno not in _OF_THE_SYSTEM:",
         "if True:",
         "faults/test_store.py::test_full_disk_ends_the_run_in_one_line_and_resume_finishes",
     ),
     (
-        "xfbench/atomic.py",
+        "xfbench/base/atomic_files.py",
         "0o666 & ~umask()",
         "0o644",
         "faults/test_store.py::test_file_modes_follow_the_umask",
@@ -103,13 +103,13 @@ GUARDS = (
         "faults/test_store.py::test_index_of_another_user_is_not_opened",
     ),
     (
-        "xfbench/paths.py",
+        "xfbench/base/paths.py",
         "if mode & stat.S_IWOTH:",
         "if False:",
         "environments/test_environment.py::test_world_writable_cache_is_refused",
     ),
     (
-        "xfbench/paths.py",
+        "xfbench/base/paths.py",
         "if os.geteuid() != 0 and owners - {0, os.geteuid()}:",
         "if False:",
         "environments/test_environment.py::test_cache_of_another_user_is_refused",
@@ -145,7 +145,7 @@ GUARDS = (
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
     (
-        "xfbench/results/private.py",
+        "xfbench/base/private_names.py",
         "_PASSWORD.sub(_SHOWN, text)",
         "text",
         "faults/test_secrets.py::test_url_credentials_are_hidden",
@@ -181,13 +181,13 @@ GUARDS = (
         "environments/test_environment.py::test_changed_packages_are_reported_by_name",
     ),
     (
-        "xfbench/toml.py",
+        "xfbench/base/toml_files.py",
         "except RecursionError as error:",
         "except KeyError as error:",
         "faults/test_input.py::test_invalid_file_content_is_reported_in_one_line",
     ),
     (
-        "xfbench/toml.py",
+        "xfbench/base/toml_files.py",
         "except ValueError as error:",
         "except tomllib.TOMLDecodeError as error:",
         "faults/test_input.py::test_invalid_file_content_is_reported_in_one_line",
@@ -199,7 +199,7 @@ GUARDS = (
         "faults/test_input.py::test_excessive_counts_are_refused_before_cells_are_built",
     ),
     (
-        "xfbench/text.py",
+        "xfbench/base/terminal_text.py",
         "print(legible_lines(line, most), file=sys.stderr)",
         "print(line, file=sys.stderr)",
         "faults/test_input.py::test_framework_output_is_printed_without_control_characters",

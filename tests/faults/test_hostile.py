@@ -18,9 +18,9 @@ import pytest
 
 from tests.test_architecture import MODULES, names, starts
 from xfbench import adapter
+from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.equality import jobs
-from xfbench.errors import UsageError
 from xfbench.studies import media
 from xfbench.worker import checkpoint
 from xfbench.workloads import workloads

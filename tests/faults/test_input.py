@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from xfbench import adapter, experiment
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.worker import prepared
 from xfbench.worker.formats import Damaged

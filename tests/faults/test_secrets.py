@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from xfbench.results import private
+from xfbench.base import private_names
 from xfbench.results.store import Store
 from xfbench.results.submission import named_in
 from xfbench.running import starting
@@ -69,7 +69,7 @@ def test_record_names_no_host_or_user(odd, xfbench, tmp_path):
     [record] = Store(tmp_path / "results").records()
     assert record.status == "failed"
     assert record.reason.endswith("has no …/data for …"), record.reason
-    names = {private.host_hash(platform.node())}
+    names = {private_names.host_hash(platform.node())}
     assert record.machine.hostname_hash in names
     assert named_in(record.document(), names) is None
     text = json.dumps(record.document())
@@ -94,5 +94,7 @@ def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatc
 
 
 def test_url_credentials_are_hidden():
-    hidden = private.hiding(())("see https://alice:hun!ter2%40@index.example.org/simple, user@host")
+    hidden = private_names.hiding(())(
+        "see https://alice:hun!ter2%40@index.example.org/simple, user@host"
+    )
     assert hidden == "see https://…@index.example.org/simple, user@host"

@@ -11,8 +11,8 @@ import pytest
 
 from tests import mounted
 from tests.faults.driver import command
+from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
-from xfbench.errors import UsageError
 from xfbench.records.sealed import LONGEST
 from xfbench.results import audit, index, lookup
 from xfbench.results.store import Store

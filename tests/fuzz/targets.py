@@ -20,8 +20,9 @@ from unittest import mock
 
 import numpy as np
 
-from xfbench import adapter, digest, errors, experiment
+from xfbench import adapter, experiment
 from xfbench.analysis import leaderboard, series
+from xfbench.base import digests, errors
 from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.equality.certificate import Certificate
 from xfbench.host import sites
@@ -154,7 +155,7 @@ def of_forged(content):
         holder, key = found[(256 * next(numbers, 0) + next(numbers, 0)) % len(found)]
         holder[key] = FORGED[next(numbers, 0) % len(FORGED)]
     document.pop("id", None)
-    document["id"] = digest.of_json(document)
+    document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
     listing.table([record])
     series.of([provenance.as_told(record)])
@@ -202,7 +203,7 @@ def archived():
     """An archive of a record."""
     [content, *_] = measured("records/")
     name = f"records/{json.loads(content)['id'][7:]}.json"
-    listed = {name: {"bytes": len(content), "digest": digest.of_bytes(content)}}
+    listed = {name: {"bytes": len(content), "digest": digests.of_bytes(content)}}
     manifest = json.dumps({"schema": archive.SCHEMA, "files": listed}).encode()
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:

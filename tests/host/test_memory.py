@@ -3,9 +3,9 @@
 import pytest
 
 from xfbench import adapter
-from xfbench.command import Outcome
+from xfbench.base.errors import UnavailableError, UsageError
+from xfbench.base.processes import Outcome
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError, UsageError
 from xfbench.experiment import cells, matrix
 from xfbench.host import memory
 from xfbench.results.store import Store

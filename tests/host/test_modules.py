@@ -6,8 +6,8 @@ import pytest
 
 from tests.cluster import slurm
 from xfbench import adapter
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError
 from xfbench.host import modules, sites
 
 INIT = "/usr/share/lmod/lmod/init/bash"

@@ -18,8 +18,8 @@ from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, dies
 from tests.faults.driver import command
 from tests.leftovers import until
 from xfbench import adapter
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError
 from xfbench.launchers import mpi
 from xfbench.plan import Plan
 from xfbench.running import dry

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from xfbench.command import Command
-from xfbench.errors import UnavailableError, UsageError
+from xfbench.base.errors import UnavailableError, UsageError
+from xfbench.base.processes import Command
 from xfbench.host import modules
 from xfbench.launchers import slurm
 

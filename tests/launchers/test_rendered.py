@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xfbench.command import Command
+from xfbench.base.processes import Command
 from xfbench.host import sites
 from xfbench.launchers import local, mpi, slurm
 from xfbench.launchers.resources import Resources

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.command import CommandError
+from xfbench.base.processes import CommandError
 from xfbench.launchers import slurm
 from xfbench.launchers.slurm import Seen
 

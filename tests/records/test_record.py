@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from xfbench import digest, paths
+from xfbench.base import digests, paths
 from xfbench.records.record import Record, json_schema
 from xfbench.results.store import Store
 
@@ -67,7 +67,7 @@ def test_store_returns_records_and_reports_invalid_files(record, tmp_path):
 def stored(tmp_path, document):
     """What a store makes of this JSON, as whoever wrote it had named it."""
     document = {key: value for key, value in document.items() if key != "id"}
-    document["id"] = digest.of_json(document)
+    document["id"] = digests.of_json(document)
     name = document["id"].removeprefix("sha256:")
     path = tmp_path / "records" / name[:2] / f"{name}.json"
     path.parent.mkdir(parents=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests import likenesses
 from tests.results.test_audit import certified
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.host.machine import describe
 from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
@@ -65,7 +65,7 @@ def test_archive_is_a_plain_tar_with_a_digest_manifest(store, tmp_path):
     manifest = json.loads(files.pop("manifest.json"))
     assert manifest["schema"] == "xfbench.archive/1"
     assert {name: one["digest"] for name, one in manifest["files"].items()} == {
-        name: digest.of_bytes(content) for name, content in files.items()
+        name: digests.of_bytes(content) for name, content in files.items()
     }
     assert len(files) == 6
 
@@ -144,7 +144,7 @@ def test_a_certificate_under_another_id_is_reported_and_skipped(record, tmp_path
     certificate.write(tmp_path / "certificate.json")
     content = (tmp_path / "certificate.json").read_bytes()
     name = f"certificates/{'ab' * 32}.json"
-    entry = {"bytes": len(content), "digest": digest.of_bytes(content)}
+    entry = {"bytes": len(content), "digest": digests.of_bytes(content)}
     manifest = json.dumps({"schema": archive.SCHEMA, "files": {name: entry}}).encode()
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
         for header, data in (member(name, content), member("manifest.json", manifest)):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests.likenesses import SOFTWARE, equal
-from xfbench import digest
+from xfbench.base import digests
+from xfbench.base.errors import UsageError
 from xfbench.equality.certificate import Subject
-from xfbench.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.records.record import Limit, Record
 from xfbench.results import archive, audit
@@ -46,7 +46,7 @@ def sealed(store, record, **changes):
             part = part[name]
         part[last] = value
     del document["id"]
-    identity = digest.of_json(document)
+    identity = digests.of_json(document)
     path = store.single_path(identity[7:])
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(json.dumps({**document, "id": identity}))

@@ -17,8 +17,8 @@ import tarfile
 import pytest
 
 from tests.results.test_audit import certified
-from xfbench import digest
 from xfbench.analysis import leaderboard
+from xfbench.base import digests
 from xfbench.equality import certificate
 from xfbench.layout import tables
 from xfbench.results import archive
@@ -127,7 +127,7 @@ def lie(document, way, chance):
 def identified(document):
     """With the id that it ought to have."""
     rest = {name: value for name, value in document.items() if name != "id"}
-    return {**rest, "id": digest.of_json(rest)}
+    return {**rest, "id": digests.of_json(rest)}
 
 
 def forged(good, chance):
@@ -152,7 +152,7 @@ def forged(good, chance):
 def manifest(members, chance):
     """Of these files, and now and then of others, or none at all."""
     files = {
-        one.name: {"bytes": len(content), "digest": digest.of_bytes(content)}
+        one.name: {"bytes": len(content), "digest": digests.of_bytes(content)}
         for one, content in members
     }
     if chance.random() < 0.1:

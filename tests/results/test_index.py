@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import mounted
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.results import index, indexing, selection
 from xfbench.results.store import Store

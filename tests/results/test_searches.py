@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import likenesses
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.results import archive, audit, merging
 from xfbench.results.store import Store
 from xfbench.tuning import saved
@@ -70,7 +70,7 @@ def test_search_from_an_older_schema_stays_valid(store, tmp_path):
     document = json.loads(path.read_text())
     path.unlink()
     del document["id"], document["best"]["allocator"]
-    older = digest.of_json(document)
+    older = digests.of_json(document)
     path = path.with_name(f"{older[7:]}.json")
     path.write_text(json.dumps({**document, "id": older}))
     by_archive, by_merging = Store(tmp_path / "there"), Store(tmp_path / "joined")

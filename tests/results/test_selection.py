@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.results.selection import fields, parse
 
 DOCUMENT = {

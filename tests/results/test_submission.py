@@ -6,16 +6,16 @@ import platform
 import pytest
 
 from tests.likenesses import SOFTWARE, certified, varied
-from xfbench import digest
+from xfbench.base import digests, private_names
+from xfbench.base.errors import UsageError
 from xfbench.cli.options import of_run
-from xfbench.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.records.elsewhere import About, Figure
 from xfbench.records.record import Citation, Record
-from xfbench.results import audit, private, submission
+from xfbench.results import audit, submission
 from xfbench.results.store import Store, existing
 
-HERE = describe().model_copy(update={"hostname_hash": private.host_hash("node7")})
+HERE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})
 OTHER = HERE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
 
 
@@ -93,7 +93,7 @@ def test_submission_is_complete_and_valid(folder, records):
     assert manifest["schema"] == "xfbench.submission/1"
     for name, said in manifest["files"].items():
         content = (folder / name).read_bytes()
-        assert said == {"bytes": len(content), "digest": digest.of_bytes(content)}
+        assert said == {"bytes": len(content), "digest": digests.of_bytes(content)}
 
 
 def test_machine_file_lists_the_machines_of_the_records(folder):
@@ -268,9 +268,9 @@ def test_record_with_private_names_is_withheld_and_a_defect(
 
 
 def test_harmless_words_are_not_private_names():
-    hosts = {private.host_hash("node7"), private.host_hash(platform.node())}
+    hosts = {private_names.host_hash("node7"), private_names.host_hash(platform.node())}
     for text in ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/"):
-        assert private.named(text, hosts) is None
+        assert private_names.named(text, hosts) is None
 
 
 def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.records.record import Record, json_schema
 from xfbench.results import audit, taking
 from xfbench.results.store import Store

@@ -12,9 +12,9 @@ from archspec.cpu import detect
 
 from xfbench import adapter, experiment
 from xfbench.analysis.leaderboard import tables
+from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.equality import certificate
-from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.plan import Plan
 from xfbench.results.store import Store

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import slurm
 from tests.fake_framework import TWO_RANKS
 from xfbench.analysis import leaderboard, statistics
-from xfbench.errors import UnavailableError
+from xfbench.base.errors import UnavailableError
 from xfbench.host import sites
 from xfbench.launchers import mpi
 from xfbench.plan import Plan

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.conftest import left_running
 from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, dies
 from xfbench import experiment
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.host import machine
 from xfbench.running import ranks
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from xfbench import paths
+from xfbench.base import paths
 from xfbench.running import revision
 
 

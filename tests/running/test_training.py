@@ -5,9 +5,9 @@ import pytest
 from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench import experiment
 from xfbench.analysis import leaderboard
+from xfbench.base.errors import UsageError
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import certified_fields
-from xfbench.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.records.facts import facts
 from xfbench.report import repeat

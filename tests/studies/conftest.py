@@ -3,7 +3,8 @@
 import pytest
 
 from tests.equality.test_certificate import SOFTWARE
-from xfbench import digest, experiment
+from xfbench import experiment
+from xfbench.base import digests
 from xfbench.equality.certificate import Certificate
 from xfbench.host.machine import describe
 from xfbench.records.record import Epoch
@@ -57,7 +58,7 @@ def trained(record, cell):
         own = {"software": SOFTWARE, "machine": describe(), "learning": epochs}
         asked = {"steps": None, "epochs": len(losses), "data": "digits", **request}
         own["request"] = cell(**asked).request(launch)
-        own["cell"] = digest.of_json(own["request"].cell_fields())
+        own["cell"] = digests.of_json(own["request"].cell_fields())
         return record(steps=(step,) * 3, fields=own)
 
     return make

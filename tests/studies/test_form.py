@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench import experiment, published
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.studies import answer, running
 from xfbench.studies.form import SIZES
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xfbench import experiment, paths
+from xfbench import experiment
+from xfbench.base import paths
+from xfbench.base.errors import UsageError
 from xfbench.data import photographs, sources, writing
 from xfbench.data.manifest import Preprocessing
-from xfbench.errors import UsageError
 from xfbench.studies import answer, cells, media, running
 from xfbench.worker import pictures, prepared
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfbench import experiment
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.plan import Plan
 from xfbench.request import Protocol
 from xfbench.studies import answer, rising

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tests.likenesses import varied
-from xfbench.errors import UnavailableError
+from xfbench.base.errors import UnavailableError
 from xfbench.records.record import Conditions
 from xfbench.results.store import Store
 from xfbench.tuning import searching

@@ -3,8 +3,8 @@
 import pytest
 
 from xfbench import adapter
+from xfbench.base.errors import UsageError
 from xfbench.environments.allocators import NAMES
-from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.tuning.space import FIELDS, Asked, setting, space, told
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests import likenesses
 from xfbench import adapter, asked
+from xfbench.base.errors import UsageError
 from xfbench.environments import environment
-from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.request import Protocol
 from xfbench.tuning.saved import of_folder

@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.small_samples import number_samples, open_writer
+from xfbench.base.errors import UsageError
 from xfbench.data import encoding
 from xfbench.data.lmdb import datum
 from xfbench.data.recordio import record
 from xfbench.data.tfrecord import example
-from xfbench.errors import UsageError
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged, Listed
 from xfbench.worker.protobuf import Malformed, fields
@@ -265,7 +265,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from xfbench.data import lmdb
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.worker.samples import Sample
 lmdb._FIRST_MAP, lmdb._AT_ONCE = int(sys.argv[2]), 1 << 18
 made = lmdb.Writer(Path(sys.argv[1]), "train", 0)

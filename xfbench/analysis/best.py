@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench import errors
 from xfbench.analysis.leaderboard import Row, Table, in_order
 from xfbench.analysis.statistics import group_ranks
+from xfbench.base import errors
 from xfbench.request import SOLVER, Cell
 from xfbench.strategy import Value, words
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import errors
 from xfbench.analysis import statistics
 from xfbench.analysis.leaderboard import Certificates, unproven
 from xfbench.analysis.statistics import Comparison, Launches
+from xfbench.base import errors
+from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
 from xfbench.equality import certificate
 from xfbench.records.machines import machine_class
@@ -25,7 +26,6 @@ from xfbench.request import SOLVER, Cell, solver_words
 from xfbench.results import index, selection
 from xfbench.results.store import Complain, Store, existing
 from xfbench.strategy import words
-from xfbench.text import say
 
 _OF_REQUEST = tuple(Cell.model_fields)
 FIELDS = (*_OF_REQUEST, "machine", "revision", "results")

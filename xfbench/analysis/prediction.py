@@ -19,7 +19,7 @@ import scipy  # its parts are loaded where they are used: tables predict nothing
 from xfbench import exchange
 from xfbench.analysis import statistics
 from xfbench.analysis.series import Launch, Series
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.exchange import Link
 
 _DRAWS = 400

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from xfbench import adapter, exchange
 from xfbench.analysis import statistics
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.exchange import Algorithm, Bucket
 from xfbench.records.machines import machine_class
 from xfbench.records.record import Record, is_asynchronous

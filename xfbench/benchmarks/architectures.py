@@ -9,9 +9,10 @@ import tomllib
 
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import adapter, errors, experiment, paths
+from xfbench import adapter, experiment
+from xfbench.base import errors, paths
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError
 from xfbench.records.record import Machine
 from xfbench.request import Cell
 

@@ -13,6 +13,9 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.errors import XfbenchError, of_the_system
+from xfbench.base.terminal_text import say
+from xfbench.base.version import VERSION
 from xfbench.cli import (
     compare,
     data,
@@ -30,9 +33,6 @@ from xfbench.cli import (
     verify,
     workload,
 )
-from xfbench.errors import XfbenchError, of_the_system
-from xfbench.text import say
-from xfbench.version import VERSION
 
 _INTERRUPTED = 130
 _OUR_DEFECT = 3

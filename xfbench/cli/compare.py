@@ -36,8 +36,8 @@ def compare(
     xfbench compare after before --fail-on slower:5%
     xfbench compare --self framework=torch
     """
-    from xfbench import errors, paths
     from xfbench.analysis import comparison
+    from xfbench.base import errors, paths
     from xfbench.layout import tables
 
     failed = comparison.fails(fail_on) if fail_on else None

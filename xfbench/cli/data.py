@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import Json
-from xfbench.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,7 +76,7 @@ def prepare(
     xfbench data prepare folder --from ~/pictures --as birds --size 256 --fit crop --format lmdb
     xfbench run --workload lenet --data mnist
     """
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.data import sources
 
     if name not in ("digits", *sources.PUBLISHED):
@@ -211,7 +211,7 @@ def _counted(samples: Mapping[str, int]) -> str:
 
 def _called(source: Source, name: str | None) -> Source:
     """The source under the name that somebody chose. Raises UsageError for what is none."""
-    from xfbench import errors
+    from xfbench.base import errors
 
     if name is None:
         return source
@@ -222,7 +222,7 @@ def _called(source: Source, name: str | None) -> Source:
 
 def _settings(form: str, size: str | None, fit: str, encode: str | None) -> dict[str, Any]:
     """What is to be done to images, before any is looked for. Raises UsageError."""
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.data import preparing
     from xfbench.worker.prepared import FORMATS
 
@@ -235,7 +235,7 @@ def _settings(form: str, size: str | None, fit: str, encode: str | None) -> dict
 def _make(
     source: Source, to: Path | None, form: str, settings: dict[str, Any], as_json: bool
 ) -> None:
-    from xfbench import paths
+    from xfbench.base import paths
     from xfbench.data import writing
     from xfbench.data.manifest import Preprocessing
 
@@ -262,7 +262,7 @@ def _make(
 @contextmanager
 def _told() -> Iterator[None]:
     """What is wrong with a data set or its disk, as an error of the command line."""
-    from xfbench.errors import UsageError
+    from xfbench.base.errors import UsageError
     from xfbench.worker.formats import Damaged
 
     try:

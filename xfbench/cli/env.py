@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import DryRun, Json
-from xfbench.text import say
 
 app = typer.Typer(
     name="env",
@@ -28,8 +28,8 @@ def create(frameworks: _Names, dry_run: DryRun = False) -> None:
     xfbench env create torch mxnet
     """
     from xfbench import adapter
+    from xfbench.base.errors import UnavailableError
     from xfbench.environments import environment
-    from xfbench.errors import UnavailableError
 
     described = [adapter.load(name) for name in frameworks]
     failed = False

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import Json, Results, Where, share, words
-from xfbench.text import say
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
@@ -63,10 +63,10 @@ def leaderboard(
     xfbench leaderboard --columns storage
     xfbench leaderboard --columns layers --workload alexnet
     """
-    from xfbench import errors, paths
     from xfbench import published as literature
     from xfbench.analysis import best, slowdown
     from xfbench.analysis import leaderboard as boards
+    from xfbench.base import errors, paths
     from xfbench.equality import certificate
     from xfbench.layout import beside, profile_tables, slowdown_tables, tables
     from xfbench.results import index, ranked, selection

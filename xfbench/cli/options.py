@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import Json, positive, words
-from xfbench.text import say
 
 
 def predict(
@@ -44,8 +44,8 @@ def predict(
     xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
     xfbench predict --from ./results --where framework=torch,strategy=ddp --json
     """
-    from xfbench import errors, paths
     from xfbench.analysis import comparison, prediction, series
+    from xfbench.base import errors, paths
     from xfbench.exchange import Link
     from xfbench.layout import tables
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import Results, Where
-from xfbench.text import say
 
 
 def report(
@@ -24,8 +24,8 @@ def report(
     xfbench report
     xfbench report --results results --output lenet.html --where workload=lenet
     """
-    from xfbench import atomic, errors, paths
     from xfbench import published as literature
+    from xfbench.base import atomic_files, errors, paths
     from xfbench.equality import certificate
     from xfbench.report import page
     from xfbench.results import index, selection
@@ -44,7 +44,7 @@ def report(
     asked = studies.sections(records, certificates, say)
     text = page.html(records, certificates, literature.records(), asked).encode()
     try:
-        atomic.write(output.absolute(), text)
+        atomic_files.write(output.absolute(), text)
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     launches = sum(one.source == "measured" for one in records)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.terminal_text import legible, say
 from xfbench.cli.options import Json, Results, Where
-from xfbench.text import legible, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def results() -> None:
 
 
 def _there(results: Path | None) -> Store:
-    from xfbench import paths
+    from xfbench.base import paths
     from xfbench.results import store
 
     return store.existing(paths.results(results))
@@ -97,7 +97,7 @@ def show(
     xfbench results show 7f3a
     xfbench results show sha256:7f3a --json
     """
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.results import index, listing
 
     store = _there(results)
@@ -125,7 +125,7 @@ def merge(
     \b
     xfbench results merge ../laptop/results ../node7/results
     """
-    from xfbench import paths
+    from xfbench.base import paths
     from xfbench.results import merging
     from xfbench.results.store import Store, existing
 
@@ -261,7 +261,7 @@ def import_(
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
-    from xfbench import paths
+    from xfbench.base import paths
     from xfbench.cli import conclusion
     from xfbench.results.store import Store
     from xfbench.running import carry
@@ -284,7 +284,7 @@ def import_(
 
 def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
     """By what it is: how many records are new, and were there."""
-    from xfbench.errors import UsageError
+    from xfbench.base.errors import UsageError
     from xfbench.results import archive, merging, submission, submission_audit, taking
     from xfbench.results.store import existing
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     DryRun,
@@ -32,7 +33,6 @@ from xfbench.cli.options import (
     solver,
     words,
 )
-from xfbench.text import say
 
 if TYPE_CHECKING:
     from xfbench.plan import Plan
@@ -256,7 +256,8 @@ def run(
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --data photos-tfrecord --input ours,native
     """
-    from xfbench import asked, errors, paths
+    from xfbench import asked
+    from xfbench.base import errors, paths
     from xfbench.plan import Plan
     from xfbench.results import lookup
     from xfbench.results.store import Store

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     DryRun,
     Json,
@@ -20,7 +21,6 @@ from xfbench.cli.options import (
     words,
 )
 from xfbench.cli.options import size as memory_size
-from xfbench.text import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +170,8 @@ def run(
     xfbench study run kernels --size laptop --resume
     xfbench study run mine.toml --framework torch
     """
-    from xfbench import errors, experiment, paths
+    from xfbench import experiment
+    from xfbench.base import errors, paths
     from xfbench.host import memory
     from xfbench.results import lookup
     from xfbench.results.store import Store
@@ -242,7 +243,8 @@ def report(
     xfbench study report kernels --output kernels.html
     xfbench study report architectures --with theirs.tar.gz --output architectures.md
     """
-    from xfbench import atomic, errors, experiment, paths
+    from xfbench import experiment
+    from xfbench.base import atomic_files, errors, paths
     from xfbench.studies import page, telling
 
     one = experiment.load(name)
@@ -259,8 +261,8 @@ def report(
     text = page.html(found) if output.suffix == ".html" else telling.markdown(found, names)
     try:
         for place, drawing in zip(names, drawings, strict=True):
-            atomic.write(output.absolute().with_name(place), drawing.encode())
-        atomic.write(output.absolute(), text.encode())
+            atomic_files.write(output.absolute().with_name(place), drawing.encode())
+        atomic_files.write(output.absolute(), text.encode())
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     print(json.dumps({"output": str(output)}) if as_json else f"{output}: {one.title}")
@@ -334,7 +336,7 @@ def _foresee(
 
 def _answer(one: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
     """What the records of these folders and archives say. Raises UsageError where none do."""
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
     records, certificates = gathering.gathered(sources, say)
@@ -349,7 +351,7 @@ def _answer(one: Experiment, size: Size | None, sources: Sequence[Path]) -> Answ
 def _size(text: str | None) -> Size | None:
     from typing import get_args
 
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.studies.form import SIZES, Size
 
     if text is not None and text not in SIZES:
@@ -358,7 +360,7 @@ def _size(text: str | None) -> Size | None:
 
 
 def _media(pairs: Sequence[str] | None) -> dict[str, Path]:
-    from xfbench.errors import UsageError
+    from xfbench.base.errors import UsageError
 
     found = {}
     for pair in pairs or ():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     DryRun,
     Json,
@@ -20,7 +21,6 @@ from xfbench.cli.options import (
     pythons,
     words,
 )
-from xfbench.text import say
 
 if TYPE_CHECKING:
     from xfbench.tuning.saved import Figure, Tuning
@@ -107,7 +107,7 @@ def tune(
     xfbench tune --framework mxnet --workload convnet --budget 600
     xfbench run --framework torch --workload lenet --tuned
     """
-    from xfbench import errors, paths
+    from xfbench.base import errors, paths
     from xfbench.host import doctor
     from xfbench.request import Protocol
     from xfbench.results.store import Store
@@ -161,7 +161,7 @@ def tune(
 
 def _over(pairs: Sequence[str]) -> dict[str, list[str]]:
     """From `threads=1,2` and the like. Raises UsageError on another form, or a name twice."""
-    from xfbench.errors import UsageError
+    from xfbench.base.errors import UsageError
 
     found: dict[str, list[str]] = {}
     for pair in pairs:

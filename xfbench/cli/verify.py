@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
@@ -24,7 +25,6 @@ from xfbench.cli.options import (
     solver,
     words,
 )
-from xfbench.text import say
 
 
 def verify(
@@ -93,7 +93,7 @@ def verify(
     xfbench verify --workload lenet --lars 0.5
     xfbench verify --self-test
     """
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.equality import verdicts
 
     if format not in verdicts.FORMATS:

@@ -90,8 +90,8 @@ def export(
     \b
     xfbench workload export alexnet --format caffe > alexnet.prototxt
     """
-    from xfbench import errors
     from xfbench.adapters.caffe import prototxt
+    from xfbench.base import errors
 
     workload = _load(name)
     if format == "json":
@@ -103,7 +103,7 @@ def export(
 
 
 def _load(name: str) -> Any:
-    from xfbench import errors
+    from xfbench.base import errors
     from xfbench.workloads import workloads
 
     known = workloads()

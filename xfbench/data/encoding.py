@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import PIL.Image
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.worker import pictures
 from xfbench.worker.stored import LARGEST_LABEL
 

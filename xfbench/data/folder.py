@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from xfbench import atomic
+from xfbench.base import atomic_files
 from xfbench.data.encoding import png
 from xfbench.data.resumed import settle
 from xfbench.worker.formats import folder as reader
@@ -33,7 +33,7 @@ class Writer:
         image = sample.image
         content = image if isinstance(image, bytes) else png(image)
         path = self.root / self.key(sample)
-        atomic.write(path, content)
+        atomic_files.write(path, content)
 
     def sync(self) -> None:
         settle(self.root)

@@ -11,6 +11,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 
+from xfbench.base.errors import UsageError
 from xfbench.data.encoding import (
     bytes_field,
     checked_label,
@@ -20,7 +21,6 @@ from xfbench.data.encoding import (
     text,
 )
 from xfbench.data.resumed import settle
-from xfbench.errors import UsageError
 from xfbench.worker.formats import Damaged
 from xfbench.worker.formats import lmdb as reading
 from xfbench.worker.samples import Sample

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import atomic, digest
+from xfbench.base import atomic_files, digests
 from xfbench.worker import prepared
 from xfbench.worker.formats import Damaged
 
@@ -64,7 +64,7 @@ class Manifest(_Part):
     def digest(self) -> str:
         """Of the streams of all splits and the classes: equal for the same samples."""
         streams = {name: split.stream_digest for name, split in self.splits.items()}
-        return digest.of_json({"streams": streams, "classes": list(self.classes)})
+        return digests.of_json({"streams": streams, "classes": list(self.classes)})
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -78,4 +78,4 @@ class Manifest(_Part):
 
     def write(self, folder: Path) -> None:
         text = self.model_dump_json(by_alias=True, indent=1) + "\n"
-        atomic.write(folder / "manifest.json", text.encode())
+        atomic_files.write(folder / "manifest.json", text.encode())

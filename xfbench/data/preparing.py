@@ -12,9 +12,9 @@ import struct
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
+from xfbench.base.errors import UsageError
 from xfbench.data.encoding import jpeg, png
 from xfbench.data.manifest import Preprocessing
-from xfbench.errors import UsageError
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 

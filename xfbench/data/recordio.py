@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from xfbench import atomic
+from xfbench.base import atomic_files
+from xfbench.base.errors import UsageError
 from xfbench.data.encoding import checked_label, picture
 from xfbench.data.resumed import Appended, cut, first, settle
-from xfbench.errors import UsageError
 from xfbench.worker.formats.recordio import FIRST, LAST, LONGEST, MAGIC, MIDDLE, WHOLE, records
 from xfbench.worker.samples import Sample
 
@@ -40,7 +40,7 @@ class Writer(Appended):
     def close(self) -> None:
         super().close()
         lines = "".join(f"{number}\t{start}\n" for number, start in enumerate(self._starts))
-        atomic.write(self._index, lines.encode())
+        atomic_files.write(self._index, lines.encode())
         settle(self._index.parent)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import errors, paths
+from xfbench.base import errors, paths
 from xfbench.data.manifest import Manifest
 from xfbench.host import media
 from xfbench.request import PreparedSet

@@ -19,13 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from filelock import FileLock, Timeout
 
-from xfbench import atomic
+from xfbench.base import atomic_files
+from xfbench.base.errors import UsageError
 from xfbench.data import folder
 from xfbench.data.ahead import in_order
 from xfbench.data.manifest import FormatName, Manifest, Preprocessing, Split
 from xfbench.data.preparing import prepared, turned
 from xfbench.data.sources import Source
-from xfbench.errors import UsageError
 from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
@@ -124,7 +124,7 @@ def _begin(partial: Path, source: Source, form: str, how: Preprocessing) -> None
         return
     shutil.rmtree(partial)
     partial.mkdir()
-    atomic.write(kept, json.dumps(making, indent=1).encode())
+    atomic_files.write(kept, json.dumps(making, indent=1).encode())
 
 
 def _write(
@@ -207,7 +207,7 @@ def _whole_lines(listing: Path) -> list[str]:
         return []
     whole, _, half = listing.read_text(encoding="utf-8").rpartition("\n")
     if half:
-        atomic.write(listing, f"{whole}\n".encode() if whole else b"")
+        atomic_files.write(listing, f"{whole}\n".encode() if whole else b"")
     return whole.split("\n") if whole else []
 
 

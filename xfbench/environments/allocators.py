@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import digest, locks, paths
+from xfbench.base import digests, locks, paths
+from xfbench.base.errors import UnavailableError, XfbenchError
+from xfbench.base.terminal_text import say
 from xfbench.environments import debian
-from xfbench.errors import UnavailableError, XfbenchError
-from xfbench.text import say
 
 SYSTEM = "system"
 """What stands for the C library's own."""
@@ -84,4 +84,4 @@ def _library(name: str) -> Path:
 
 
 def _prefix() -> Path:
-    return paths.cache() / "allocators" / digest.of_bytes(_LOCK.read_bytes())[7:19]
+    return paths.cache() / "allocators" / digests.of_bytes(_LOCK.read_bytes())[7:19]

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from xfbench import command
-from xfbench.errors import UnavailableError
+from xfbench.base import processes
+from xfbench.base.errors import UnavailableError
 
 Apt = Callable[..., str]
 
@@ -64,7 +64,7 @@ def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> 
         batch = packages[start : start + _BATCH]
         try:
             apt("download", *(f"{p.name}={p.version}" for p in batch), cwd=archives)
-        except command.CommandError as error:
+        except processes.CommandError as error:
             raise UnavailableError(_download_failure(error, batch, suite, lock)) from error
     say(f"unpacking {len(packages)} packages")
     for package in packages:
@@ -83,7 +83,7 @@ def lock(packages: Sequence[str], suite: str) -> str:
         apt = _private_apt(suite, Path(folder))
         try:
             answer = apt("install", "--yes", "--no-install-recommends", "--print-uris", *packages)
-        except command.CommandError as error:
+        except processes.CommandError as error:
             raise UnavailableError(f"Debian {suite}: {error}") from error
     found = []
     for match in re.finditer(r"^'\S+' (\S+)_(\S+)_\S+\.deb \d+ SHA256:(\w{64})$", answer, re.M):
@@ -110,8 +110,8 @@ def read_lock(lock: Path) -> list[Package]:
 def unpack(archive: Path, prefix: Path) -> None:
     """Unpack one package's files below `prefix`. Raises UnavailableError if dpkg cannot."""
     try:
-        command.output(["dpkg", "-x", str(archive), str(prefix)], timeout=600)
-    except command.CommandError as error:
+        processes.output(["dpkg", "-x", str(archive), str(prefix)], timeout=600)
+    except processes.CommandError as error:
         raise UnavailableError(f"{archive.name} could not be unpacked: {error}") from error
 
 
@@ -171,7 +171,7 @@ def _private_apt(suite: str, folder: Path) -> Apt:
                 f"{program} is missing, which unpacks Debian's packages: "
                 "name an interpreter that has the framework with --python"
             )
-    architecture = command.output(["dpkg", "--print-architecture"], timeout=60).strip()
+    architecture = processes.output(["dpkg", "--print-architecture"], timeout=60).strip()
     if architecture != _ARCHITECTURE:
         raise UnavailableError(
             f"the pinned Debian packages are for {_ARCHITECTURE}, this machine is {architecture}: "
@@ -187,7 +187,7 @@ def _private_apt(suite: str, folder: Path) -> Apt:
         apt = _configured(suite, mirror, folder)
         try:
             apt("update")
-        except command.CommandError as error:
+        except processes.CommandError as error:
             last = error
             continue
         if any((folder / "lists").glob("*_Packages*")):
@@ -232,7 +232,7 @@ Dir::Cache "{folder}/cache";
     )
 
     def apt(*arguments: str, cwd: Path | None = None) -> str:
-        return command.output(
+        return processes.output(
             ["apt-get", "--config-file", str(folder / "apt.conf"), "--quiet", *arguments],
             environment={**os.environ, "LC_ALL": "C"},
             cwd=cwd,

@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import atomic, command, digest, locks, paths
 from xfbench.adapter import Adapter
+from xfbench.base import atomic_files, digests, locks, paths, processes
+from xfbench.base.errors import UnavailableError, XfbenchError
 from xfbench.environments import debian, installer
-from xfbench.errors import UnavailableError, XfbenchError
 from xfbench.host import modules, sites
 from xfbench.running import worker_archive
 from xfbench.running.reply import WRONG, read
@@ -127,7 +127,7 @@ def ensure(
         except (XfbenchError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise UnavailableError(_line(f"{adapter.name}: {error}")) from error
-        atomic.write(folder / _COMPLETE, json.dumps(_document(made), indent=1).encode())
+        atomic_files.write(folder / _COMPLETE, json.dumps(_document(made), indent=1).encode())
         say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
         return made
 
@@ -173,16 +173,16 @@ def _folder(adapter: Adapter) -> Path:
     content = {
         "kind": adapter.environment.kind,
         "source": adapter.environment.model_dump(mode="json"),
-        "lock": digest.of_bytes((adapter.folder / _LOCK).read_bytes()),
+        "lock": digests.of_bytes((adapter.folder / _LOCK).read_bytes()),
         "wheels": _wheels_digest(adapter),
         "machine": platform.machine(),
     }
-    return _root() / f"{adapter.name}-{digest.of_json(content)[7:19]}"
+    return _root() / f"{adapter.name}-{digests.of_json(content)[7:19]}"
 
 
 def _wheels_digest(adapter: Adapter) -> str:
     wheels = adapter.environment.wheels
-    return digest.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
+    return digests.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
 
 
 def _document(found: Environment) -> dict[str, Any]:
@@ -245,16 +245,16 @@ def _inspected(
         job.write_bytes(asked)
         archive = worker_archive.worker_archive(adapter.name)
         try:
-            command.output(
+            processes.output(
                 [str(interpreter), str(archive), str(job), str(reply)],
                 environment=draft.variables(adapter, adapter.default_kernel, 1),
                 cwd=folder,
                 timeout=300,
             )
-            answer = read(reply, digest.of_bytes(asked))
+            answer = read(reply, digests.of_bytes(asked))
             if answer["status"] == "ok":
                 return described_by(answer, draft)
-        except (command.CommandError, OSError, *WRONG) as error:
+        except (processes.CommandError, OSError, *WRONG) as error:
             raise UnavailableError(_line(f"{interpreter}: {error}")) from error
     raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
 
@@ -267,7 +267,7 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
     known = {name: answer[name] for name in ("version", "python", "packages")}
     if not isinstance(known["packages"], dict):
         raise KeyError("packages")
-    return replace(draft, **known, digest=digest.of_json({"kind": draft.kind, **known}))
+    return replace(draft, **known, digest=digests.of_json({"kind": draft.kind, **known}))
 
 
 def _line(text: str) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from xfbench import command
 from xfbench.adapter import Adapter
-from xfbench.errors import UnavailableError
+from xfbench.base import processes
+from xfbench.base.errors import UnavailableError
 
 # pip's name of a setting, and uv's variable for the same thing.
 _PASSED_ON = {
@@ -33,7 +33,7 @@ def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) ->
     """
     say(f"unpacking the wheels of {lock.name}")
     options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
-    command.output(
+    processes.output(
         [
             *(find_uv_bin(), "pip", "install", *options, "--python", sys.executable),
             *("--python-version", python, "--target", str(folder), "--requirements", str(lock)),
@@ -50,12 +50,12 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
     once = ", ".join(filter(None, ["once", adapter.environment.size]))
     say(f"{adapter.name}: installing {adapter.title} ({once})")
     try:
-        command.output(
+        processes.output(
             [uv, "venv", "--quiet", "--no-project", "--python", wanted, str(folder)],
             environment=variables,
             timeout=300,
         )
-    except command.CommandError as error:
+    except processes.CommandError as error:
         raise UnavailableError(
             f"{adapter.title} needs Python {wanted}, and none was found: install it, "
             f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
@@ -65,11 +65,11 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
         *("--python", str(folder / "bin" / "python"), "--requirements", str(lock)),
     ]
     try:
-        command.output(install, environment=variables, timeout=3600)
-    except command.CommandError:
+        processes.output(install, environment=variables, timeout=3600)
+    except processes.CommandError:
         if not adapter.environment.fallback:
             raise
-        command.output(
+        processes.output(
             [*install, *adapter.environment.fallback], environment=variables, timeout=3600
         )
 
@@ -85,8 +85,8 @@ def _variables() -> dict[str, str]:
 def _pip_settings() -> Mapping[str, str]:
     """What pip was told about indexes, links and certificates, under uv's names."""
     try:
-        listing = command.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
-    except command.CommandError:  # an environment without pip
+        listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
+    except processes.CommandError:  # an environment without pip
         listing = ""
     settings = {}
     for line in listing.splitlines():

@@ -12,9 +12,10 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from xfbench import adapter, command
+from xfbench import adapter
+from xfbench.base import processes
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _obstacle(described: adapter.Adapter) -> str | None:
             return f"its packages are for x86_64, this is {platform.machine()}: {instead}"
         return None
     try:
-        command.output([find_uv_bin(), "python", "find", source.python], timeout=60)
-    except command.CommandError:
+        processes.output([find_uv_bin(), "python", "find", source.python], timeout=60)
+    except processes.CommandError:
         return f"no Python {source.python} found: install it, or {instead}"
     return None

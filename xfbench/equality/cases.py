@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.equality.blocks import NOISE, blocks, single
 from xfbench.equality.certificate import SAFETY
 from xfbench.equality.scaled import scaled
@@ -169,7 +169,7 @@ def _block(
 
 
 def _digest(workload: Workload) -> str:
-    return digest.of_json(workload.to_json())
+    return digests.of_json(workload.to_json())
 
 
 def _network(workload: Workload, weights: str) -> xl.Network:

@@ -12,14 +12,14 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import atomic, digest, written
-from xfbench.errors import XfbenchError
+from xfbench.base import atomic_files, digests, safe_read
+from xfbench.base.errors import XfbenchError
+from xfbench.base.version import VERSION
 from xfbench.records.provenance import not_measured
 from xfbench.records.record import Machine, Record
 from xfbench.records.sealed import LONGEST, EditedError, Sealed
 from xfbench.request import Request, StrategyOptions
 from xfbench.running import training
-from xfbench.version import VERSION
 
 Certified = tuple[Any, ...]
 # How much more than measured rounding is allowed: the one factor for everything.
@@ -82,7 +82,7 @@ class Subject(_Part):
     def key(self) -> str:
         """A file name: equal subjects, equal keys, also from before there were options."""
         unchosen = set() if self.strategy_options else {"strategy_options"}
-        return digest.of_json(self.model_dump(mode="json", exclude=unchosen))[7:39]
+        return digests.of_json(self.model_dump(mode="json", exclude=unchosen))[7:39]
 
 
 class Check(_Part):
@@ -114,13 +114,13 @@ class Certificate(Sealed):
 
     def write(self, target: Path) -> None:
         """Keep it in a file, whole or not at all."""
-        atomic.write(target, self.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
+        atomic_files.write(target, self.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
 
 
 def read(path: Path) -> Certificate:
     """The certificate in a file. Raises CertificateError if it is none or was edited."""
     try:
-        return Certificate.read(written.whole(path, LONGEST, linked=True))
+        return Certificate.read(safe_read.whole(path, LONGEST, linked=True))
     except EditedError as error:
         raise CertificateError(f"{path.name} was edited: {error}") from error
     except (ValidationError, OSError, ValueError) as error:

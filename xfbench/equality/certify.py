@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, atomic, capabilities, paths
+from xfbench import adapter, capabilities
+from xfbench.base import atomic_files, paths
 from xfbench.environments.environment import Environment
 from xfbench.equality import certificate
 from xfbench.equality.certificate import (
@@ -161,7 +162,7 @@ def _give(of: Subject, request: Request, session: LaunchContext) -> None:
     """
     content = _path(of).read_bytes()
     identity = Certificate.read(content).id
-    atomic.write(session.store.certificate_path(identity), content)
+    atomic_files.write(session.store.certificate_path(identity), content)
     session.certificates[certified_fields(request)] = identity
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from xfbench import paths
 from xfbench.adapter import Adapter
+from xfbench.base import paths
+from xfbench.base.errors import XfbenchError
 from xfbench.environments.environment import Environment
-from xfbench.errors import XfbenchError
 from xfbench.request import Request
 from xfbench.running import job
 from xfbench.running.reference import TIME_LIMIT

@@ -19,7 +19,8 @@ from typing import IO
 
 import numpy as np
 
-from xfbench import adapter, atomic, command, digest, locks, paths
+from xfbench import adapter
+from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.environments import environment
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
@@ -72,10 +73,10 @@ class Oracle:
         """Where answers are kept: of this very code, on this kind of machine."""
         package = Path(__file__).parent.parent / "worker"
         code = {name: (package / name).read_bytes() for name in _WORKER_FILES}
-        code |= digest.files_below(self.described.folder)
-        code |= digest.files_below(paths.package_folder("xfbench.workloads"))
-        key = [digest.of_files(code), machine.describe().microarchitecture]
-        folder = paths.cache() / "oracle" / digest.of_json(key)[7:19]
+        code |= digests.files_below(self.described.folder)
+        code |= digests.files_below(paths.package_folder("xfbench.workloads"))
+        key = [digests.of_files(code), machine.describe().microarchitecture]
+        folder = paths.cache() / "oracle" / digests.of_json(key)[7:19]
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -104,7 +105,7 @@ class Oracle:
             found = self._run([(c, rounded, n) for c, n in wanted], activations)
             for (case, draw), arrays in zip(wanted, found, strict=True):
                 distances = _distances(self._read(self._truth(case)), arrays)
-                atomic.write(self._draw(case, draw, rounded), json.dumps(distances).encode())
+                atomic_files.write(self._draw(case, draw, rounded), json.dumps(distances).encode())
             return [
                 Expected(
                     case,
@@ -121,14 +122,14 @@ class Oracle:
     def activations(self, wholes: Iterable[Expected]) -> Path:
         """One file with the activations of whole networks, keys "<weights>/<layer>"."""
         found = list(wholes)
-        name = digest.of_json([self._key(expected.case) for expected in found])
+        name = digests.of_json([self._key(expected.case) for expected in found])
         target = self.folder / f"{name[7:39]}-activations.npz"
         if not target.is_file():
             arrays = {}
             for expected in found:
                 with np.load(self._kept(expected.case), allow_pickle=False) as kept:
                     arrays.update({f"{expected.case.weights}/{k}": v for k, v in kept.items()})
-            atomic.write(target, partial(_save, arrays))
+            atomic_files.write(target, partial(_save, arrays))
         return target
 
     def _settle(self, cases: list[Case], activations: Path | None) -> None:
@@ -157,9 +158,9 @@ class Oracle:
     def _keep(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
         kept = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
         values = {k: v for k, v in truth.items() if not _is_activation(k)}
-        atomic.write(self._kept(case), partial(_save, kept))
-        atomic.write(self._draw(case, 0, "float32"), json.dumps(distances).encode())
-        atomic.write(self._truth(case), partial(_save, values))
+        atomic_files.write(self._kept(case), partial(_save, kept))
+        atomic_files.write(self._draw(case, 0, "float32"), json.dumps(distances).encode())
+        atomic_files.write(self._truth(case), partial(_save, values))
 
     def _run(
         self, wanted: Sequence[tuple[Case, str, int]], activations: Path | None
@@ -172,7 +173,7 @@ class Oracle:
         if batches:
             names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in wanted))
             self.say(f"oracle: {len(wanted)} trainings in NumPy: {names[:60]}")
-        with command.threads(workers) as pool:
+        with processes.threads(workers) as pool:
             done = list(pool.map(lambda batch: self._batch(batch, activations), batches))
         found = {key: arrays for batch in done for key, arrays in batch.items()}
         return [found[case.key(precision, draw)] for case, precision, draw in wanted]
@@ -194,12 +195,12 @@ class Oracle:
     def _lock(self, cases: Sequence[Case]) -> Path:
         """One for each network: what another process computes of it need not be computed twice."""
         networks = {case.origin for case in cases}
-        return self.folder / f"{digest.of_json(sorted(networks))[7:19]}.lock"
+        return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
     def _key(self, case: Case) -> str:
         document = replace(case, rate=None, largest_move=LARGEST_MOVE).document("float64")
         del document["nudge_units"]
-        return digest.of_json({"origin": case.origin, **document})[7:39]
+        return digests.of_json({"origin": case.origin, **document})[7:39]
 
     def _truth(self, case: Case) -> Path:
         return self.folder / f"{self._key(case)}.npz"

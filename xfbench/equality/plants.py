@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import adapter, errors, experiment, paths
+from xfbench import adapter, experiment
+from xfbench.base import errors, paths
 from xfbench.environments import environment
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier

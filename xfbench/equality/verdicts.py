@@ -13,12 +13,12 @@ from typing import Any
 from tabulate import tabulate
 
 from xfbench import adapter, experiment
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.equality.certificate import Certificate
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
-from xfbench.errors import UnavailableError
 from xfbench.request import Request
 from xfbench.strategy import words
 from xfbench.workloads import workloads

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from xfbench.errors import XfbenchError
+from xfbench.base.errors import XfbenchError
 from xfbench.host import machine
 
 _LOAD_PER_CORE = 0.3

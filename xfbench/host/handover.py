@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from xfbench import atomic, command, digest, paths
+from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.records.record import Record
 from xfbench.worker import pingpong, system_files
 
@@ -28,8 +28,8 @@ def seconds() -> float | None:
     """
     asked = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
-        return float(command.output(asked, told="\n", timeout=_LIMIT))
-    except (ValueError, command.CommandError):
+        return float(processes.output(asked, told="\n", timeout=_LIMIT))
+    except (ValueError, processes.CommandError):
         return None
 
 
@@ -51,9 +51,9 @@ def remember(record: Record) -> None:
     """Keep what the record of a launch on this machine tells of that."""
     if found := of(record):
         known = [*remembered(), *found][-_REMEMBERED:]
-        atomic.write(_kept(), (" ".join(map(repr, known)) + "\n").encode())
+        atomic_files.write(_kept(), (" ".join(map(repr, known)) + "\n").encode())
 
 
 def _kept() -> Path:
     boot = system_files.read(_BOOT) or ""
-    return paths.cache() / "handover" / digest.of_bytes(boot.encode())[7:39]
+    return paths.cache() / "handover" / digests.of_bytes(boot.encode())[7:39]

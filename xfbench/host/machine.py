@@ -16,7 +16,7 @@ from typing import Any
 import archspec.cpu
 from archspec.cpu import detect
 
-from xfbench import command
+from xfbench.base import processes
 from xfbench.records.record import Machine
 from xfbench.worker import host
 
@@ -71,10 +71,10 @@ def usable_cores() -> int:
 def accelerators() -> list[str]:
     """Models of the NVIDIA devices that the driver lists; none where there is no driver."""
     try:
-        listing = command.output(
+        listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
         )
-    except command.CommandError:
+    except processes.CommandError:
         return []
     return [line.strip() for line in listing.splitlines() if line.strip()]
 
@@ -90,8 +90,8 @@ def accelerator_processes() -> list[str]:
     chosen = [f"--id={visible}"] if visible else []
     asked = ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"]
     try:
-        listing = command.output([*asked, *chosen], timeout=30)
-    except command.CommandError:
+        listing = processes.output([*asked, *chosen], timeout=30)
+    except processes.CommandError:
         return []
     return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
 
@@ -99,8 +99,8 @@ def accelerator_processes() -> list[str]:
 def libraries() -> list[str]:
     """BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:
-        listing = command.output(["/sbin/ldconfig", "-p"], timeout=30)
-    except command.CommandError:
+        listing = processes.output(["/sbin/ldconfig", "-p"], timeout=30)
+    except processes.CommandError:
         return []
     names = {line.split()[0] for line in listing.splitlines() if "=>" in line}
     parts = ("blas", "mkl", "dnnl", "gomp", "iomp", "libmpi", "cudart", "cudnn")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from xfbench.command import Outcome
+from xfbench.base.processes import Outcome
 from xfbench.records.record import Record
 from xfbench.worker import cgroup, memory
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from xfbench import command, errors
-from xfbench.command import CommandError
-from xfbench.errors import UnavailableError
+from xfbench.base import errors, processes
+from xfbench.base.errors import UnavailableError
+from xfbench.base.processes import CommandError
 
 _TIMEOUT = 120.0
 _NO_INIT, _MISSING = 77, 78
@@ -90,4 +90,4 @@ def _not_there(init: str, folders: Sequence[str], name: str) -> str:
 
 def _bash(script: str, *arguments: str) -> str:
     argv = ["bash", "--noprofile", "--norc", "-c", script, "xfbench", *arguments]
-    return command.output(argv, environment=os.environ, timeout=_TIMEOUT)
+    return processes.output(argv, environment=os.environ, timeout=_TIMEOUT)

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from xfbench import atomic, command, digest, paths
 from xfbench.analysis.statistics import launch_throughput
-from xfbench.errors import XfbenchError
+from xfbench.base import atomic_files, digests, paths, processes
+from xfbench.base.errors import XfbenchError
 from xfbench.records.record import Limit, Record, WorkloadFacts
 from xfbench.request import Request
 from xfbench.worker import host, system_files
@@ -124,7 +124,7 @@ def measure_again(threads: int) -> None:
     for kernels in ("", *_kernels(host.facts()["flags"])):
         chosen = {_KERNELS: kernels} if kernels else {}
         try:
-            printed = command.output(
+            printed = processes.output(
                 [sys.executable, "-m", "xfbench.host.roofline", str(threads)],
                 environment={**os.environ, **chosen},
                 timeout=300,
@@ -136,7 +136,7 @@ def measure_again(threads: int) -> None:
     _PEAKS[threads] = {name: max(one[name] for one in tries) for name in names}
     if names:
         with suppress(OSError):  # a full disk: the next session measures
-            atomic.write(_file(threads), json.dumps(_PEAKS[threads]).encode())
+            atomic_files.write(_file(threads), json.dumps(_PEAKS[threads]).encode())
 
 
 def _file(threads: int) -> Path:
@@ -144,7 +144,7 @@ def _file(threads: int) -> Path:
     machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
     started = system_files.read(Path("/proc/sys/kernel/random/boot_id"))
     of = [machine, started, sorted(os.sched_getaffinity(0)), np.__version__, threads]
-    return paths.cache() / "peaks" / f"{digest.of_json(of)[7:39]}.json"
+    return paths.cache() / "peaks" / f"{digests.of_json(of)[7:39]}.json"
 
 
 def _kept(file: Path) -> dict[str, float] | None:

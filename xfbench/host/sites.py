@@ -14,7 +14,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import errors, paths, toml
+from xfbench.base import errors, paths, toml_files
 
 
 class _Table(BaseModel):
@@ -111,7 +111,7 @@ def load(name: str | None) -> Site:
 
 
 def _read(file: Path, below: tuple[Path, ...]) -> Site:
-    text, content = toml.read(file)
+    text, content = toml_files.read(file)
     base: dict[str, Any] = {}
     if extends := content.get("extends"):
         parent = folders().get(str(extends))

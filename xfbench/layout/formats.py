@@ -18,7 +18,7 @@ from tabulate import tabulate
 
 from xfbench.analysis.prediction import Figure
 from xfbench.analysis.statistics import Interval
-from xfbench.text import legible
+from xfbench.base.terminal_text import legible
 
 _LONGEST = 1000  # characters of a field
 _MARKS = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from xfbench import paths
+from xfbench.base import paths
 from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.records.record import Record
 from xfbench.records.sealed import Part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.records.record import WorkloadFacts
 from xfbench.workloads import Workload
 
@@ -16,7 +16,7 @@ def facts(workload: Workload) -> WorkloadFacts:
     document = workload.to_json()
     return WorkloadFacts(
         name=network.name,
-        digest=digest.of_json({key: document[key] for key in ("network", "solver", "pixels")}),
+        digest=digests.of_json({key: document[key] for key in ("network", "solver", "pixels")}),
         input_shape=network.input_shape,
         classes=network.classes,
         parameters=network.learned_count,

@@ -9,7 +9,7 @@ from typing import Any, Self
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import digest
+from xfbench.base import digests
 
 LONGEST = 64 * 2**20  # bytes: who sends a longer document does not send one of these
 
@@ -33,17 +33,17 @@ def _known(content: bytes) -> str | None:
     try:
         document = orjson.loads(content)
         named = document.pop("id")
-        text = digest.quickly(document)
+        text = digests.quickly(document)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return str(named) if text is not None and digest.of_bytes(text) == named else None
+    return str(named) if text is not None and digests.of_bytes(text) == named else None
 
 
 def _identity(content: bytes) -> str:
     try:
         document = json.loads(content)
         named = document.pop("id")
-        if digest.canonical(document, named) is None:
+        if digests.canonical(document, named) is None:
             raise EditedError("its content is not what its id says")
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no document with an id: {error!r}") from error
@@ -88,7 +88,7 @@ class Sealed(BaseModel):
         """What `id` has to be."""
         document = self.document()
         del document["id"]
-        return digest.of_json(document)
+        return digests.of_json(document)
 
     def document(self) -> dict[str, Any]:
         """As JSON values, by the schema's names."""

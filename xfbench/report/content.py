@@ -12,6 +12,7 @@ from itertools import count, groupby
 from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import tables as leaderboards
 from xfbench.analysis.statistics import is_steady, launch_throughput
+from xfbench.base.version import VERSION
 from xfbench.equality.certificate import Certificate
 from xfbench.host import conditions
 from xfbench.layout import tables
@@ -22,7 +23,6 @@ from xfbench.report import efficiency, figures, learned, others, profiles, repea
 from xfbench.report.figures import Figure
 from xfbench.report.others import Others
 from xfbench.report.sentences import Summary, summary, unbroken
-from xfbench.version import VERSION
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
 MANY_ROWS, FASTEST = 200, 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from xfbench import text
+from xfbench.base import terminal_text
 from xfbench.layout import beside
 from xfbench.layout.beside import Beside
 from xfbench.records.record import Record
@@ -50,7 +50,9 @@ def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
         if own
     ]
     cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
-    sources = [(key, text.pieces(title, _LONGEST)) for key, title in beside.bibliography(cited)]
+    sources = [
+        (key, terminal_text.pieces(title, _LONGEST)) for key, title in beside.bibliography(cited)
+    ]
     return Others(tuple(groups), tuple(sources))
 
 

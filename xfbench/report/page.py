@@ -1,8 +1,8 @@
 """Turns the report's values into one HTML page that loads nothing and runs only its own script.
 
 Three lines keep what a record says from doing anything: the template escapes every value,
-`xfbench/text.py` shows what cannot be seen, and the page's policy lets no script, style or address
-but its own take effect.
+`xfbench/base/terminal_text.py` shows what cannot be seen, and the page's policy lets no script,
+style or address but its own take effect.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from xfbench import paths
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.base import paths
+from xfbench.base.terminal_text import legible, pieces
 from xfbench.layout import beside
 from xfbench.records.record import Record
 from xfbench.report import content, slowdowns, svg
 from xfbench.report.studies import Study
-from xfbench.text import legible, pieces
 
 
 def html(

@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
+from xfbench.base.terminal_text import legible
 from xfbench.report.figures import Figure, Line, Mark, Point
-from xfbench.text import legible
 
 WIDTH, HEIGHT = 440, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 22, 40

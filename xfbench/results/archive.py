@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from xfbench import atomic, digest
+from xfbench.base import atomic_files, digests
+from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.errors import UsageError
 from xfbench.records.record import Record
 from xfbench.records.sealed import LONGEST, EditedError, Sealed
 from xfbench.results import merging, pack, store
@@ -85,7 +85,7 @@ def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) ->
         if packed:
             packed.close()
 
-    atomic.write(target, into)
+    atomic_files.write(target, into)
     return count
 
 
@@ -93,7 +93,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, files: dict[str, dict[
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
-    files[name] = {"bytes": len(content), "digest": digest.of_bytes(content)}
+    files[name] = {"bytes": len(content), "digest": digests.of_bytes(content)}
 
 
 def take(source: Path, target: Store, complain: Complain) -> tuple[int, int]:
@@ -122,7 +122,7 @@ def take(source: Path, target: Store, complain: Complain) -> tuple[int, int]:
             elif _BESIDE[kind].read(content).id != f"sha256:{identity}":
                 raise EditedError("its name is not its id")
             elif not (path := target.folder / name).exists():
-                atomic.write(path, content)
+                atomic_files.write(path, content)
         except ValueError as error:
             complain(store.told(name, error))
         except OSError as error:
@@ -165,7 +165,7 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
                     content = cast(IO[bytes], tar.extractfile(member)).read(member.size)
                     if len(content) != member.size:
                         raise ArchiveError(f"{path.name} is cut off")
-                    seen[member.name] = digest.of_bytes(content)
+                    seen[member.name] = digests.of_bytes(content)
                     if member.name == _MANIFEST:
                         manifest = json.loads(content)
                     else:

@@ -15,11 +15,11 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from xfbench import digest
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.base import digests
+from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.errors import UsageError
 from xfbench.host.roofline import share_of_peak
 from xfbench.records import provenance
 from xfbench.records.elsewhere import impossible
@@ -285,7 +285,7 @@ def _again(part: _Part, record: Record, seen: dict[str, tuple[str, bool]]) -> st
     if record.cell:
         keys["cell, launch number and time"] = [record.cell, request.launch, record.created]
     for what, key in keys.items():
-        file, _ = seen.setdefault(digest.of_bytes(repr(key).encode())[7:39], place)
+        file, _ = seen.setdefault(digests.of_bytes(repr(key).encode())[7:39], place)
         if file != part.file:
             return f"another record of the launch in {file}: the same {what}"
     return None

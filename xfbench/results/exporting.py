@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import duckdb
 
-from xfbench import atomic
-from xfbench.errors import UsageError
+from xfbench.base import atomic_files
+from xfbench.base.errors import UsageError
 from xfbench.layout.formats import disarmed
 from xfbench.records.record import Record
 from xfbench.results import archive, indexing
@@ -68,7 +68,7 @@ def as_csv(target: Path, found: Found, _: Store) -> int:
         text.flush()
         text.detach()
 
-    atomic.write(target, into)
+    atomic_files.write(target, into)
     return count
 
 

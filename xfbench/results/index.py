@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 from filelock import FileLock, Timeout
 
-from xfbench.errors import XfbenchError
+from xfbench.base.errors import XfbenchError
 from xfbench.records.record import Record
 from xfbench.results import indexing
 from xfbench.results.selection import Condition, fields

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import duckdb
 
-from xfbench import digest
+from xfbench.base import digests
 from xfbench.records import sealed
 from xfbench.results import pack
 from xfbench.results.selection import fields
@@ -54,7 +54,7 @@ _COPY = (
 )
 _NAMED = "(SELECT unnest($1::VARCHAR[]))"
 _OF_COPIES, _OF_RECORDS = "(SELECT count(*) FROM copies)", "(SELECT count(*) FROM records)"
-_VERSION = digest.of_json([1, *_TABLES, _EXTRACT])
+_VERSION = digests.of_json([1, *_TABLES, _EXTRACT])
 
 
 _Copy = tuple[str, str, int | None, int | None]

@@ -12,10 +12,10 @@ from typing import Any
 from tabulate import tabulate
 
 from xfbench.analysis.statistics import launch_throughput
+from xfbench.base.terminal_text import legible
 from xfbench.records.provenance import impossible, not_measured
 from xfbench.records.record import Record
 from xfbench.results.store import Place, Store
-from xfbench.text import legible
 
 _LONGEST = 160  # characters of a value
 _MOST = 12  # elements of a list

@@ -11,10 +11,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from xfbench import atomic
+from xfbench.base import atomic_files
+from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.errors import UsageError
 from xfbench.records.record import Record
 from xfbench.results import pack
 from xfbench.results.store import Complain, Place, Store
@@ -60,7 +60,7 @@ def keep(record: Record, place: Place | None, content: bytes, target: Store) -> 
     """Put the record's bytes into a file of its own, as they are; a pack's line is laid out."""
     if place is not None and place.length is not None:
         content = pack.as_file(content)
-    atomic.write(target.single_path(record.id[7:]), content)
+    atomic_files.write(target.single_path(record.id[7:]), content)
 
 
 def _bring_certificate(
@@ -71,14 +71,14 @@ def _bring_certificate(
         return
     path = target.certificate_path(found.id)
     if not path.exists():
-        atomic.write(path, source.certificate_path(found.id).read_bytes())
+        atomic_files.write(path, source.certificate_path(found.id).read_bytes())
 
 
 def bring_searches(source: Path, target: Store, complain: Complain) -> None:
     """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
     for one, content in saved.contents(source, complain):
         try:
-            atomic.write(one.place(target.folder), content)
+            atomic_files.write(one.place(target.folder), content)
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 

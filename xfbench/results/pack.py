@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import atomic, digest
+from xfbench.base import atomic_files, digests
 from xfbench.records.sealed import LONGEST, EditedError
 
 SUFFIX = ".ndjson"
@@ -45,7 +45,7 @@ class Line:
 def line(document: dict[str, Any]) -> bytes:
     """A record's JSON values as a line, with its newline. Raises EditedError for an edited one."""
     rest = {name: value for name, value in document.items() if name != "id"}
-    body = digest.canonical(rest, document["id"])
+    body = digests.canonical(rest, document["id"])
     if body is None:
         raise EditedError("its content is not what its id says")
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"
@@ -111,7 +111,7 @@ def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
                 file.write(one)
                 count += 1
             file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~atomic.umask())
+            os.fchmod(file.fileno(), 0o666 & ~atomic_files.umask())
             os.fsync(file.fileno())
         if not count:
             return None

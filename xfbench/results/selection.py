@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from xfbench import errors
-from xfbench.errors import UsageError
+from xfbench.base import errors
+from xfbench.base.errors import UsageError
 from xfbench.records.record import Record
 
 _FORM = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)

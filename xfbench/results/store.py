@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from xfbench import atomic, locks, written
-from xfbench.errors import UsageError
+from xfbench.base import atomic_files, locks, safe_read
+from xfbench.base.errors import UsageError
 from xfbench.records.record import Record
 from xfbench.records.sealed import LONGEST, EditedError
 from xfbench.results import pack
@@ -65,7 +65,7 @@ class Place:
 
 def content_of(path: Path) -> bytes:
     """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
-    return written.whole(path, LONGEST, linked=True)
+    return safe_read.whole(path, LONGEST, linked=True)
 
 
 def read(content: bytes, identity: str, *, packed: bool = False) -> Record:
@@ -135,7 +135,7 @@ class Store:
     def add(self, record: Record, run: Path | None = None) -> None:
         """Keep a record, and let its run's folder carry its name from now on. Raises OSError."""
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
-        atomic.write(self.single_path(record.id[7:]), text.encode())
+        atomic_files.write(self.single_path(record.id[7:]), text.encode())
         if run is not None:
             with suppress(FileNotFoundError):  # its worker took the folder away
                 run.replace(self.run_folder(record))

@@ -16,19 +16,19 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import atomic, digest
 from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.base import atomic_files, digests, private_names
+from xfbench.base.errors import UsageError
+from xfbench.base.version import VERSION
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.layout import beside, formats, tables
 from xfbench.records.record import Record, Software
 from xfbench.report import repeat
-from xfbench.results import pack, private
+from xfbench.results import pack
 from xfbench.results.store import Complain, Place, Store
-from xfbench.version import VERSION
 
 SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"
@@ -88,13 +88,13 @@ def write(
         target = Store(partial)
         for place, record in kept:
             content = pack.as_file(pack.line(json.loads(place.content())))  # however it was kept
-            atomic.write(target.single_path(record.id[7:]), content)
+            atomic_files.write(target.single_path(record.id[7:]), content)
         for one in certificates:
             content = source.certificate_path(one).read_bytes()
-            atomic.write(target.certificate_path(one), content)
+            atomic_files.write(target.certificate_path(one), content)
         for name, content in described(records, certificates).items():
-            atomic.write(partial / name, content)
-        atomic.write(partial / MANIFEST, _json(manifest(partial)))
+            atomic_files.write(partial / name, content)
+        atomic_files.write(partial / MANIFEST, _json(manifest(partial)))
         partial.chmod(0o755)
         partial.replace(absolute)
     except OSError as error:
@@ -124,7 +124,7 @@ def hosts_of(records: Iterable[Record]) -> set[str]:
 def named_in(value: Any, hosts: Collection[str]) -> str | None:
     """Who is named in any text of a JSON value; None where nobody is seen to be."""
     if isinstance(value, str):
-        return private.named(value, hosts)
+        return private_names.named(value, hosts)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (named_in(one, hosts) for one in parts)), None)
 
@@ -140,7 +140,7 @@ def manifest(folder: Path) -> dict[str, Any]:
         "schema": SCHEMA,
         "xfbench": VERSION,
         "files": {
-            name: {"bytes": path.stat().st_size, "digest": digest.of_bytes(path.read_bytes())}
+            name: {"bytes": path.stat().st_size, "digest": digests.of_bytes(path.read_bytes())}
             for name, path in files.items()
             if name != MANIFEST
         },

@@ -12,15 +12,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import digest
+from xfbench.base import digests, private_names
+from xfbench.base.errors import UsageError
+from xfbench.base.version import VERSION
 from xfbench.equality import certificate
-from xfbench.errors import UsageError
 from xfbench.records.record import Record
 from xfbench.report import repeat
 from xfbench.request import SOLVER, Request
-from xfbench.results import private, submission
+from xfbench.results import submission
 from xfbench.results.store import Store
-from xfbench.version import VERSION
 
 Found = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
 # What `xfbench run` makes of the words after it; raises UsageError for what it would not take.
@@ -107,7 +107,7 @@ def against_manifest(folder: Path) -> Iterator[Found]:
 
 def _is(path: Path, said: Mapping[str, Any]) -> bool:
     content = _read(path)
-    found = {"bytes": len(content), "digest": digest.of_bytes(content)}
+    found = {"bytes": len(content), "digest": digests.of_bytes(content)}
     return found == said
 
 
@@ -179,8 +179,8 @@ def _private(folder: Path, hosts: Collection[str]) -> Iterator[Found]:
         try:
             why = submission.named_in(json.loads(content), hosts)
         except (ValueError, RecursionError):
-            why = private.named(content.decode(errors="replace"), hosts)
-        why = why or private.named(path.relative_to(folder).as_posix(), hosts)
+            why = private_names.named(content.decode(errors="replace"), hosts)
+        why = why or private_names.named(path.relative_to(folder).as_posix(), hosts)
         if why:
             yield str(path), "private", f"it names {why}"
 

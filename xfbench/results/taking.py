@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xfbench.errors import UsageError
+from xfbench.base import private_names
+from xfbench.base.errors import UsageError
+from xfbench.base.terminal_text import legible
 from xfbench.records.elsewhere import About, Citation, Figure, impossible
 from xfbench.records.record import Record
-from xfbench.results import private
 from xfbench.results.foreign import Entry, File, Format, Missed, formats
 from xfbench.results.store import Complain, Store
-from xfbench.text import legible
 
 _MOST_BYTES = 2**28
 _LONGEST = 200  # characters of a text that is taken
@@ -101,7 +101,7 @@ def _file(path: Path) -> File:
 def _of_entries(
     path: Path, file: File, of: Format, complain: Complain, note: Complain
 ) -> Iterator[Record]:
-    hidden = private.hiding(of.private(file))
+    hidden = private_names.hiding(of.private(file))
 
     def clean(text: str) -> str:
         return legible(hidden(text), _LONGEST)

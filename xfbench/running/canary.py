@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import adapter, atomic, digest, locks, paths
+from xfbench import adapter
+from xfbench.base import atomic_files, digests, locks, paths
 from xfbench.environments import environment
 from xfbench.equality.certificate import SAFETY
 from xfbench.host import machine
@@ -61,7 +62,7 @@ def expected(
     code = worker_archive.worker_digest("reference")
     key = [code, workloads()[workload].to_json(), data, batch_size, seed, request.precision]
     key += [stored[0].digest] if stored else []
-    target = paths.cache() / "canary" / f"{digest.of_json(key)[7:39]}.json"
+    target = paths.cache() / "canary" / f"{digests.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with locks.alone(Path(f"{target}.lock"), f"computes what {workload} must give"):
         with suppress(OSError, ValueError):  # not there yet, or damaged
@@ -80,5 +81,5 @@ def expected(
         if reply["status"] != "ok":
             return None
         found = Expected.model_validate(reply["canary"])
-        atomic.write(target, found.model_dump_json().encode())
+        atomic_files.write(target, found.model_dump_json().encode())
         return found

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, capabilities, command, digest, errors, written
+from xfbench import adapter, capabilities
+from xfbench.base import digests, errors, processes, safe_read
+from xfbench.base.errors import UsageError
 from xfbench.environments.environment import Environment, described_by
 from xfbench.equality import certify, jobs
 from xfbench.equality.certificate import Certificate, Certified, certified_fields
 from xfbench.equality.verify import Verifier, unprovable
-from xfbench.errors import UsageError
 from xfbench.host import machine
 from xfbench.plan import Plan
 from xfbench.records import facts
@@ -153,7 +154,7 @@ def _provable(requests: Sequence[Request]) -> list[Request]:
 
 
 def _key(request: Request) -> str:
-    return digest.of_json([str(part) for part in certified_fields(request)])[7:19]
+    return digests.of_json([str(part) for part in certified_fields(request)])[7:19]
 
 
 def _write_cases(
@@ -203,7 +204,7 @@ def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: 
     _write_script(folder, request.framework, "\n".join(lines))
 
 
-def _as_line(one: command.Command) -> str:
+def _as_line(one: processes.Command) -> str:
     """The command for the shell that runs there; what it has of an environment stays."""
     variables = [f"{name}={value}" for name, value in sorted(one.environment.items())]
     kept = [word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))]
@@ -253,7 +254,7 @@ class _Carried:
         if status is None:
             raise jobs.CheckError(f"{request.label()}: its cases were not run there")
         try:
-            asked = json.loads(written.whole(here / "request.json", reply.LONGEST))["cases"]
+            asked = json.loads(safe_read.whole(here / "request.json", reply.LONGEST))["cases"]
         except (OSError, *reply.WRONG) as error:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
         if asked != json.loads(json.dumps(list(documents))):
@@ -285,7 +286,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             say(f"{request.label()} · launch {request.launch}: not run there")
             continue
         known: dict[str, Any] = {
-            "created": written.end(here / "started", 100).strip(),
+            "created": safe_read.end(here / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
             "workload": facts.facts(training.workload(request)),
             "limit": None,
@@ -341,19 +342,19 @@ def _proven(
 def _asked(folder: Path) -> str:
     """The digest of the job in `folder`; that of none where there is none."""
     try:
-        return digest.of_bytes(written.whole(folder / "request.json", reply.LONGEST))
+        return digests.of_bytes(safe_read.whole(folder / "request.json", reply.LONGEST))
     except (OSError, ValueError):
         return ""
 
 
-def _status(folder: Path) -> command.Outcome | None:
+def _status(folder: Path) -> processes.Outcome | None:
     """How the launch in `folder` ended; None where it was not run."""
     try:
-        status, rank = (int(written.end(folder / name, 9) or 0) for name in ("status", "failed"))
+        status, rank = (int(safe_read.end(folder / name, 9) or 0) for name in ("status", "failed"))
     except ValueError:
         return None
     if not (folder / "status").exists():
         return None
     if status == 124:  # timeout(1)'s
-        return command.Outcome(0, timed_out=True)
-    return command.Outcome(128 - status if status > 128 else status, rank=rank)
+        return processes.Outcome(0, timed_out=True)
+    return processes.Outcome(128 - status if status > 128 else status, rank=rank)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from xfbench import adapter
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators, environment
-from xfbench.errors import UnavailableError
 from xfbench.plan import Plan
 from xfbench.request import Request
 from xfbench.running import job, launch

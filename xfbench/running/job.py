@@ -20,14 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, command, digest, written
+from xfbench import adapter
+from xfbench.base import digests, private_names, processes, safe_read
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators
 from xfbench.environments.environment import Environment
-from xfbench.errors import UnavailableError
 from xfbench.host import memory, sites
 from xfbench.launchers import slurm
 from xfbench.request import Request
-from xfbench.results import private
 from xfbench.running import probing, ranks, reply, starting, worker_archive
 from xfbench.running.starting import Start
 from xfbench.running.watch import Watch
@@ -118,10 +118,10 @@ def _work(
     killed = memory.kills()
     try:
         outcome = _run(start, helpers, request, folder, time_limit)
-    except command.CommandError as error:
+    except processes.CommandError as error:
         return {"status": "unavailable", "reason": nameless(str(error))}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
-        written.shorten(file)
+        safe_read.shorten(file)
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
         return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
@@ -132,7 +132,7 @@ def _work(
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
     answer = replied(folder, asked, request, outcome, time_limit)
     if answer["status"] == "crashed":
-        said = written.end(of_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
+        said = safe_read.end(of_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
         reason = memory.ended(
             outcome, nameless(said), request.memory_limit, memory.kills() - killed
         )
@@ -147,11 +147,11 @@ def lay_out(job: dict[str, Any], folder: Path) -> str:
     (folder / "request.json").write_bytes(content)
     archive = worker_archive.worker_archive(job["request"]["framework"])
     _link(archive, folder / "worker.pyz")
-    return digest.of_bytes(content)
+    return digests.of_bytes(content)
 
 
 def replied(
-    folder: Path, asked: str, request: Request, outcome: command.Outcome, time_limit: float
+    folder: Path, asked: str, request: Request, outcome: processes.Outcome, time_limit: float
 ) -> dict[str, Any]:
     """What the ranks replied in `folder` within so many seconds, as one, or what stands for it.
 
@@ -186,14 +186,14 @@ def _of_rank(reason: str, rank: int, request: Request) -> str:
 
 def prepared(
     request: Request, described: adapter.Adapter, found: Environment, folder: Path
-) -> tuple[Start, list[command.Command]]:
+) -> tuple[Start, list[processes.Command]]:
     """What starts the ranks in `folder`, and the helpers beside them.
 
     Raises UnavailableError, with what to do, where something that starts them is missing.
     """
     found = probing.placed(request, described, found, folder)
     variables = found.variables(described, request.kernel, request.threads)
-    base = command.Command(
+    base = processes.Command(
         (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
         {
             **variables,
@@ -208,11 +208,11 @@ def prepared(
 
 def _run(
     start: Start,
-    helpers: Sequence[command.Command],
+    helpers: Sequence[processes.Command],
     request: Request,
     folder: Path,
     time_limit: float,
-) -> command.Outcome:
+) -> processes.Outcome:
     """Run what starts the ranks, and the helpers beside them, until all or the first have ended."""
     numbers: list[int | str] = list(range(request.ranks))
     with ExitStack() as stack:
@@ -223,7 +223,7 @@ def _run(
         if watch:  # then ranks write their output themselves, wherever they are
             start, numbers = start.with_variable(beside.ADDRESS, watch.address), ["start"]
         numbers += range(request.ranks, request.ranks + len(helpers))
-        outcome = command.run(
+        outcome = processes.run(
             start.commands,
             beside=helpers,
             stdout=[_output(folder, "stdout", number) for number in numbers],
@@ -245,8 +245,8 @@ def _output(folder: Path, name: str, number: int | str) -> Path:
 
 
 def _together(
-    base: command.Command, described: adapter.Adapter, request: Request
-) -> tuple[command.Command, list[command.Command]]:
+    base: processes.Command, described: adapter.Adapter, request: Request
+) -> tuple[processes.Command, list[processes.Command]]:
     """The command with what the strategy sets in every rank, and the processes beside them."""
     strategy = described.together.get(request.strategy)
     if strategy is None:
@@ -284,12 +284,12 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not said.exists():
         return None
-    if slurm.out_of_memory(written.end(said, _SAID_BYTES)):
+    if slurm.out_of_memory(safe_read.end(said, _SAID_BYTES)):
         return slurm.STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
             state = slurm.look(number).state
-        except command.CommandError:
+        except processes.CommandError:
             return None
         if state != "COMPLETING":
             return slurm.STATES.get(state)
@@ -297,7 +297,7 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
     return None
 
 
-def _answer(folder: Path, rank: int, wanted: str, outcome: command.Outcome) -> dict[str, Any]:
+def _answer(folder: Path, rank: int, wanted: str, outcome: processes.Outcome) -> dict[str, Any]:
     """One rank's reply to the job with the digest `wanted`, or what stands for it."""
     words = _last_words(folder, rank)
     try:
@@ -319,7 +319,7 @@ def _link(archive: Path, target: Path) -> None:
         target.write_bytes(archive.read_bytes())
 
 
-def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
+def _keep_command(started: Sequence[processes.Command], folder: Path) -> None:
     documents = [{"argv": one.argv, "environment": dict(one.environment)} for one in started]
     kept = documents[0] if len(documents) == 1 else documents
     (folder / "command.json").write_text(json.dumps(kept, indent=1))
@@ -338,7 +338,7 @@ def _keep_command(started: Sequence[command.Command], folder: Path) -> None:
 
 def _last_words(folder: Path, number: int | str) -> str:
     """The last line of what it wrote to standard error; no host has its name in it."""
-    lines = written.end(_output(folder, "stderr", number), 2000).split("\n")
+    lines = safe_read.end(_output(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
@@ -349,4 +349,4 @@ def nameless(said: str) -> str:
     """The same without names of hosts, and of users who have a home, an address or a password."""
     for host in {platform.node(), *slurm.hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
-    return private.hiding(())(said)
+    return private_names.hiding(())(said)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import adapter, capabilities
+from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators, environment
 from xfbench.environments.environment import Environment
 from xfbench.equality.certificate import Certified, certified_fields
-from xfbench.errors import UnavailableError
 from xfbench.host import conditions, machine, media, roofline
 from xfbench.records import facts
 from xfbench.records.record import Reads, Record, Status, Storage

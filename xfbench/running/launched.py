@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from xfbench import digest
 from xfbench.adapter import Adapter
 from xfbench.analysis import statistics
+from xfbench.base import digests
+from xfbench.base.version import VERSION
 from xfbench.environments.environment import Environment
 from xfbench.host import conditions, roofline
 from xfbench.records import gpus
@@ -32,7 +33,6 @@ from xfbench.running import (
     validity,
     worker_archive,
 )
-from xfbench.version import VERSION
 
 
 def record(
@@ -51,7 +51,7 @@ def record(
     `data_folder`. What cannot be is `invalid`; if `strict`, what other work disturbed is too.
     """
     fields = {**known, "request": request, "software": _software(described, found)}
-    fields["cell"] = digest.of_json(
+    fields["cell"] = digests.of_json(
         {
             "request": request.cell_fields(),
             "workload": known["workload"].digest,

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from xfbench import adapter
 from xfbench.adapter import Adapter
+from xfbench.base.errors import UnavailableError
 from xfbench.environments.environment import Environment
-from xfbench.errors import UnavailableError
 from xfbench.host import modules, sites
 from xfbench.records.features import Support
 from xfbench.records.record import Record

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from xfbench.analysis import statistics as measured
+from xfbench.base.terminal_text import say
 from xfbench.equality import certify
 from xfbench.equality.certificate import certified_fields
 from xfbench.host import conditions, doctor, machine
@@ -27,7 +28,6 @@ from xfbench.request import Cell, Protocol, Request
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
-from xfbench.text import say
 
 
 def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:

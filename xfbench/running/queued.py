@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from xfbench import atomic, errors, locks
-from xfbench.command import CommandError
+from xfbench.base import atomic_files, errors, locks
+from xfbench.base.processes import CommandError
+from xfbench.base.terminal_text import say
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.plan import Plan
@@ -30,7 +31,6 @@ from xfbench.results import lookup
 from xfbench.results.store import Store
 from xfbench.running import training
 from xfbench.running.launch import LaunchContext
-from xfbench.text import say
 
 ALIVE = "alive"  # the driver in the job counts in it
 _LOOK_SECONDS = 2.0
@@ -189,9 +189,9 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
         if number:
             say(f"job {number} ({job.name}) is there already: looking after it")
         else:
-            atomic.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
-            atomic.write(job.folder / "job.sh", slurm.script(job).encode())
-            atomic.write(job.folder / _BEFORE, "\n".join(_known(plan, store)).encode())
+            atomic_files.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
+            atomic_files.write(job.folder / "job.sh", slurm.script(job).encode())
+            atomic_files.write(job.folder / _BEFORE, "\n".join(_known(plan, store)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt waits for Slurm's answer: a job that is taken must be known.

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from xfbench import written
+from xfbench.base import safe_read
 
 LONGEST = 2**28  # bytes: the steps of some millions
 _STATUSES = ("ok", "failed", "unsupported", "unavailable")
@@ -35,7 +35,7 @@ class ForeignError(ReplyError):
 def read(path: Path, job: str) -> dict[str, Any]:
     """The reply in `path` to the job with this digest. Raises ReplyError."""
     try:
-        content = written.whole(path, LONGEST)
+        content = safe_read.whole(path, LONGEST)
         answer = json.loads(content, parse_int=_figure)
     except OSError as error:
         raise MissingError("no reply") from error

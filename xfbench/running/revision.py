@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from xfbench import command, paths
+from xfbench.base import paths, processes
 
 
 @cache
@@ -14,10 +14,10 @@ def of_this_code() -> tuple[str | None, bool | None]:
     if not (root / ".git").exists():
         return None, None
     try:
-        commit = command.output(["git", "-C", str(root), "rev-parse", "HEAD"], timeout=10)
-        changed = command.output(
+        commit = processes.output(["git", "-C", str(root), "rev-parse", "HEAD"], timeout=10)
+        changed = processes.output(
             ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"], timeout=10
         )
-    except command.CommandError:
+    except processes.CommandError:
         return None, None
     return commit.strip(), bool(changed.strip())

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xfbench.adapter import Adapter
-from xfbench.command import Command
+from xfbench.base.errors import UnavailableError
+from xfbench.base.processes import Command
 from xfbench.environments.environment import Environment
-from xfbench.errors import UnavailableError
 from xfbench.host import sites
 from xfbench.host.sites import Site
 from xfbench.launchers import local, mpi, slurm

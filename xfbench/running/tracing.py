@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import adapter, experiment
+from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.matrix import Matrix
 from xfbench.request import Cell
 from xfbench.running import job, launch, training

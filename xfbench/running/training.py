@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 from xfbench.request import SOLVER, Cell
 from xfbench.worker.input import epoch_images
 from xfbench.workloads import Workload, workloads

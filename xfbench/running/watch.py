@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Self
 
-from xfbench.command import Outcome
+from xfbench.base.processes import Outcome
 from xfbench.worker.watch import SILENCE_SECONDS
 
 _BEAT_SECONDS = 1.0

@@ -11,7 +11,8 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from xfbench import adapter, atomic, digest, paths
+from xfbench import adapter
+from xfbench.base import atomic_files, digests, paths
 
 _MAIN = """import pathlib, sys
 from xfbench.worker.__main__ import main
@@ -21,15 +22,15 @@ sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
 
 def worker_digest(framework: str) -> str:
     """The digest of all code and data that the worker for `framework` consists of."""
-    return digest.of_files(_contents(framework))
+    return digests.of_files(_contents(framework))
 
 
 def worker_archive(framework: str) -> Path:
     """The cached archive for `framework`, built when missing. Raises UsageError if unknown."""
     contents = _contents(framework)
-    target = paths.cache() / "workers" / f"{digest.of_files(contents)[7:23]}.pyz"
+    target = paths.cache() / "workers" / f"{digests.of_files(contents)[7:23]}.pyz"
     if not target.exists():
-        atomic.write(target, lambda file: _pack(contents, file))
+        atomic_files.write(target, lambda file: _pack(contents, file))
     return target
 
 
@@ -53,7 +54,7 @@ def _contents(framework: str) -> dict[str, bytes]:
         "xfbench/workloads": paths.package_folder("xfbench.workloads"),
     }
     for prefix, folder in folders.items():
-        for name, content in digest.files_below(folder).items():
+        for name, content in digests.files_below(folder).items():
             contents[f"{prefix}/{name}"] = content
     return contents
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xfbench import errors
 from xfbench.analysis import scaling, statistics
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.statistics import Interval, Launches
+from xfbench.base import errors
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import Measured
 from xfbench.studies.finding import Finding, Judged, Told, Value, judge, tally, verdict

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import adapter, errors, published
+from xfbench import adapter, published
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
+from xfbench.base import errors
 from xfbench.experiment import Experiment
 from xfbench.host import conditions, memory
 from xfbench.records.elsewhere import Citation, Figure

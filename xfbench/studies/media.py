@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from xfbench import errors, paths
+from xfbench.base import errors, paths
 from xfbench.data import photographs, sets, sources, writing
 from xfbench.data.manifest import FormatName, Preprocessing
 from xfbench.experiment import Experiment

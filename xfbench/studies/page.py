@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from xfbench import errors, experiment
+from xfbench import experiment
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.base import errors
 from xfbench.records.record import Record
 from xfbench.report import page
 from xfbench.report.figures import Figure

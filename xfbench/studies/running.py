@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import capabilities, errors, experiment
+from xfbench import capabilities, experiment
+from xfbench.base import errors
 from xfbench.experiment import Experiment
 from xfbench.host import sites
 from xfbench.plan import Plan

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
+from xfbench.base.terminal_text import LONGEST, legible
 from xfbench.layout.beside import value
 from xfbench.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import about, drawn
 from xfbench.studies.finding import Finding
 from xfbench.studies.wording import ends, number
-from xfbench.text import LONGEST, legible
 
 # A picture that stands alone has no page to give it colours.
 _STYLE = (

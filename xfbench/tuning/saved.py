@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from xfbench import atomic, written
 from xfbench.analysis.statistics import Interval
+from xfbench.base import atomic_files, safe_read
+from xfbench.base.version import VERSION
 from xfbench.records.record import Machine
 from xfbench.records.sealed import LONGEST, Part, Sealed
 from xfbench.request import Cell
-from xfbench.version import VERSION
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
 FOLDER = "tuned"
@@ -102,7 +102,7 @@ class Tuning(Sealed):
         """Keep it in a results folder, whole or not at all; the file."""
         target = self.place(results)
         text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
-        atomic.write(target, text.encode())
+        atomic_files.write(target, text.encode())
         return target
 
     def place(self, results: Path) -> Path:
@@ -120,7 +120,7 @@ def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[T
     """Each search with its file's bytes: written anew, one of another version has another id."""
     for path in (results / FOLDER).glob("*.json"):
         try:
-            content = written.whole(path, LONGEST, linked=True)
+            content = safe_read.whole(path, LONGEST, linked=True)
             one = Tuning.read(content)
         except ValidationError as error:
             first: Any = error.errors()[0]

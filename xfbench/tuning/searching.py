@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import adapter, errors
+from xfbench import adapter
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
+from xfbench.base import errors
 from xfbench.equality import certify
 from xfbench.equality.certificate import certified_fields
 from xfbench.host import handover, machine

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, errors, experiment
+from xfbench import adapter, experiment
+from xfbench.base import errors
 from xfbench.environments import allocators
 from xfbench.matrix import Matrix
 from xfbench.request import Cell

@@ -11,17 +11,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, errors
+from xfbench import adapter
 from xfbench.asked import Adjustment
+from xfbench.base import errors
+from xfbench.base.errors import UnavailableError
+from xfbench.base.terminal_text import say
 from xfbench.environments import environment
-from xfbench.errors import UnavailableError
 from xfbench.host import machine
 from xfbench.records import facts
 from xfbench.records.machines import machine_class
 from xfbench.request import Cell, Protocol
 from xfbench.running import queued
 from xfbench.studies import running
-from xfbench.text import say
 from xfbench.tuning.saved import Tuning, of_folder
 from xfbench.tuning.space import told
 from xfbench.workloads import workloads

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageOps
 
-from xfbench import paths
+from xfbench.base import paths
 from xfbench.data.sources import Source, Split
 from xfbench.worker.samples import Sample
 

@@ -9,14 +9,14 @@ import psutil
 import pytest
 
 from tests.leftovers import left_running, until
-from xfbench import command
+from xfbench.base import processes
 
 
 def test_interrupt_ends_commands_running_in_threads(tmp_path):
     """As by an interrupt, which only the main thread hears: what others wait for is ended."""
     started, outcomes = threading.Event(), []
     script = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-    waiting = command.Command(
+    waiting = processes.Command(
         (sys.executable, "-c", f"{script}print(1, flush=True); time.sleep(120)"),
         dict(os.environ),
         tmp_path,
@@ -27,7 +27,7 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
         done = threading.Thread(target=told, args=(out,))
         done.start()
         outcomes.append(
-            command.run([waiting], stdout=[out], stderr=[tmp_path / "err"], time_limit=100)
+            processes.run([waiting], stdout=[out], stderr=[tmp_path / "err"], time_limit=100)
         )
         done.join()
 
@@ -38,7 +38,7 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
             threading.Event().wait(0.01)
         started.set()
 
-    with pytest.raises(KeyboardInterrupt), command.threads(2) as pool:
+    with pytest.raises(KeyboardInterrupt), processes.threads(2) as pool:
         pool.submit(work)
         assert started.wait(60)
         raise KeyboardInterrupt

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from xfbench import errors
+from xfbench.base import errors
 
 
 def test_unknown_name_error_suggests_or_lists_names():

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from xfbench.errors import UnavailableError
-from xfbench.text import say
+from xfbench.base.errors import UnavailableError
+from xfbench.base.terminal_text import say
 
 LIMIT = 7200.0  # seconds: nothing that is done under a lock takes as long
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.text import legible
+from xfbench.base.terminal_text import legible
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xfbench import keeper
-from xfbench.errors import XfbenchError
+from xfbench.base import keeper
+from xfbench.base.errors import XfbenchError
 
 MOST_OUTPUT = 2**30  # bytes of a command's standard output, or error, until it is ended
 _GRACE_SECONDS = 2.0

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from xfbench import errors, locks
+from xfbench.base import errors, locks
 
 HOLDER = """
 import pathlib, sys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
-from xfbench.errors import UsageError
+from xfbench.base.errors import UsageError
 
 
 def cache() -> Path:

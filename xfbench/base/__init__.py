@@ -1,0 +1,1 @@
+"""What every package may use: errors, files, locks, digests, processes and text for terminals."""
