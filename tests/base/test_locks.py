@@ -10,7 +10,7 @@ from xfbench.base import errors, locks
 
 HOLDER = """
 import pathlib, sys
-from xfbench import locks
+from xfbench.base import locks
 with locks.alone(pathlib.Path(sys.argv[1]), "holds it"):
     print("held", flush=True)
     sys.stdin.readline()

@@ -49,14 +49,14 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
 
 WAITS = """
 import os, pathlib, sys
-from xfbench import command
+from xfbench.base import processes
 shell = ["sh", "-c", "setsid sleep 888.5 & exec sleep 888.5"]
 here = pathlib.Path(sys.argv[2])
 if sys.argv[1] == "output":
-    command.output(shell, cwd=here, timeout=float(sys.argv[3]))
-started = command.Command(tuple(shell), dict(os.environ), here)
+    processes.output(shell, cwd=here, timeout=float(sys.argv[3]))
+started = processes.Command(tuple(shell), dict(os.environ), here)
 files = {"stdout": [here / "out"], "stderr": [here / "err"]}
-command.run([started], **files, time_limit=float(sys.argv[3]))
+processes.run([started], **files, time_limit=float(sys.argv[3]))
 """
 
 
@@ -85,9 +85,9 @@ def test_timeout_ends_a_command_and_its_descendants(tmp_path, how):
 
 def test_keeper_process_restarts_after_it_is_killed(tmp_path):
     """A system that lacks memory may choose him."""
-    script = "import os, psutil\nfrom xfbench import command\nkept = []\n"
+    script = "import os, psutil\nfrom xfbench.base import processes\nkept = []\n"
     script += "for _ in range(2):\n"
-    script += "    assert command.output(['echo', 'here'], timeout=9) == 'here\\n'\n"
+    script += "    assert processes.output(['echo', 'here'], timeout=9) == 'here\\n'\n"
     script += "    [one] = psutil.Process().children()\n"
     script += "    kept.append(one.pid)\n"
     script += "    one.kill()\n"

@@ -295,7 +295,7 @@ def test_cache_of_another_user_is_refused(open_folder):
     link.symlink_to(home)
     script = (
         "import os, sys\n"
-        "from xfbench import errors, paths\n"
+        "from xfbench.base import errors, paths\n"
         "os.seteuid(65534)\n"
         "try: print(paths.cache())\n"
         "except errors.UsageError as error: print('refused', error)\n"

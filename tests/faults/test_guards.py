@@ -140,7 +140,7 @@ GUARDS = (
     ),
     (
         "xfbench/running/job.py",
-        "return private.hiding(())(said)",
+        "return private_names.hiding(())(said)",
         "return said",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
