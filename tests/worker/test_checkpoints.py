@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import shutil
 import subprocess
 
 import numpy as np
@@ -366,3 +367,32 @@ def test_least_bytes_counts_weights_and_velocities():
         for name, parameter in lenet.network.parameters.items()
     }
     assert checkpoint.least_bytes(lenet, parameters) == 8 * 431_080
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_checkpoint_needs_a_mebibyte_beside_its_numbers(small_disk, missing):
+    below = small_disk(3000)
+    needed = shutil.disk_usage(below).free - 2**20 + missing
+    refused = pytest.raises(checkpoint.DiskFull) if missing else contextlib.nullcontext()
+    with refused, checkpoint.fresh(below / "checkpoint", needed):
+        pass
+
+
+def test_files_of_a_killed_launch_are_removed_first(tmp_path):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "old").write_bytes(b"x")
+    with checkpoint.fresh(folder, 0) as empty:
+        assert not list(empty.iterdir())
+
+
+def test_least_bytes_has_no_velocities_of_running_means():
+    resnet = workloads()["resnet50"]
+    parameters = {
+        name: np.zeros(parameter.shape, np.float32)
+        for name, parameter in resnet.network.parameters.items()
+    }
+    learned = resnet.network.learned_count
+    every = sum(array.size for array in parameters.values())
+    assert every > learned
+    assert checkpoint.least_bytes(resnet, parameters) == 4 * (every + learned)
