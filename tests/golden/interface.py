@@ -64,7 +64,7 @@ def _spellings(parameter: Any) -> str:
 
 
 def _parameter(parameter: Any) -> dict[str, Any]:
-    """Return what can be given; facts that are false or empty are left out."""
+    """Return what can be given; facts that are false or empty, and not zero, are left out."""
     kind = parameter.type_descriptor
     facts = {
         "argument": parameter.param_type_name == "argument",
@@ -79,7 +79,11 @@ def _parameter(parameter: Any) -> dict[str, Any]:
         "repeatable": parameter.multiple or parameter.nargs == -1,
         "hidden": parameter.hidden,
     }
-    return {key: item for key, item in facts.items() if item not in (None, False, [], ())}
+    return {
+        key: item
+        for key, item in facts.items()
+        if item is not None and item is not False and item not in ([], ())
+    }
 
 
 def _type_name(annotation: Any) -> str:
