@@ -32,7 +32,7 @@ from xfbench.equality import certificate, plants, verdicts
 from xfbench.host import roofline, sites
 from xfbench.layout import tables
 from xfbench.published import Source
-from xfbench.records import features, record
+from xfbench.records import features, record, schema
 from xfbench.results import selection
 from xfbench.running import starting
 from xfbench.studies import answer
@@ -136,16 +136,18 @@ def values() -> dict[str, list[str]]:
 def toml_keys() -> dict[str, Any]:
     """Return the keys of every TOML file that is read, by what reads it.
 
-    Most are a model's fields. Nothing declares those of the published peaks: they are what
-    is in the file.
+    Most are a model's fields. Nothing declares those of the published peaks, nor those of the
+    meanings, by classes of a record: they are what is in the file.
     """
     adapters = form.schema_fields(adapter.Adapter.model_json_schema())
     del adapters["folder"]  # the place of the file
     peaks = tomllib.loads(Path(roofline.__file__).with_name("peaks.toml").read_text("utf-8"))
+    meanings = schema.meanings()
     return {
         "adapter.toml": adapters,
         "architectures.toml": form.schema_fields(architectures.Architecture.model_json_schema()),
         "experiment": form.schema_fields(experiment.Experiment.model_json_schema()),
+        "meanings.toml": {name: " ".join(sorted(fields)) for name, fields in meanings.items()},
         "peaks.toml": {
             key: "table" if isinstance(item, dict) else type(item).__name__
             for machine in peaks.values()
