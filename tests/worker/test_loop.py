@@ -67,6 +67,7 @@ def test_epoch_end_closes_the_window(simulated):
     assert [epoch["seconds"] for epoch in reply["learning"]] == pytest.approx([22, 22])
 
 
+@pytest.mark.deep
 def test_an_epoch_reads_the_whole_batches_of_a_data_set(train, tmp_path):
     """Of 1437 digits, 22 batches of 64."""
     writing.make(sources.digits(), tmp_path / "set", "raw", Preprocessing(channels=1))
