@@ -170,6 +170,40 @@ def test_what_does_not_read_back_is_invalid(busy, judge):
     assert record.checkpoints.differing == ("conv1/weight",)
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "value",
+    [
+        "np.zeros_like(self.value)",
+        "self.value * np.float32(1 + 2.0**-23)",
+        "self.value.astype(np.float64)",
+    ],
+)
+def test_a_launch_that_reads_other_bits_is_invalid(launch, value):
+    broken = f"""
+        class Trainer(FakeTrainer):
+            def restore(self, folder):
+                super().restore(folder)
+                self.value = {value}
+        """
+    record, _ = launch(broken, adapter=SAVES, checkpoints=1)
+    assert record.status == "invalid"
+    assert "does not read back equal: conv1/weight" in record.reason
+    assert not record.checkpoints.equal
+    assert record.checkpoints.differing == ("conv1/weight",)
+
+
+@pytest.mark.deep
+def test_a_launch_that_cannot_read_a_checkpoint_is_failed(launch):
+    unreadable = """
+        class Trainer(FakeTrainer):
+            def restore(self, folder): raise ValueError("no such format")
+        """
+    record, folder = launch(unreadable, adapter=SAVES, checkpoints=1)
+    assert (record.status, record.reason) == ("failed", "ValueError: no such format")
+    assert not (folder / "checkpoint").exists()
+
+
 def test_one_that_cannot_be_read_fails_in_the_frameworks_words(train, tmp_path):
     class Broken(FakeTrainer):
         def restore(self, folder):
@@ -272,6 +306,21 @@ def test_too_small_disk_fails_before_a_checkpoint_is_written(train, small_disk):
     assert "a" not in trainer.log
 
 
+@pytest.mark.deep
+def test_a_launch_without_room_for_a_checkpoint_is_failed(launch, small_disk):
+    below = small_disk(1024)
+    large = """
+        class Trainer(FakeTrainer):
+            def parameters(self): return {"conv1/weight": np.resize(self.value, 10**6)}
+            def save(self, folder): print("save", flush=True)
+        """
+    record, folder = launch(large, adapter=SAVES, checkpoints=1, checkpoint_dir=below)
+    assert record.status == "failed"
+    assert record.reason.startswith("DiskFull: a checkpoint takes 8.0 MB at least")
+    assert f"{below} has room for 1.0 MB" in record.reason
+    assert "save" not in (folder / "stdout").read_text()
+
+
 def test_record_names_the_file_system_of_checkpoints(train, small_disk):
     reply = train(FakeTrainer(), folder=small_disk(3000) / "checkpoint", checkpoints=1)
     assert reply["checkpoints"]["file_system"] == "tmpfs"
@@ -280,6 +329,14 @@ def test_record_names_the_file_system_of_checkpoints(train, small_disk):
 def test_missing_checkpoint_folder_fails_the_launch(train, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         train(FakeTrainer(), folder=tmp_path / "nowhere" / "checkpoint", checkpoints=1)
+
+
+@pytest.mark.deep
+def test_a_launch_without_its_checkpoint_folder_is_failed(launch, tmp_path):
+    nowhere = tmp_path / "nowhere"
+    record, _ = launch(adapter=SAVES, checkpoints=1, checkpoint_dir=nowhere)
+    assert record.status == "failed"
+    assert "No such file" in record.reason and str(nowhere) in record.reason
 
 
 def test_adapter_without_a_checkpoint_format_is_unsupported(launch):
