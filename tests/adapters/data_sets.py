@@ -23,6 +23,15 @@ def noise():
     return np.random.RandomState(0).randint(0, 256, (COUNT, 3, 27, 33)).astype(np.uint8)
 
 
+def large():
+    """Images of random pixels, from which ConvNet's are cropped."""
+    return np.random.RandomState(0).randint(0, 256, (64, 3, 36, 36)).astype(np.uint8)
+
+
+# The images of each content, and the number of their classes.
+IMAGES = {"places": (places, COUNT), "noise": (noise, COUNT), "large": (large, 10)}
+
+
 def write(name, folder):
     """Write the set "<format> <content>" below `folder`, unless it is there; its folder."""
     form, content = name.split()
@@ -32,9 +41,10 @@ def write(name, folder):
         if content == "digits":
             source, channels = sources.digits(), 1
         else:
-            images = {"places": places, "noise": noise}[content]()
-            samples = sources._Arrays(images, np.arange(COUNT))
-            classes = tuple(f"{number:02d}" for number in range(COUNT))
+            make, count = IMAGES[content]
+            images = make()
+            samples = sources._Arrays(images, np.arange(len(images)) % count)
+            classes = tuple(f"{number:02d}" for number in range(count))
             source, channels = sources.Source(content, classes, {"train": samples}, 3, "made"), 3
         writing.make(source, target, form, Preprocessing(channels=channels))
     return target

@@ -46,6 +46,19 @@ def test_requested_kernel_is_observed_and_right(case, answers, reference):
     assert reference.unexplained(case, facts["distances"]) == []
 
 
+OTHERS = [case for case in KERNELS if case.kernel != adapter.load(case.framework).default_kernel]
+
+
+@parametrize(OTHERS, "framework", "kernel")
+def test_launch_records_the_requested_kernel(launch, case):
+    settings = {"workload": ["lenet"], "kernel": [case.kernel], "batch_size": [8]}
+    record = launch(case.framework, threads=[1], data="synthetic", steps=2, **settings)
+    assert record.status == "ok", record.reason
+    assert record.request.kernel == record.observed.kernel == case.kernel
+    evidence = "; ".join(record.observed.kernel_evidence)
+    assert EVIDENCE[case.framework, case.kernel] in evidence
+
+
 # A library that leaves a switch without effect: it says "1" for variables that were set to
 # "0", and PyTorch's call that switches oneDNN off does nothing.
 TAMPERED = r"""
@@ -126,6 +139,15 @@ def test_framework_keeps_to_its_threads(case, answers):
     size = min(case.threads, cores) if case.framework == "caffe" else case.threads
     assert set(facts["pools"].values()) == {size}
     assert facts["cpus"] <= min(case.threads, cores) * 1.05 + 0.25
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_launch_records_the_pools_of_requested_threads(launch, threads):
+    record = launch("torch", workload=["lenet"], threads=[threads], data="synthetic", steps=30)
+    assert record.status == "ok", record.reason
+    assert record.observed.pools
+    assert set(record.observed.pools.values()) == {threads}
+    assert record.observed.cpus <= min(threads, machine.usable_cores()) * 1.05 + 0.25
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -5,22 +5,37 @@ import pytest
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
 from tests.adapters.reference import training
+from xfbench import experiment
+from xfbench.running import tracing
 
 DEEP = pytest.mark.deep
 
 SCALED = [Case("train", framework, "lars") for framework in FRAMEWORKS]
 WARMING_UP = [Case("train", framework, "warm", steps=4) for framework in FRAMEWORKS]
+# A network of the user's, which warms up as the one of `cases.py` does.
+MODULE = """
+from dataclasses import replace
+from xfbench.workloads.lenet import WORKLOADS as LENET
+from xfbench.workloads.solver import Solver
+
+[lenet] = LENET
+network = replace(lenet.network, name="users")
+WORKLOADS = (replace(lenet, network=network, solver=Solver(1e-4, momentum=0.0, warmup=4)),)
+"""
+
+
+def rates(arrays):
+    """The sum of the rates of a training's updates."""
+    gradient = arrays["gradient/ip2/weight"].astype(np.float64)
+    moved = arrays["initial/ip2/weight"].astype(np.float64) - arrays["final/ip2/weight"]
+    return (moved * gradient).sum() / (gradient**2).sum()
 
 
 @pytest.mark.deep
 @parametrize(WARMING_UP, "framework")
 def test_warm_up_makes_the_first_updates_small(case, answers):
     """The rates of four updates are a quarter, two, three and all of it: 2.5 in sum."""
-    found = answers(case).arrays
-    gradient = found["gradient/ip2/weight"].astype(np.float64)
-    moved = found["initial/ip2/weight"].astype(np.float64) - found["final/ip2/weight"]
-    rates = (moved * gradient).sum() / (gradient**2).sum()
-    assert rates == pytest.approx(2.5e-4, rel=0.02)
+    assert rates(answers(case).arrays) == pytest.approx(2.5e-4, rel=0.02)
 
 
 @parametrize(SCALED, "framework", marks=lambda case: () if case.framework == "jax" else DEEP)
@@ -29,3 +44,14 @@ def test_lars_keeps_the_rate_of_biases_that_are_zero(case, answers):
     assert not arrays["initial/ip2/bias"].any()
     expected = training("lars", "float64", 1)["final/ip2/bias"]
     np.testing.assert_allclose(arrays["final/ip2/bias"], expected, rtol=1e-3)
+
+
+@pytest.mark.deep
+def test_network_of_the_user_is_traced(tmp_path, monkeypatch):
+    (tmp_path / "users.py").write_text(MODULE)
+    monkeypatch.setenv("XFBENCH_WORKLOADS", str(tmp_path))
+    settings = {"framework": ["torch"], "workload": ["users"], "threads": [1], "batch_size": [2]}
+    matrix = experiment.matrix(**settings, steps=4, data="synthetic")
+    tracing.trace(matrix, {}, tmp_path / "trace.npz", 300)
+    with np.load(tmp_path / "trace.npz", allow_pickle=False) as arrays:
+        assert rates(arrays) == pytest.approx(2.5e-4, rel=0.02)

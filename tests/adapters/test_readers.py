@@ -79,6 +79,20 @@ def test_launch_records_what_the_framework_read(framework, shared_launch):
     assert record.request.input_threads == 1
 
 
+@pytest.mark.parametrize(
+    "framework",
+    [pytest.param(name, marks=() if name == "torch" else pytest.mark.long) for name in READERS],
+)
+def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch, scratch):
+    images = str(data_sets.write(f"{READERS[framework][0]} large", scratch / "sets"))
+    settings = {"workload": ["convnet"], "batch_size": [16], "threads": [1], "steps": 4}
+    record = launch(framework, data=[images], input=["native"], **settings)
+    assert record.status == "ok", record.reason
+    check = record.storage.reader
+    assert (check.compared, check.differing, check.labels_equal) == (64, 0, True)
+    assert record.request.input_threads == 1
+
+
 @pytest.mark.parametrize("framework", READERS)
 def test_format_without_a_reader_is_refused(framework, scratch):
     form = next(one for one in ("raw", "tfrecord", "lmdb") if one not in READERS[framework])

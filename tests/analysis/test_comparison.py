@@ -10,7 +10,8 @@ import pytest
 
 from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench.analysis import comparison
-from xfbench.analysis.comparison import Side
+from xfbench.analysis.comparison import Compared, Side
+from xfbench.analysis.statistics import Comparison, Interval
 from xfbench.base import errors
 from xfbench.host.machine import describe
 from xfbench.results import listing
@@ -187,3 +188,46 @@ def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
     results = folder(launches=launches)
     _, trials, _ = comparison.against_itself(Side.parse("workload=lenet", results))
     assert trials == verdicts
+
+
+def compared(ratio, verdict):
+    """A comparison with this ratio and verdict."""
+    figures = Comparison(Interval(ratio, None, None, 5), 0.001, None, True)
+    return Compared("a", "b", figures, verdict)
+
+
+@pytest.mark.parametrize(
+    ("limit", "ratio", "verdict", "expected"),
+    [
+        ("faster:25%", 1.25, "faster", True),
+        ("faster:25%", 1.24, "faster", False),
+        ("slower:25%", 0.75, "slower", True),
+        ("slower:25%", 0.76, "slower", False),
+        ("slower:25%", 0.5, "not_distinguishable", False),
+    ],
+)
+def test_fail_on_limit_includes_its_own_value(limit, ratio, verdict, expected):
+    assert comparison.fails(limit)(compared(ratio, verdict)) is expected
+
+
+def test_overall_ratio_excludes_unproven_comparisons():
+    found = [compared(2.0, "faster"), compared(8.0, "faster"), compared(100.0, None)]
+    assert comparison.overall(found) == pytest.approx(4.0)
+
+
+def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
+    store = Store(tmp_path)
+    store.prepare()
+    for n in range(8):
+        fields = {"software": SOFTWARE, "machine": describe()}
+        store.add(record(steps=(0.1 * 1.01**n,), launch=n + 1, fields=fields))
+    [found], _, _ = comparison.against_itself(Side.parse("workload=lenet", tmp_path))
+    assert found.figures.ratio.value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("changed", ["adapter_digest", "environment_digest"])
+def test_changed_translation_needs_a_certificate(folder, changed):
+    before = folder("before")
+    after = folder("after", software=SOFTWARE.model_copy(update={changed: "sha256:9"}))
+    [one] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    assert one.verdict is None and "no equality certificate" in one.reason

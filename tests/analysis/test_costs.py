@@ -57,3 +57,16 @@ def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
     assert (found.solution_seconds, found.startup_seconds) == (None, None)
     nothing = costs([record(fields={"status": "failed", "reason": "x", "measurement": None})], 0.95)
     assert (nothing.build_seconds, nothing.peak_rss_bytes) == (None, None)
+
+
+def test_costs_are_medians_over_launches(trained):
+    made = [trained(0.9, startup_seconds=seconds) for seconds in (1.0, 2.0, 9.0)]
+    assert costs(made, 0.95).startup_seconds == 2.0
+    assert costs(made, 0.95).solution_seconds == 13.0
+
+
+def test_invalid_launch_has_no_part_in_costs(trained):
+    bad = trained(0.9, startup_seconds=50.0, peak_rss_bytes=10**9)
+    bad = bad.model_copy(update={"status": "invalid", "reason": "swap"})
+    found = costs([trained(0.9), bad], 0.95)
+    assert (found.startup_seconds, found.peak_rss_bytes) == (2.0, 10**8)

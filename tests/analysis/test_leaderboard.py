@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.likenesses import SOFTWARE, varied
+from tests.likenesses import SOFTWARE, certified, varied
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import Interval
+from xfbench.host.machine import describe
 from xfbench.layout import tables
 from xfbench.records.provenance import impossible
 from xfbench.records.record import Checkpoints, Epoch, Limit
@@ -259,3 +260,57 @@ def test_csv_escapes_formulas(record):
     [table] = leaderboards([bad.model_copy(update={"source": "=cmd|' /C calc'!A0"})])
     [row] = csv.DictReader(io.StringIO(tables.as_csv([table])))
     assert row["source"].startswith("'=")
+
+
+def test_row_shows_what_its_latest_launch_observed(record):
+    first, latest = record(launch=1), record(launch=2)
+    observed = latest.observed.model_copy(update={"threads": 7})
+    [table] = leaderboards([latest.model_copy(update={"observed": observed}), first])
+    [row] = table.unranked
+    assert row.records == (first.id, latest.id)
+    assert row.threads_observed == 7
+
+
+def test_rows_are_relative_to_the_fastest_ranked_row(record):
+    fields = {"software": SOFTWARE, "machine": describe()}
+    ranked, certificates = certified([record(steps=(0.1,), fields=fields)])
+    unproven = record(steps=(0.05,), threads=2, fields=fields)
+    [table] = all_tables([*ranked, unproven], certificates)
+    assert [row.relative_to_best for row in table.rows] == [1.0]
+    assert [row.relative_to_best for row in table.unranked] == pytest.approx([2.0])
+
+
+@pytest.mark.parametrize(("has_cell", "shown"), [(True, 2), (False, 1)])
+def test_row_without_a_cell_gives_way_to_a_measured_row(record, has_cell, shown):
+    """A launch that failed has a cell; what was unavailable has none."""
+    bad = {"status": "failed", "reason": "x", "measurement": None}
+    failed = record(affinity="cores", fields=bad if has_cell else {**bad, "cell": None})
+    [table] = leaderboards([failed, record()])
+    assert len(table.unranked) == shown
+
+
+def test_accuracy_is_that_of_the_last_epoch(record):
+    epochs = [
+        Epoch(epoch=n, seconds=1, train_loss=1, test_loss=1, test_accuracy=accuracy)
+        for n, accuracy in ((1, 0.5), (2, 0.9))
+    ]
+    [table] = leaderboards([record(fields={"learning": epochs})])
+    assert table.unranked[0].test_accuracy == pytest.approx(0.9)
+
+
+def test_machines_with_other_accelerators_have_separate_tables(record):
+    here = describe()
+    there = here.model_copy(update={"accelerators": ("a GPU",)})
+    found = leaderboards([record(fields={"machine": machine}) for machine in (here, there)])
+    assert sorted(table.machine.endswith(" + a GPU") for table in found) == [False, True]
+
+
+def test_share_of_peak_is_that_of_steady_launches(record):
+    limit = Limit(
+        threads=1, precision="float32", matrix_product=1e9, memory_bandwidth=1e9, source="measured"
+    )
+    made = [record(steps=(0.1,) * 20, launch=n, fields={"limit": limit}) for n in (1, 2, 3)]
+    [steady] = leaderboards(made)
+    [table] = leaderboards([*made, record(steps=RISING, launch=4, fields={"limit": limit})])
+    assert table.unranked[0].share_of_peak == pytest.approx(steady.unranked[0].share_of_peak)
+    assert table.unranked[0].unstable == 1

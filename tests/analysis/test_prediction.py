@@ -205,3 +205,71 @@ def test_an_interval_leaves_out_2_5_percent_of_draws_at_each_end(launches):
     assert len(draws) == 400
     assert sum(draw < interval["low"] for draw in draws) == 10
     assert sum(draw > interval["high"] for draw in draws) == 10
+
+
+@pytest.mark.parametrize(
+    ("far", "deviation"), [(0.2, 0.2), (0.0, prediction._LEAST_NOISE / np.sqrt(2))]
+)
+def test_draws_differ_by_the_error_of_the_mean_launch(record, far, deviation):
+    """Two launches of steps far apart: half of Student's t with 1 degree of freedom is below 1."""
+    made = [
+        record(steps=(float(np.exp(side * far)),) * 3, framework="torch", scaling="weak")
+        for side in (-1, 1)
+    ]
+    found = fitted(made, LINK)
+    differences = np.abs(np.log([draw.fixed / found.best.fixed for draw in found.draws]))
+    assert np.median(differences) == pytest.approx(deviation, rel=0.15)
+
+
+@pytest.mark.parametrize(("link", "deviation"), [(LINK, 0.3), (None, 0.1)])
+def test_described_link_is_less_certain_than_a_measured_link(launches, link, deviation):
+    found = fitted(launches([1, 2, 4]), link)
+    factors = [draw.of_exchange for draw in found.draws]
+    assert np.std(np.log(factors)) == pytest.approx(deviation, rel=0.15)
+
+
+@pytest.fixture
+def ranks(record):
+    """A function: a record of `count` ranks of 4 images, with these seconds of each step."""
+
+    def make(count, nodes, step=(0.12,), computing=(0.1,), exposed=(0.02,)):
+        told = TOLD.model_copy(update={"compute_seconds": computing, "exposed_seconds": exposed})
+        return record(
+            steps=step,
+            fields={"communication": told},
+            framework="torch",
+            strategy="ddp",
+            scaling="weak",
+            ranks=count,
+            nodes=nodes,
+            launcher="slurm",
+            global_batch_size=4 * count,
+            batch_size_per_rank=4,
+        )
+
+    return make
+
+
+def test_computing_is_measured_on_full_nodes(record, ranks):
+    """A rank that has a node for itself computes faster."""
+    alone = record(steps=(0.05,) * 3, framework="torch", scaling="weak")
+    found = fitted([alone, ranks(4, 2), ranks(8, 4)], LINK)
+    assert found.best.computing(4) == pytest.approx(0.1)
+
+
+def test_ranks_per_node_separate_series(ranks):
+    found = series.of([ranks(2, 1), ranks(2, 2), ranks(4, 2)])
+    assert [sorted(one.groups) for one in found] == [[(2, 1), (4, 2)], [(2, 2)]]
+    assert [one.ranks_per_node for one in found] == [2, 1]
+
+
+def test_launch_of_a_series_has_medians(ranks):
+    times = {"step": (0.06, 0.07, 0.5), "computing": (0.05, 0.06, 0.4), "exposed": (0.01, 0.02, 9)}
+    [found] = series.of([ranks(2, 2, **times)])
+    assert found.groups[2, 2] == [series.Launch(0.07, 0.06, 0.02)]
+
+
+@pytest.mark.parametrize(("precision", "width"), [("float32", 4), ("float64", 8), ("bfloat16", 4)])
+def test_payload_depends_on_the_width_of_gradients(record, precision, width):
+    [found] = series.of([record(framework="torch", scaling="weak", precision=precision)])
+    assert found.payload == 431_080 * width

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from xfbench.analysis.statistics import (
     Comparison,
@@ -13,6 +14,7 @@ from xfbench.analysis.statistics import (
     launch_throughput,
     mean_interval,
     median_interval,
+    outliers,
     ranks,
     spread_interval,
 )
@@ -186,3 +188,50 @@ def test_geometric_interval_uses_student_t_on_logarithms():
 def test_single_launch_is_labelled_smoke_without_interval():
     found = geometric_interval([100.0])
     assert (found.low, found.high, found.label) == (None, None, "smoke")
+
+
+@pytest.mark.parametrize(
+    ("count", "label"), [(2, "smoke"), (3, "indicative"), (4, "indicative"), (5, "claim")]
+)
+def test_label_depends_on_the_number_of_launches(count, label):
+    assert geometric_interval([100.0] * count).label == label
+
+
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize(("farthest", "outlying"), [(5.18, False), (5.2, True)])
+def test_modified_z_score_above_3_5_marks_an_outlier(side, farthest, outlying):
+    """The median of the logarithms is 0, and that of their deviations is 1."""
+    values = np.exp(side * np.array([-2, -1, 0, 1, farthest]))
+    assert outliers([*values]) == [False] * 4 + [outlying]
+
+
+def test_four_launches_have_no_outlier():
+    assert outliers([1.0, 1.01, 0.99, 50.0]) == [False] * 4
+
+
+@pytest.mark.parametrize(("blocks", "paired"), [((1, 2, 3), True), ((4, 5, 6), False)])
+def test_launches_are_paired_only_if_all_blocks_match(blocks, paired):
+    a = {(n, 0): 100.0 + n % 2 for n in range(1, 6)}
+    b = {(n, 0): 90.0 + n % 3 for n in blocks}
+    assert compare(a, b).paired == paired
+
+
+def test_unpaired_cells_are_compared_by_welchs_test():
+    random = np.random.default_rng(8)
+    a, b = random.normal(5.0, 0.01, 3), random.normal(5.02, 0.05, 8)
+    found = compare(
+        {(n, 0): float(np.exp(value)) for n, value in enumerate(a)},
+        {(n + 100, 0): float(np.exp(value)) for n, value in enumerate(b)},
+    )
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    low, high = expected.confidence_interval(0.95)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert (found.ratio.low, found.ratio.high) == pytest.approx((np.exp(low), np.exp(high)))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.0, "not_distinguishable"), (2.0, "faster"), (0.5, "slower")]
+)
+def test_launches_without_noise_are_judged_by_their_ratio(ratio, verdict):
+    a, b = ({(n, 0): speed for n in range(3)} for speed in (64.0 * ratio, 64.0))
+    assert compare(a, b).verdict == verdict

@@ -244,6 +244,7 @@ def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
     pixels.write_bytes(content)
     [found] = checking.check([target])
     assert found.defect == "train image 7, 00000007, is not what the list says"
+    assert not checking.document([found])["equal"]
     pixels.write_bytes(content[:-1])
     with pytest.raises(Damaged, match="39199 bytes, not the 39200"):
         checking.check([target])
@@ -332,3 +333,77 @@ def test_a_cropped_set_that_is_squashed_says_so(folders, tmp_path):
     squashed = Preprocessing(channels=3, size=(16, 16))
     after = made(sources.existing(str(tmp_path / "first")), tmp_path / "second", "raw", squashed)
     assert (after.preprocessing.size, after.preprocessing.fit) == ((16, 16), "squash")
+
+
+def drawn(values, labels=None, classes=("a", "b"), key="{}"):
+    """A source of one image of 4 by 4 pixels for each value."""
+    samples = [
+        Sample(key.format(n), label, np.full((3, 4, 4), value, np.uint8))
+        for n, (value, label) in enumerate(zip(values, labels or [0] * len(values), strict=True))
+    ]
+    return sources.Source("drawn", classes, {"train": samples}, 3, "")
+
+
+@pytest.mark.parametrize(("label", "accepted"), [(-1, False), (0, True), (1, True), (2, False)])
+def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
+    source = drawn([0], [label])
+    if accepted:
+        assert made(source, tmp_path / "set", "raw", KEPT).classes == ("a", "b")
+    else:
+        with pytest.raises(Damaged, match=f"label {label} of 0: there are 2 classes"):
+            writing.make(source, tmp_path / "set", "raw", KEPT)
+
+
+@pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
+def test_image_name_with_a_tab_or_line_end_is_refused(tmp_path, mark):
+    with pytest.raises(Damaged, match="a tab or a line end in the name"):
+        writing.make(drawn([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", KEPT)
+
+
+def test_digest_of_a_set_depends_on_its_class_names(tmp_path):
+    digests = {
+        made(drawn([0], classes=(*names,)), tmp_path / names, "raw", KEPT).digest
+        for names in ("ab", "ac")
+    }
+    assert len(digests) == 2
+
+
+def test_largest_pixel_difference_has_no_sign(tmp_path):
+    for name, values in (("first", (10, 20, 30)), ("second", (19, 15, 30)), ("third", (1, 20, 30))):
+        made(drawn(values), tmp_path / name, "raw", KEPT)
+    found = checking.check([tmp_path / name for name in ("first", "second", "third")])
+    assert [one.largest_pixel_difference for one in found] == [0, 9, 9]
+    assert not checking.document(found)["equal"]
+
+
+@pytest.fixture
+def stopped(folders, tmp_path):
+    """A run that has written all training images and stops at a damaged test image.
+
+    The source's folder, the set's, and a function that repairs the image.
+    """
+    root = folders()
+    path = root / "val" / "n01" / "n01_0.JPEG"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-200])
+    with pytest.raises(Damaged, match="n01_0"):
+        writing.make(sources.images(root), tmp_path / "set", "raw", SQUASHED)
+    return root, tmp_path / "set", lambda: path.write_bytes(whole)
+
+
+def test_unfinished_line_of_a_list_is_written_again(stopped, tmp_path):
+    root, target, repair = stopped
+    listing = tmp_path / "set.partial" / "train.samples"
+    listing.write_text(listing.read_text()[:-20])
+    repair()
+    manifest = made(sources.images(root), target, "raw")
+    assert manifest == made(sources.images(root), tmp_path / "other", "raw")
+    assert [one.defect for one in checking.check([target])] == [None]
+
+
+def test_changed_number_of_images_starts_over(stopped, tmp_path, picture):
+    root, target, repair = stopped
+    (root / "train" / "n02" / "n02_9.JPEG").write_bytes(picture(9))
+    repair()
+    manifest = made(sources.images(root), target, "raw")
+    assert manifest.digest == made(sources.images(root), tmp_path / "other", "raw").digest

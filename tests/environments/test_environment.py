@@ -14,7 +14,7 @@ from tests.leftovers import left_running, until
 from xfbench import adapter
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError, UsageError
-from xfbench.environments import environment
+from xfbench.environments import environment, installer, inventory
 
 
 @pytest.fixture
@@ -88,6 +88,7 @@ def test_partial_environment_is_never_used(small, numpy_lock, tmp_path):
             "xfbench-no-such==1.0 --hash=sha256:" + "0" * 64 + "\n",
             "xfbench-no-such",
         ),
+        ("numpy==1.23.5\n", "hash"),
         (None, "requirements.lock"),
     ],
 )
@@ -316,3 +317,68 @@ def test_cache_of_another_user_is_refused(open_folder):
     assert said(home).startswith(str(home))
     os.lchown(link, 65533, -1)
     assert said(link).startswith("refused")
+
+
+def test_size_of_an_environment_excludes_link_targets(finished, tmp_path):
+    _, packages = finished
+    [before] = environment.existing()
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"x" * 10**6)
+    (packages / "file").write_bytes(b"x" * 1000)
+    (packages / "link").symlink_to(outside)
+    [after] = environment.existing()
+    assert after["bytes"] - before["bytes"] == 1000 + len(str(outside))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("requirements.lock", "# nothing", "# something"),
+        ("wheels.lock", "# nothing", "# something"),
+        ("adapter.toml", 'python = "3.11"', 'python = "3.12"'),
+    ],
+)
+def test_changed_description_needs_a_new_environment(small, file, old, new):
+    folder = small("# nothing\n").folder
+    (folder / "wheels.lock").write_text("# nothing\n")
+    described = folder / "adapter.toml"
+    text = described.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
+    described.write_text(text)
+    before = environment.plan(adapter.load("small"))
+    assert environment.plan(adapter.load("small")) == before
+    changed = folder / file
+    changed.write_text(changed.read_text().replace(old, new))
+    assert environment.plan(adapter.load("small")) != before
+
+
+def test_worker_inherits_the_choice_of_devices(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    described = adapter.load("reference")
+    variables = environment.ensure(described).variables(described, "numpy", 1)
+    assert variables["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_variables_of_uv_come_before_those_of_pip(monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pip.invalid/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/pip")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.invalid/simple")
+    monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+    variables = installer._variables()
+    assert variables["UV_DEFAULT_INDEX"] == "https://uv.invalid/simple"
+    assert variables["UV_FIND_LINKS"] == "/pip"
+
+
+def state_of_small():
+    [found] = [one for one in inventory.frameworks() if one.name == "small"]
+    return found.state, found.version
+
+
+def test_environment_on_disk_is_installed(finished):
+    assert state_of_small() == ("installed", "1.0")
+
+
+@pytest.mark.parametrize(("python", "state"), [("3.11", "available"), ("3.4", "unavailable")])
+def test_framework_without_its_python_is_unavailable(small, python, state):
+    file = small("# nothing\n").folder / "adapter.toml"
+    file.write_text(file.read_text().replace('python = "3.11"', f'python = "{python}"'))
+    assert state_of_small() == (state, None)

@@ -33,7 +33,7 @@ from xfbench.host import roofline, sites
 from xfbench.launchers.resources import LAUNCHERS
 from xfbench.layout import tables
 from xfbench.published import Source
-from xfbench.records import features, record
+from xfbench.records import features, record, schema
 from xfbench.results import selection
 from xfbench.studies import answer
 from xfbench.tuning import saved, space
@@ -64,7 +64,7 @@ def _spellings(parameter: Any) -> str:
 
 
 def _parameter(parameter: Any) -> dict[str, Any]:
-    """Return what can be given; facts that are false or empty are left out."""
+    """Return what can be given; facts that are false or empty, and not zero, are left out."""
     kind = parameter.type_descriptor
     facts = {
         "argument": parameter.param_type_name == "argument",
@@ -79,7 +79,11 @@ def _parameter(parameter: Any) -> dict[str, Any]:
         "repeatable": parameter.multiple or parameter.nargs == -1,
         "hidden": parameter.hidden,
     }
-    return {key: item for key, item in facts.items() if item not in (None, False, [], ())}
+    return {
+        key: item
+        for key, item in facts.items()
+        if item is not None and item is not False and item not in ([], ())
+    }
 
 
 def _type_name(annotation: Any) -> str:
@@ -132,16 +136,18 @@ def values() -> dict[str, list[str]]:
 def toml_keys() -> dict[str, Any]:
     """Return the keys of every TOML file that is read, by what reads it.
 
-    Most are a model's fields. Nothing declares those of the published peaks: they are what
-    is in the file.
+    Most are a model's fields. Nothing declares those of the published peaks, nor those of the
+    meanings, by classes of a record: they are what is in the file.
     """
     adapters = form.schema_fields(adapter.Adapter.model_json_schema())
     del adapters["folder"]  # the place of the file
     peaks = tomllib.loads(Path(roofline.__file__).with_name("peaks.toml").read_text("utf-8"))
+    meanings = schema.meanings()
     return {
         "adapter.toml": adapters,
         "architectures.toml": form.schema_fields(architectures.Architecture.model_json_schema()),
         "experiment": form.schema_fields(experiment.Experiment.model_json_schema()),
+        "meanings.toml": {name: " ".join(sorted(fields)) for name, fields in meanings.items()},
         "peaks.toml": {
             key: "table" if isinstance(item, dict) else type(item).__name__
             for machine in peaks.values()

@@ -240,3 +240,57 @@ def writes_in(folder, process):
             if str(descriptor.readlink()).startswith(f"{folder}/"):
                 return descriptor.stat().st_size > MIB
     return False
+
+
+def test_free_bytes_exclude_what_is_reserved_for_root(ext4):
+    space = os.statvfs(ext4)
+    assert space.f_bavail < space.f_bfree
+    assert media.describe(ext4).free_bytes == space.f_bavail * space.f_frsize
+
+
+@pytest.fixture
+def raid(tmp_path, monkeypatch):
+    """A function that makes a RAID of two disks, each of which turns or not, as /sys has it."""
+    system = tmp_path / "block"
+    monkeypatch.setattr(mounts, "_SYS", system)
+    system.mkdir()
+
+    def make(*rotational):
+        array = tmp_path / "devices" / "md0"
+        (array / "slaves").mkdir(parents=True)
+        (system / "9:0").symlink_to(array)
+        (tmp_path / "bus" / "scsi").mkdir(parents=True)
+        for number, value in enumerate(rotational):
+            disk = tmp_path / "devices" / f"sd{number}"
+            (disk / "queue").mkdir(parents=True)
+            (disk / "device").mkdir()
+            (disk / "device" / "subsystem").symlink_to(tmp_path / "bus" / "scsi")
+            (disk / "queue" / "rotational").write_text(f"{value}\n")
+            (disk / "dev").write_text(f"8:{number}\n")
+            (system / f"8:{number}").symlink_to(disk)
+            (array / "slaves" / disk.name).symlink_to(disk)
+        here = mounts.Mount(1, "9:0", "/", "/", "ext4", "/dev/md0", ())
+        monkeypatch.setattr(mounts, "mount_of", lambda _: here)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("rotational", "expected"), [((0, 0), False), ((1, 1), True), ((0, 1), None)]
+)
+def test_medium_turns_if_all_of_its_disks_turn(raid, tmp_path, rotational, expected):
+    raid(*rotational)
+    found = mounts.facts(tmp_path)
+    assert found["disks"] == ["scsi", "scsi"] and found["rotational"] is expected
+
+
+@pytest.mark.parametrize(
+    ("file_system", "options", "expected"),
+    [
+        *(("squashfs", "ro", True), ("erofs", "ro", True), ("zfs", "rw", True)),
+        *(("btrfs", "rw,compress-force=zstd", True), ("btrfs", "rw", False), ("ext4", "rw", False)),
+    ],
+)
+def test_compressing_file_systems_are_recognized(file_system, options, expected):
+    [mount] = mounts.mounts(f"36 35 0:50 / /a rw - {file_system} /dev/nonesuch {options}\n")
+    assert mount.compresses is expected

@@ -190,3 +190,16 @@ def test_mpi_library_is_located_next_to_the_start_command(openmpi, mpich):
     assert found.name == "libmpi.so.12"
     system = mpi.library("/usr/bin/mpirun", "openmpi", ["/usr/lib/x86_64-linux-gnu"])
     assert system.name == "libmpi.so.40"
+
+
+def test_mpi_library_next_to_its_program_comes_first(tmp_path):
+    program, beside = tmp_path / "bin" / "mpirun", tmp_path / "lib" / "libmpi.so.12"
+    elsewhere = tmp_path / "elsewhere" / "libmpi.so.12"
+    for file in (program, beside, elsewhere):
+        file.parent.mkdir()
+        file.touch(mode=0o755)
+    search = ["", str(elsewhere.parent)]
+    assert mpi.library(str(program), "mpich", search) == beside
+    beside.unlink()
+    assert mpi.library(str(program), "mpich", search) == elsewhere
+    assert mpi.library(str(program), "openmpi", search) is None

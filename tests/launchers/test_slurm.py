@@ -1,5 +1,7 @@
 """What Slurm's commands answer about a job; `tests/cluster` asks a real Slurm."""
 
+from functools import partial
+
 import pytest
 
 from xfbench.base.processes import CommandError
@@ -10,16 +12,21 @@ JOB = "JobId=7 JobName=xfbench-1 JobState=PENDING Reason=Priority Dependency=(nu
 
 
 @pytest.fixture
-def scontrol(tmp_path, monkeypatch):
-    """A function that puts a `scontrol` on the PATH, which runs these lines of shell."""
+def program(tmp_path, monkeypatch):
+    """A function that puts a program on the PATH, which runs these lines of shell."""
 
-    def install(lines):
-        program = tmp_path / "scontrol"
+    def install(name, lines):
+        program = tmp_path / name
         program.write_text(f"#!/bin/sh\n{lines}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     return install
+
+
+@pytest.fixture
+def scontrol(program):
+    return partial(program, "scontrol")
 
 
 def test_a_job_has_the_state_and_reason_that_scontrol_prints(scontrol):
@@ -48,3 +55,14 @@ def test_the_first_of_two_fields_with_one_name_counts():
 
 def test_a_job_without_a_reason_has_none():
     assert slurm.seen("JobId=7 JobState=RUNNING Reason=None") == Seen("RUNNING", "")
+
+
+def test_a_submitted_job_has_its_number_without_the_cluster(program, tmp_path):
+    program("sbatch", f"""test "$*" = "--parsable {tmp_path}/job.sh" && echo '7;cluster'""")
+    assert slurm.submit(tmp_path / "job.sh") == "7"
+
+
+@pytest.mark.parametrize(("listing", "number"), [("7\\n8", "7"), ("", None)])
+def test_job_is_the_first_of_its_name_in_the_queue(program, listing, number):
+    program("squeue", f"printf '{listing}'")
+    assert slurm.find("xfbench-1") == number

@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 import subprocess
 import time
 from dataclasses import replace
@@ -41,12 +42,10 @@ def test_launch_leaves_a_record_and_a_complete_run_folder(plain):
     )
 
 
-def test_a_run_folder_can_be_run_again_by_hand(plain):
-    _, folder = plain
+def test_a_run_folder_can_be_run_again_by_hand(plain, tmp_path):
+    folder = shutil.copytree(plain[1], tmp_path / "copy")
     subprocess.run([folder / "command.sh"], check=True, timeout=60)
-    file = folder / "reply-again.json"
-    again = json.loads(file.read_text())
-    file.unlink()
+    again = json.loads((folder / "reply-again.json").read_text())
     assert again["status"] == "ok"
     assert again["job"] == json.loads((folder / "reply.json").read_text())["job"]
 
@@ -152,6 +151,56 @@ def test_a_reply_that_cannot_be_true_is_invalid(plain, judge, kind):
     assert record.status == "invalid" and words in record.reason
     recorded = getattr(record, part).model_dump(mode="json")
     assert {name: recorded[name] for name in fields} == fields
+
+
+@pytest.mark.deep
+def test_a_loss_of_a_worker_that_is_not_finite_is_recorded(launch):
+    record, _ = launch("class Trainer(FakeTrainer):\n    def wait(self): return float('nan')")
+    assert record.status == "invalid"
+    assert record.reason == "the loss of update 1 is not finite"
+    assert record.measurement.losses[0] is None
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("pace", [-1, 0])
+def test_a_launch_whose_clock_does_not_advance_is_invalid(launch, pace):
+    clock = f"lambda reads=itertools.count(1000, {pace}): float(next(reads))"
+    record, _ = launch(
+        f"import itertools\nfrom xfbench.worker import loop\nloop.perf_counter = {clock}"
+    )
+    assert record.status == "invalid"
+    assert "the clock went backwards or stood still" in record.reason
+
+
+# Two threads that hash, each on a core of its own: the clock leaves out the time of the shorter.
+TWO_BUSY_THREADS = """
+import hashlib, threading
+from xfbench.worker import loop
+DATA = bytes(1_000_000)
+beside = 0.0
+loop.perf_counter = lambda: time.process_time() - beside
+class Trainer(FakeTrainer):
+    def step(self, batch):
+        global beside
+        seconds = []
+        def work():
+            while time.thread_time() < 0.15: hashlib.sha512(DATA).digest()
+            seconds.append(time.thread_time())
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        beside += min(seconds)
+"""
+
+
+@pytest.mark.deep
+def test_two_busy_threads_need_two_requested_threads(launch):
+    record, _ = launch(TWO_BUSY_THREADS, threads=1)
+    assert record.status == "invalid"
+    assert "1 threads were asked for" in record.reason and "kept busy" in record.reason
+    assert 1.5 < record.observed.cpus < 2.3
+    record, _ = launch(TWO_BUSY_THREADS, threads=2)
+    assert record.status == "ok", record.reason
 
 
 @pytest.fixture

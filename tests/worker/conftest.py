@@ -13,9 +13,12 @@ from xfbench.workloads import workloads
 
 @pytest.fixture
 def train(tmp_path):
-    """A function that trains in this process: the worker's reply."""
+    """A function that trains in this process: the worker's reply.
 
-    def do(trainer, folder=None, cores=None, **fields):
+    `folder` is for checkpoints, `data_folder` has a prepared data set.
+    """
+
+    def do(trainer, folder=None, cores=None, data_folder=None, **fields):
         request = fake_framework.cell(**fields).request(1).model_dump(mode="json")
         return loop.train(
             workloads()[request["workload"]],
@@ -23,6 +26,7 @@ def train(tmp_path):
             Options("plain", 1),
             lambda *_: trainer,
             Group(),
+            data_folder,
             saved_in=folder or tmp_path / "checkpoint",
             cores=cores,
         )

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import shutil
 import subprocess
 
 import numpy as np
@@ -169,6 +170,40 @@ def test_what_does_not_read_back_is_invalid(busy, judge):
     assert record.checkpoints.differing == ("conv1/weight",)
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "value",
+    [
+        "np.zeros_like(self.value)",
+        "self.value * np.float32(1 + 2.0**-23)",
+        "self.value.astype(np.float64)",
+    ],
+)
+def test_a_launch_that_reads_other_bits_is_invalid(launch, value):
+    broken = f"""
+        class Trainer(FakeTrainer):
+            def restore(self, folder):
+                super().restore(folder)
+                self.value = {value}
+        """
+    record, _ = launch(broken, adapter=SAVES, checkpoints=1)
+    assert record.status == "invalid"
+    assert "does not read back equal: conv1/weight" in record.reason
+    assert not record.checkpoints.equal
+    assert record.checkpoints.differing == ("conv1/weight",)
+
+
+@pytest.mark.deep
+def test_a_launch_that_cannot_read_a_checkpoint_is_failed(launch):
+    unreadable = """
+        class Trainer(FakeTrainer):
+            def restore(self, folder): raise ValueError("no such format")
+        """
+    record, folder = launch(unreadable, adapter=SAVES, checkpoints=1)
+    assert (record.status, record.reason) == ("failed", "ValueError: no such format")
+    assert not (folder / "checkpoint").exists()
+
+
 def test_one_that_cannot_be_read_fails_in_the_frameworks_words(train, tmp_path):
     class Broken(FakeTrainer):
         def restore(self, folder):
@@ -271,6 +306,21 @@ def test_too_small_disk_fails_before_a_checkpoint_is_written(train, small_disk):
     assert "a" not in trainer.log
 
 
+@pytest.mark.deep
+def test_a_launch_without_room_for_a_checkpoint_is_failed(launch, small_disk):
+    below = small_disk(1024)
+    large = """
+        class Trainer(FakeTrainer):
+            def parameters(self): return {"conv1/weight": np.resize(self.value, 10**6)}
+            def save(self, folder): print("save", flush=True)
+        """
+    record, folder = launch(large, adapter=SAVES, checkpoints=1, checkpoint_dir=below)
+    assert record.status == "failed"
+    assert record.reason.startswith("DiskFull: a checkpoint takes 8.0 MB at least")
+    assert f"{below} has room for 1.0 MB" in record.reason
+    assert "save" not in (folder / "stdout").read_text()
+
+
 def test_record_names_the_file_system_of_checkpoints(train, small_disk):
     reply = train(FakeTrainer(), folder=small_disk(3000) / "checkpoint", checkpoints=1)
     assert reply["checkpoints"]["file_system"] == "tmpfs"
@@ -279,6 +329,14 @@ def test_record_names_the_file_system_of_checkpoints(train, small_disk):
 def test_missing_checkpoint_folder_fails_the_launch(train, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         train(FakeTrainer(), folder=tmp_path / "nowhere" / "checkpoint", checkpoints=1)
+
+
+@pytest.mark.deep
+def test_a_launch_without_its_checkpoint_folder_is_failed(launch, tmp_path):
+    nowhere = tmp_path / "nowhere"
+    record, _ = launch(adapter=SAVES, checkpoints=1, checkpoint_dir=nowhere)
+    assert record.status == "failed"
+    assert "No such file" in record.reason and str(nowhere) in record.reason
 
 
 def test_adapter_without_a_checkpoint_format_is_unsupported(launch):
@@ -366,3 +424,32 @@ def test_least_bytes_counts_weights_and_velocities():
         for name, parameter in lenet.network.parameters.items()
     }
     assert checkpoint.least_bytes(lenet, parameters) == 8 * 431_080
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_checkpoint_needs_a_mebibyte_beside_its_numbers(small_disk, missing):
+    below = small_disk(3000)
+    needed = shutil.disk_usage(below).free - 2**20 + missing
+    refused = pytest.raises(checkpoint.DiskFull) if missing else contextlib.nullcontext()
+    with refused, checkpoint.fresh(below / "checkpoint", needed):
+        pass
+
+
+def test_files_of_a_killed_launch_are_removed_first(tmp_path):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "old").write_bytes(b"x")
+    with checkpoint.fresh(folder, 0) as empty:
+        assert not list(empty.iterdir())
+
+
+def test_least_bytes_has_no_velocities_of_running_means():
+    resnet = workloads()["resnet50"]
+    parameters = {
+        name: np.zeros(parameter.shape, np.float32)
+        for name, parameter in resnet.network.parameters.items()
+    }
+    learned = resnet.network.learned_count
+    every = sum(array.size for array in parameters.values())
+    assert every > learned
+    assert checkpoint.least_bytes(resnet, parameters) == 4 * (every + learned)

@@ -9,10 +9,15 @@ import pytest
 
 from tests.fake_trainer import FakeTrainer
 from xfbench.analysis import statistics
+from xfbench.data import sources, writing
+from xfbench.data.manifest import Preprocessing
 from xfbench.records.record import Measurement
 from xfbench.worker import loop
+from xfbench.worker.input import data_set
+from xfbench.workloads import workloads
 
 STEPS, WARMUP = 4, 2
+EPOCHS = {"steps": None, "data": "digits", "global_batch_size": 64, "batch_size_per_rank": 64}
 TIMED = ["step", "wait"]
 
 
@@ -55,12 +60,28 @@ def test_window_is_timed_as_a_unit_and_gives_the_mean_step(simulated):
 
 def test_epoch_end_closes_the_window(simulated):
     """An epoch is 22 batches of 64: after the first step 21, in windows of 5, 5, 5, 5 and 1."""
-    sizes = {"global_batch_size": 64, "batch_size_per_rank": 64, "data": "digits", "steps": None}
-    reply = simulated([1], epochs=2, warmup=0, window=5, **sizes)
+    reply = simulated([1], epochs=2, warmup=0, window=5, **EPOCHS)
     timed = measured(reply)
     assert len(timed.step_seconds) == 5 + 5
     assert timed.images == (2 * 22 - 1) * 64
     assert [epoch["seconds"] for epoch in reply["learning"]] == pytest.approx([22, 22])
+
+
+@pytest.mark.deep
+def test_an_epoch_reads_the_whole_batches_of_a_data_set(train, tmp_path):
+    """Of 1437 digits, 22 batches of 64."""
+    writing.make(sources.digits(), tmp_path / "set", "raw", Preprocessing(channels=1))
+    request = {**EPOCHS, "data": "set", "epochs": 1}
+    reply = train(FakeTrainer(), data_folder=str(tmp_path / "set"), **request)
+    [epoch] = reply["storage"]["epochs"]
+    assert epoch["share"] == 22 * 64 / 1437
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_reads_its_part_of_the_whole_batches(ranks):
+    data = data_set("digits", workloads()["lenet"], 64, 0)
+    sizes = {"global_batch_size": 64, "batch_size_per_rank": 64 // ranks}
+    assert loop._share(data, sizes) == 22 * 64 / ranks / 1437
 
 
 def test_warmup_continues_until_steps_are_steady(simulated, record):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -422,6 +423,8 @@ def test_cache_state_compares_device_bytes_with_data_bytes():
     ("mode", "counted", "verdict", "told"),
     [
         ("cold", (400, 600), True, None),
+        ("cold", (485, 485), True, None),
+        ("cold", (479, 480), False, None),
         ("cold", (400, 400), False, None),
         ("cold", (600, 600), None, "200 bytes more"),
         ("cold", (None, 600), None, "nobody counts"),
@@ -451,3 +454,12 @@ def test_ranks_are_judged_by_the_sum_of_their_reads(mode, counted, verdict, told
             assert (told is None) == (part["reason"] is None) and (told or "") in str(
                 part["reason"]
             )
+
+
+@pytest.mark.parametrize(("remaining", "evicted"), [(20, True), (21, False)])
+def test_epoch_is_not_cold_with_over_2_percent_in_memory(tmp_path, remaining, evicted):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    before = page_cache.prepare([path], "cold", tried=True)
+    found = page_cache.account(replace(before, resident=pages.Residency(remaining, 1000)))
+    assert ("could not be evicted" not in (found["reason"] or "")) is evicted

@@ -1,0 +1,57 @@
+"""What a process says of its threads, and of the processes that it started."""
+
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.worker import observe
+
+
+@pytest.mark.parametrize(
+    ("after", "count"),
+    [
+        ({1: 150, 2: 15, 3: 14}, 2),  # a tenth of the busiest, and less
+        ({1: 5, 2: 1, 3: 0}, 2),
+        ({1: 0, 2: 0}, 0),
+        ({}, 0),
+    ],
+)
+def test_thread_works_from_a_tenth_of_the_busiest_time_on(after, count):
+    assert observe.working_threads({}, after) == count
+
+
+def test_time_of_a_thread_counts_from_the_first_reading():
+    assert observe.working_threads({1: 1000, 2: 5}, {1: 1010, 2: 105, 3: 9}) == 2
+
+
+@pytest.fixture
+def child():
+    """A function that starts a Python script; it returns when the script has printed a line."""
+    started = []
+
+    def start(script):
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{script}\nprint(flush=True)\ninput()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        started.append(process)
+        process.stdout.readline()
+
+    yield start
+    for process in started:
+        process.communicate(b"\n", timeout=60)
+
+
+def test_peak_memory_includes_running_children(child):
+    before = observe.peak_rss_bytes()
+    child("b'x' * 2**28")
+    assert observe.peak_rss_bytes() - before >= 2**28
+
+
+def test_cpu_time_of_children_includes_time_in_the_kernel(child):
+    before = observe.cpu_seconds_of_others()
+    child("import os\nwhile os.times().system < 0.5: os.urandom(10**6)")
+    spent = observe.cpu_seconds_of_others() - before
+    assert spent >= 0.5
