@@ -83,9 +83,10 @@ def test_interface_speed_comes_from_the_kernel(tmp_path, said, speed):
     assert links._speed("network", "eth1", folder=tmp_path) is None
 
 
-def test_reset_link_counter_is_omitted_and_reported():
+@pytest.mark.parametrize("earlier", [(10**18, 0), (0, 10**18)], ids=["sent", "received"])
+def test_reset_link_counter_is_omitted_and_reported(earlier):
     meter = links.Meter("cpu")
-    meter.before["loopback", "lo"] = (10**18, 0)
+    meter.before["loopback", "lo"] = earlier
     told = meter.told(1)
     assert "lo" not in [one["name"] for one in told["links"]]
     assert told["uncounted"]["loopback"] == "the counter of lo began again"
