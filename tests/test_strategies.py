@@ -156,7 +156,7 @@ def test_certificate_is_bound_to_its_strategy_options(record):
     assert len(keys) == 3
     fields = of(()).model_dump(mode="json")
     del fields["strategy_options"]
-    assert of(()).key == certificate.digest.of_json(fields)[7:39]
+    assert of(()).key == certificate.digests.of_json(fields)[7:39]
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ def sessions(monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(roofline, "_NEED", {})
     measured = []
-    tried = roofline.command.output
+    tried = roofline.processes.output
 
     def output(*arguments, **settings):
         measured.append(arguments)
         return tried(*arguments, **settings)
 
-    monkeypatch.setattr(roofline.command, "output", output)
+    monkeypatch.setattr(roofline.processes, "output", output)
 
     def begin():
         monkeypatch.setattr(roofline, "_PEAKS", {})

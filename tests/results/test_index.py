@@ -185,7 +185,7 @@ def test_intact_copy_replaces_a_damaged_copy(store):
 def keep(store, document):
     """A record of these values in the store; its id."""
     document = {name: value for name, value in document.items() if name != "id"}
-    identity = indexing.digest.of_json(document)
+    identity = indexing.digests.of_json(document)
     path = store.single_path(identity[7:])
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({**document, "id": identity}))

@@ -91,7 +91,7 @@ def test_pack_keeps_unknown_fields(store):
     path = next(store.singles())
     document = {**json.loads(path.read_bytes()), "weather": "fair"}
     del document["id"]
-    body = pack.digest.rfc8785.dumps(document)
+    body = pack.digests.rfc8785.dumps(document)
     identity = hashlib.sha256(body).hexdigest()
     path.unlink()
     target = store.single_path(identity)
