@@ -62,6 +62,7 @@ def gone_on_with(words, results, folder):
 def points(words, tmp_path):
     """All that an undisturbed run changes, in order: what, and where in the source."""
     log = tmp_path / "points"
+    run(0, tmp_path / "first", words, tmp_path / "earlier")  # packs the worker, once
     status, told = run(0, log, words, tmp_path / "whole")
     assert status == 0, told
     assert outcome(tmp_path / "whole") == [(1, "ok"), (2, "ok")]
