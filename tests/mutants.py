@@ -5,8 +5,8 @@ python -m tests.mutants --list     draw them and print them
 python -m tests.mutants --only 7   try one of them again
 
 A mutation is tried in namespaces of its own, where a mutated copy is mounted over the checkout and
-an overlay over the cache: mutated code cannot kill processes of the user, nor change these folders.
-Other files are the user's own: use a machine that can be lost.
+an overlay over the cache. Mutated code cannot kill processes of the user, nor change checkout or
+cache. It can change `.venv` and all other files: use a machine that can be lost.
 """
 
 import argparse

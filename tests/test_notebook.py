@@ -1,5 +1,6 @@
 """xfbench from Python: launches, and results read as the command line reads them."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -149,3 +150,7 @@ def test_missing_results_and_wrong_conditions_are_errors(tmp_path):
     with pytest.raises(xfbench.UsageError, match="unknown field"):
         (tmp_path / "records").mkdir()
         xfbench.load(tmp_path, where="framwork=torch")
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert xfbench.__version__ == importlib.metadata.version("xfbench")

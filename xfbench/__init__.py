@@ -10,26 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
+    from xfbench.base.version import __version__ as __version__
     from xfbench.notebook import Results, load, run
-
-    __version__: str
 
 __all__ = ["Results", "UnavailableError", "UsageError", "XfbenchError", "load", "run"]
 
-_PLACES = {"Results": "notebook", "load": "notebook", "run": "notebook"}
+_PLACES = {
+    **dict.fromkeys(("Results", "load", "run"), "notebook"),
+    **dict.fromkeys(("UnavailableError", "UsageError", "XfbenchError"), "base.errors"),
+    "__version__": "base.version",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from xfbench.base.version import VERSION
-
-        return VERSION
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module 'xfbench' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"xfbench.{_PLACES.get(name, 'base.errors')}"), name)
+    return getattr(importlib.import_module(f"xfbench.{_PLACES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *_PLACES})

@@ -25,7 +25,6 @@ from xfbench.results.store import Store, existing
 from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.strategy import Value
-from xfbench.tuning import using
 
 if TYPE_CHECKING:
     import pandas
@@ -211,7 +210,7 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
-        adjust=using.adjustment(folder) if tuned else None,
+        adjust=_adjustment(folder) if tuned else None,
     )
     store = Store(folder)
     done = lookup.done(made.requests, store) if resume else []
@@ -219,6 +218,12 @@ def run(
         jobs = queued.prepare(made, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]
     return [*done, *progress.measure(made, store, done)]
+
+
+def _adjustment(results: Path) -> asked.Adjustment:
+    from xfbench.tuning import using  # which takes a while to load, and most runs need none
+
+    return using.adjustment(results)
 
 
 def _listed(given: T | Sequence[T] | None) -> list[T] | None:

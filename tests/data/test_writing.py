@@ -102,15 +102,20 @@ def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
     assert not (tmp_path / "set").exists()
 
 
+def stop_at(path, root, target):
+    """Damage an image of the source, write until it is met, and return what repairs it."""
+    content = path.read_bytes()
+    path.write_bytes(content[:-200])
+    with pytest.raises(Damaged, match=path.stem):
+        writing.make(sources.images(root), target, "raw", SQUASHED)
+    return lambda: path.write_bytes(content)
+
+
 def test_run_stops_at_a_damaged_picture_and_resumes_after_repair(folders, tmp_path):
     root = folders()
-    path = root / "train" / "n03" / "n03_1.JPEG"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-200])
-    with pytest.raises(Damaged, match="n03_1"):
-        writing.make(sources.images(root), tmp_path / "set", "raw", SQUASHED)
+    repair = stop_at(root / "train" / "n03" / "n03_1.JPEG", root, tmp_path / "set")
     assert not (tmp_path / "set").exists()
-    path.write_bytes(whole)
+    repair()
     again = made(sources.images(root), tmp_path / "set", "raw")
     assert again.digest == made(sources.images(root), tmp_path / "other", "raw").digest
 
@@ -383,12 +388,8 @@ def stopped(folders, tmp_path):
     The source's folder, the set's, and a function that repairs the image.
     """
     root = folders()
-    path = root / "val" / "n01" / "n01_0.JPEG"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-200])
-    with pytest.raises(Damaged, match="n01_0"):
-        writing.make(sources.images(root), tmp_path / "set", "raw", SQUASHED)
-    return root, tmp_path / "set", lambda: path.write_bytes(whole)
+    repair = stop_at(root / "val" / "n01" / "n01_0.JPEG", root, tmp_path / "set")
+    return root, tmp_path / "set", repair
 
 
 def test_unfinished_line_of_a_list_is_written_again(stopped, tmp_path):

@@ -15,7 +15,7 @@ import typer
 
 from xfbench.base.errors import XfbenchError, of_the_system
 from xfbench.base.terminal_text import say
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.cli import (
     compare,
     data,
@@ -71,7 +71,7 @@ app.command("doctor")(machine.doctor)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"xfbench {VERSION}")
+        print(f"xfbench {__version__}")
         raise typer.Exit
 
 

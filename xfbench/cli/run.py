@@ -35,6 +35,7 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from xfbench.asked import Adjustment
     from xfbench.plan import Plan
     from xfbench.records.record import Record
     from xfbench.results.store import Store
@@ -263,7 +264,6 @@ def run(
     from xfbench.results.store import Store
     from xfbench.running import queued
     from xfbench.running.progress import measure
-    from xfbench.tuning import using
 
     if job:
         store = Store(paths.results(results))
@@ -312,7 +312,7 @@ def run(
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
         carried=carry is not None,
-        adjust=using.adjustment(paths.results(results)) if tuned else None,
+        adjust=_adjustment(results) if tuned else None,
     )
     store = Store(paths.results(results))
     if carry:
@@ -328,6 +328,14 @@ def run(
         _show(plan.without(done), as_json)
     else:
         _conclude(measure(plan, store, done), store, as_json)
+
+
+def _adjustment(results: Path | None) -> Adjustment:
+    """Return what sets the values that `xfbench tune` found."""
+    from xfbench.base import paths
+    from xfbench.tuning import using  # which takes a while to load, and most runs need none
+
+    return using.adjustment(paths.results(results))
 
 
 def _submit(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import XfbenchError
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.records.provenance import not_measured
 from xfbench.records.record import Machine, Record
 from xfbench.records.sealed import LONGEST, EditedError, Sealed
@@ -110,7 +110,7 @@ class Certificate(Sealed):
     seed: int
     checks: tuple[Check, ...]
     framework_version: str
-    xfbench_version: str = VERSION
+    xfbench_version: str = __version__
 
     def write(self, target: Path) -> None:
         """Keep it in a file, whole or not at all."""

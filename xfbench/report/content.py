@@ -12,7 +12,7 @@ from itertools import count, groupby
 from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import tables as leaderboards
 from xfbench.analysis.statistics import is_steady, launch_throughput
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.equality.certificate import Certificate
 from xfbench.host import conditions
 from xfbench.layout import tables
@@ -126,7 +126,7 @@ class Report:
     rows: int
     records: int
     span: tuple[str, str]
-    version: str = VERSION
+    version: str = __version__
 
     @property
     def boards(self) -> list[Board]:

@@ -20,7 +20,7 @@ from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import atomic_files, digests, private_names
 from xfbench.base.errors import UsageError
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.host.machine import describe
@@ -138,7 +138,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     }
     return {
         "schema": SCHEMA,
-        "xfbench": VERSION,
+        "xfbench": __version__,
         "files": {
             name: {"bytes": path.stat().st_size, "digest": digests.of_bytes(path.read_bytes())}
             for name, path in files.items()
@@ -211,8 +211,8 @@ def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes
         counts += f", and {others} figures from elsewhere"
     versions = sorted({_version(one.software) for one in measured if one.software})
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
-    told = _FORM.below(", ".join(versions)).strip() or VERSION
-    about = _ABOUT.format(version=VERSION, counts=counts, versions=told, **names)
+    told = _FORM.below(", ".join(versions)).strip() or __version__
+    about = _ABOUT.format(version=__version__, counts=counts, versions=told, **names)
     return (about + "".join(map(_cell, cells))).encode()
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.equality import certificate
 from xfbench.records.record import Record
 from xfbench.report import repeat
@@ -65,7 +65,7 @@ def defects(folder: Path, parse: Parse | None = None) -> Iterator[Found]:
     if _json(folder / submission.MACHINES).get("machines") != submission.machines(records):
         told = "it is not the description of the machines that the records are of"
         yield str(folder / submission.MACHINES), "machine", told
-    if written == VERSION and _read(folder / submission.BOARD) != made[submission.BOARD]:
+    if written == __version__ and _read(folder / submission.BOARD) != made[submission.BOARD]:
         told = "it is not the leaderboard of these records"
         yield str(folder / submission.BOARD), "whole", told
     named = {record.certificate for record in records}

@@ -8,7 +8,7 @@ from typing import Any
 from xfbench.adapter import Adapter
 from xfbench.analysis import statistics
 from xfbench.base import digests
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.environments.environment import Environment
 from xfbench.host import conditions, roofline
 from xfbench.records import gpus
@@ -136,7 +136,7 @@ def _communication(described: Adapter, request: Request, told: dict[str, Any]) -
 def _software(described: Adapter, found: Environment) -> Software:
     commit, dirty = revision.of_this_code()
     return Software(
-        xfbench_version=VERSION,
+        xfbench_version=__version__,
         git_commit=commit,
         git_dirty=dirty,
         worker_digest=worker_archive.worker_digest(described.name),

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from xfbench.analysis.statistics import Interval
 from xfbench.base import atomic_files, safe_read
-from xfbench.base.version import VERSION
+from xfbench.base.version import __version__
 from xfbench.records.record import Machine
 from xfbench.records.sealed import LONGEST, Part, Sealed
 from xfbench.request import Cell
@@ -96,7 +96,7 @@ class Tuning(Sealed):
     search_seconds: float
     machine_seconds: float
     records: tuple[str, ...]
-    xfbench_version: str = VERSION
+    xfbench_version: str = __version__
 
     def write(self, results: Path) -> Path:
         """Keep it in a results folder, whole or not at all; the file."""
