@@ -223,13 +223,15 @@ class JaxTrainer:
         )
 
     def observed(self) -> dict[str, Any]:
+        on_cpu = self.options.device == "cpu"
         return {
             "framework_version": jax.__version__,
             "layout": "NHWC",
             "precision": self._precision(),
             "kernel": "xla",
             "kernel_evidence": [self._seen()],
-            "pools": {"XLA": observe.threads_named("tf_XLAEigen")},
+            # On a GPU XLA has no pool of CPU threads.
+            "pools": {"XLA": observe.threads_named("tf_XLAEigen")} if on_cpu else {},
             "loss_scale": self.loss_scale,
         }
 

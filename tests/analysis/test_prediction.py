@@ -85,6 +85,7 @@ def test_few_ranks_give_wide_intervals_for_many_ranks(launches):
     assert far.high > 5 * far.low
 
 
+@pytest.mark.deep
 def test_intervals_cover_the_truth_and_widen_with_distance(launches):
     inside, widths = [], []
     for seed in range(20):

@@ -309,6 +309,7 @@ def interrupt_and_resume(own_studies, folder, sent, delay):
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.deep
 def test_resumed_study_has_the_same_records(own_studies, measured, tmp_path):
     interrupt_and_resume(own_studies, tmp_path / "resumed", signal.SIGKILL, delay=0.5)
     # What cannot be done costs nothing, and may be recorded again.

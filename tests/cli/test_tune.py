@@ -104,6 +104,7 @@ def test_tune_tries_only_verified_settings(xfbench, odd, tmp_path):
     assert not records(tmp_path / "results")
 
 
+@pytest.mark.deep
 def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
     line += f" {OVER} --launches 1"

@@ -96,6 +96,7 @@ def test_many_generated_networks_are_equal(framework, kernel, oracle):
     assert differing(framework, kernel, oracle, expected_of(oracle, generated(300))) == []
 
 
+@pytest.mark.deep
 def test_generated_networks_are_reproducible_and_use_all_layers():
     family = generated(30)
     assert [w.network for w in family] == [w.network for w in generated(30)]

@@ -122,6 +122,7 @@ def test_benchmark_workload_comes_only_from_exact_parameters(benchmarks, tmp_pat
     assert (other.workload, other.framework, other.threads) == (None, None, None)
 
 
+@pytest.mark.deep
 def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
     options = ["--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"]
     chosen = ["--xfbench-workload=lenet", "--xfbench-steps=2", "--xfbench-results=results"]
