@@ -155,8 +155,8 @@ def test_external_record_is_never_best(measured, by):
     fakes = [forged(records[0], "published")]
     fakes += [varied(fakes[0], request={"framework": "torch", "workload": "convnet"})]
     alone, found = (tables(some, certificates) for some in (records, [*records, *fakes]))
-    assert best.of_each(found, (by,)) == best.of_each(alone, (by,))
-    assert best.of_each(found, (by,))[0].rows[0].configurations == 1
+    assert best.reduce_to_best(found, (by,)) == best.reduce_to_best(alone, (by,))
+    assert best.reduce_to_best(found, (by,))[0].rows[0].configurations == 1
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
@@ -202,9 +202,9 @@ def test_comparison_and_prediction_ignore_external_records(measured, source, tmp
         only.add(one)
     with pytest.raises(UsageError, match="no good launch"):
         comparison.compare(Side.parse("threads=1", only.folder), Side.parse(None, only.folder))
-    assert statistics.launches(fakes) == {}
+    assert statistics.launch_speeds(fakes) == {}
     scaled = [varied(one, request={"scaling": "weak"}) for one in fakes]
-    assert series.of(scaled) == []
+    assert series.build_series(scaled) == []
     proof = next(iter(certificates.values()))
     assert certificate.refusal(proof, forged(records[0], source)).startswith(source)
 

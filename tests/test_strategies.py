@@ -236,12 +236,12 @@ def test_asynchronous_cell_is_shown_but_never_ranked(record):
     assert row.reason == ASYNCHRONOUS and row.asynchronous
     assert row.images_per_second.value == pytest.approx(50)
     named = found.model_copy(update={"certificate": "sha256:" + "1" * 64})
-    assert leaderboard.unproven(named, {named.certificate: None}) == ASYNCHRONOUS
+    assert leaderboard.unranked_reason(named, {named.certificate: None}) == ASYNCHRONOUS
     from xfbench.layout import tables
 
-    shown = tables.text([table])
+    shown = tables.to_text([table])
     assert "2 dist_async servers=2 (asynchronous)" in shown and ASYNCHRONOUS in shown
-    assert "servers=2" in tables.as_csv([table])
+    assert "servers=2" in tables.to_csv([table])
 
 
 def test_each_set_of_options_has_its_own_row_and_baseline(record):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from xfbench import asked
 from xfbench.analysis import comparison, leaderboard
-from xfbench.analysis.comparison import Compared, Side
+from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
@@ -82,7 +82,7 @@ class Results:
             _warn(line)
         return found
 
-    def compare(self, a: str, b: str) -> list[Compared]:
+    def compare(self, a: str, b: str) -> list[CellComparison]:
         """Each cell of A against each like it of B: `figures.ratio` is A's throughput over B's.
 
         A side is "framework=torch,threads=2" or a results folder, as in `xfbench compare`. The

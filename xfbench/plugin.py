@@ -156,7 +156,7 @@ def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
             )
             cells = architectures.cells(
                 architecture,
-                architectures.installed() if frameworks is None else _words(frameworks),
+                architectures.installed_frameworks() if frameworks is None else _words(frameworks),
                 _words(_WORKLOADS if workloads is None else workloads),
                 config.getoption("xfbench_steps") or _STEPS,
             )

@@ -31,7 +31,7 @@ def run_requests(
     speeds: dict[Cell, list[float]] = defaultdict(list)
     for record in done:
         if record.request:
-            speeds[record.request.cell()] += statistics.launches([record]).values()
+            speeds[record.request.cell()] += statistics.launch_speeds([record]).values()
     for request in requests:
         cell = request.cell()
         protocol = protocols.get(cell) if protocols else None
@@ -41,7 +41,7 @@ def run_requests(
         session.store.add(record, folder)
         if record.status in ("unsupported", "unavailable"):
             finished.add(cell)
-        speeds[cell] += statistics.launches([record]).values()
+        speeds[cell] += statistics.launch_speeds([record]).values()
         yield record
 
 

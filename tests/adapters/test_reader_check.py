@@ -94,7 +94,7 @@ def test_pixel_differences_of_a_decoder_are_shown_in_the_table(read):
     check = record.storage.reader
     assert (check.compared, check.differing, check.largest_difference) == (40, 40, 3)
     assert 2 < check.mean_difference < 3
-    shown = tables.text(leaderboard.tables([record], {}), "throughput")
+    shown = tables.to_text(leaderboard.tables([record], {}), "throughput")
     assert "native, ±3" in shown
 
 
@@ -123,7 +123,7 @@ def test_decoding_threads_are_not_counted_as_training_threads(read):
         share = spent["input_cpu_seconds"] / spent["cpu_seconds"]
         assert 0.2 < share < 1
         [table] = leaderboard.tables([record], {})
-        assert f"{share:.1%}" in tables.text([table], "storage")
+        assert f"{share:.1%}" in tables.to_text([table], "storage")
         if record.observed.cpus > 1.4:
             break
     else:

@@ -11,7 +11,7 @@ import pytest
 from tests.likenesses import SOFTWARE, certified
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
-from xfbench.analysis.statistics import group_ranks, ranks
+from xfbench.analysis.statistics import cell_ranks, group_ranks
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.layout import slowdown_tables, tables
@@ -56,7 +56,7 @@ def boards(launches):
 
 
 def test_framework_row_shows_its_fastest_ranked_configuration(boards):
-    [table] = best.of_each(boards, best.parse("framework"))
+    [table] = best.reduce_to_best(boards, best.parse_fields("framework"))
     shown = [(row.framework, row.threads, row.rank) for row in table.rows]
     assert shown == [("torch", 2, (1, 1)), ("caffe", 1, (2, 2))]
     assert [row.relative_to_best for row in table.rows] == pytest.approx([1, 1 / 3], rel=0.02)
@@ -73,23 +73,23 @@ def test_repeated_configuration_is_preferred_to_single_launch(launches):
     once = launches(140, framework="torch", threads=1)[:1]
     lucky = launches(120, framework="caffe", threads=1)[:1]
     made, certificates = certified([*often, *once, *lucky])
-    [table] = best.of_each(all_tables(made, certificates), ["framework"])
+    [table] = best.reduce_to_best(all_tables(made, certificates), ["framework"])
     shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
     assert shown == {"torch": (2, 2), "caffe": (1, 1)}
 
 
 def test_group_by_row_keeps_all_and_unknown_field_is_refused(boards):
-    assert best.of_each(boards, best.parse("row")) == boards
+    assert best.reduce_to_best(boards, best.parse_fields("row")) == boards
     with pytest.raises(UsageError, match="framework_version"):
-        best.parse("framework,xyzzy")
+        best.parse_fields("framework,xyzzy")
     for never in ("workload", "seed"):
         with pytest.raises(UsageError, match="--by"):
-            best.parse(never)
+            best.parse_fields(never)
 
 
 @pytest.mark.parametrize("name", best.FIELDS)
 def test_every_field_groups_rows_in_every_format(boards, name):
-    found = best.of_each(boards, [name])
+    found = best.reduce_to_best(boards, [name])
     assert all(row.group.keys() == {name} for table in found for row in table.rows)
     for write in tables.FORMATS.values():
         assert write(found, "throughput")
@@ -98,7 +98,7 @@ def test_every_field_groups_rows_in_every_format(boards, name):
 
 
 def test_two_fields_group_by_every_combination(boards):
-    [table] = best.of_each(boards, best.parse("framework, threads"))
+    [table] = best.reduce_to_best(boards, best.parse_fields("framework, threads"))
     groups = [tuple(row.group.values()) for row in table.rows]
     assert groups == [("torch", 2), ("torch", 1), ("caffe", 1)]
     assert [tuple(row.group.values()) for row in table.unranked] == [("caffe", 2), ("mxnet", 1)]
@@ -114,12 +114,12 @@ def test_grouping_by_machine_joins_machines_in_a_table(launches):
     )
     apart = all_tables(made, certificates)
     assert len(apart) == 2
-    [table] = best.of_each(apart, ["machine"])
+    [table] = best.reduce_to_best(apart, ["machine"])
     assert [row.framework for row in table.rows] == ["torch", "caffe"]
     assert "Another" in table.rows[0].group["machine"] and "Another" not in table.title
     assert table.document()["machine"] is None
     assert [row.rank for row in table.rows] == [(1, 1), (2, 2)]
-    assert "Another" in tables.text([table])
+    assert "Another" in tables.to_text([table])
 
 
 def test_grouping_by_precision_and_batch_joins_their_tables(launches):
@@ -132,30 +132,32 @@ def test_grouping_by_precision_and_batch_joins_their_tables(launches):
     )
     apart = all_tables(made, certificates)
     assert len(apart) == 3
-    by_batch = best.of_each(apart, ["global_batch_size"])
+    by_batch = best.reduce_to_best(apart, ["global_batch_size"])
     assert sorted(len(table.rows) for table in by_batch) == [1, 2]
-    [table] = best.of_each(apart, ["precision", "global_batch_size"])
+    [table] = best.reduce_to_best(apart, ["precision", "global_batch_size"])
     groups = [tuple(row.group.values()) for row in table.rows]
     assert groups == [("float32", 8), ("bfloat16", 4), ("float32", 4)]
 
 
 def test_grouped_json_and_csv_report_configuration_counts(boards):
-    [table] = json.loads(tables.as_json(best.of_each(boards, ["framework"])))["tables"]
+    [table] = json.loads(tables.to_json(best.reduce_to_best(boards, ["framework"])))["tables"]
     assert table["by"] == ["framework"]
     first = table["rows"][0]
     assert first["group"] == {"framework": "torch"}
     assert (first["configurations"], first["configurations_ranked"]) == (2, 2)
     assert "request" not in first and "speeds" not in first
-    [plain] = json.loads(tables.as_json(boards))["tables"]
+    [plain] = json.loads(tables.to_json(boards))["tables"]
     assert not {"group", "configurations", "by"} & {*plain, *plain["rows"][0]}
-    lines = list(csv.DictReader(io.StringIO(tables.as_csv(best.of_each(boards, ["framework"])))))
+    lines = list(
+        csv.DictReader(io.StringIO(tables.to_csv(best.reduce_to_best(boards, ["framework"]))))
+    )
     assert [line["by_framework"] for line in lines] == ["torch", "caffe", "mxnet"]
     assert [line["configurations"] for line in lines] == ["2", "2", "1"]
     assert not any("{" in value for line in lines for value in line.values())
 
 
 def test_grouped_tables_warn_of_selection_bias(boards):
-    found = best.of_each(boards, ["framework"])
+    found = best.reduce_to_best(boards, ["framework"])
     for name in ("text", "markdown", "latex", "html"):
         assert "chosen by the same launches" in tables.FORMATS[name](found, "throughput")
         assert "chosen by the same launches" not in tables.FORMATS[name](boards, "throughput")
@@ -170,7 +172,7 @@ def test_group_is_faster_only_if_its_best_beats_all_cells():
     assert group_ranks([[fast], [slow]]) == [(1, 1), (2, 2)]
     assert group_ranks([[fast], [slow, unclear]]) == [(1, 2), (1, 2)]
     assert group_ranks([[slow], [fast, unclear]]) == [(2, 2), (1, 1)]
-    assert ranks([fast, slow, unclear]) == group_ranks([[fast], [slow], [unclear]])
+    assert cell_ranks([fast, slow, unclear]) == group_ranks([[fast], [slow], [unclear]])
 
 
 def test_large_group_gains_no_rank_by_chance():

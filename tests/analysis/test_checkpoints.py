@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from xfbench import adapter, capabilities, experiment
-from xfbench.analysis.checkpoints import checkpointing
+from xfbench.analysis.checkpoints import checkpoint_costs
 from xfbench.analysis.comparison import Side, compare
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.base import digests, errors
@@ -111,7 +111,7 @@ def test_parameter_server_strategies_support_no_checkpoints(cell, framework, str
 
 def test_checkpoint_figures_are_medians_with_a_share_of_run_time(saved):
     slow = TAKEN.model_copy(update={"save_seconds": (0.8,) * 3, "file_system": "xfs"})
-    found = checkpointing([saved(), saved(2), saved(3, slow)])
+    found = checkpoint_costs([saved(), saved(2), saved(3, slow)])
     assert (found.save_seconds, found.load_seconds) == (0.2, 0.02)
     assert found.save_bandwidth == pytest.approx(20e6)
     assert found.load_bandwidth == pytest.approx(200e6)
@@ -120,25 +120,25 @@ def test_checkpoint_figures_are_medians_with_a_share_of_run_time(saved):
 
 
 def test_failed_launches_have_no_checkpoint_figures(saved, record):
-    assert checkpointing([saved(status="invalid", reason="x"), record()]) is None
+    assert checkpoint_costs([saved(status="invalid", reason="x"), record()]) is None
 
 
 def test_tables_have_checkpoint_columns_only_if_needed(saved, record):
     [table] = all_tables([saved(), record()], {})
-    shown = tables.text([table], "storage")
+    shown = tables.to_text([table], "storage")
     for word in ("plain", "ext4", "4 MB", "0.2 s", "20 MB/s", "0.02 s", "200 MB/s", "14.9%"):
         assert word in shown
-    assert "checkpoints" in tables.text([table])
-    assert "checkpoints" not in tables.text(all_tables([record()], {}))
+    assert "checkpoints" in tables.to_text([table])
+    assert "checkpoints" not in tables.to_text(all_tables([record()], {}))
 
 
 def test_json_and_csv_contain_checkpoint_figures(saved, record):
     made = all_tables([saved(), record()], {})
-    rows = json.loads(tables.as_json(made))["tables"][0]["unranked"]
+    rows = json.loads(tables.to_json(made))["tables"][0]["unranked"]
     assert sorted(row["checkpoints"] for row in rows) == [0, 3]
     [one] = [row["checkpointing"] for row in rows if row["checkpoints"]]
     assert one["save_bandwidth"] == pytest.approx(20e6)
-    lines = list(csv.DictReader(io.StringIO(tables.as_csv(made))))
+    lines = list(csv.DictReader(io.StringIO(tables.to_csv(made))))
     assert {line["checkpoint_bytes"] for line in lines} == {"", "4000000"}
 
 

@@ -75,21 +75,21 @@ def test_communication_shares_are_medians_over_launches(record):
         )
 
     alone = [launch(0.02, {"lo": 810.0}), launch(0.04, {"lo": 820.0}), launch(0.04, {"lo": 830.0})]
-    found = communication.shares(alone)
+    found = communication.step_shares(alone)
     assert (found.compute, found.waiting) == pytest.approx((0.5, 0.1))
     assert found.exposed == pytest.approx(0.4)
     assert (found.bytes_per_step, found.counted_bytes) == (800, 820.0)
     # Of MNIST's 60,000 images in batches of 4.
     assert (found.epoch_steps, found.bytes_per_epoch) == (15000, 12_000_000)
     assert found.counted_bytes_per_epoch == 15000 * 820.0
-    unknown = communication.shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
+    unknown = communication.step_shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
     assert (unknown.bytes_per_epoch, unknown.counted_bytes_per_epoch) == (None, None)
     both = {"lo": 5.0, "eth0": 7.0}
-    assert communication.shares([launch(0, both)]).counted_bytes == 5.0
+    assert communication.step_shares([launch(0, both)]).counted_bytes == 5.0
     apart = {"nodes": 2, "ranks": 2, "global_batch_size": 8, "launcher": "slurm"}
-    assert communication.shares([launch(0, both, **apart)]).counted_bytes == 7.0
-    assert communication.shares([launch(0, {"lo": 0.0})]).counted_bytes is None
-    assert communication.shares([record()]) is None
+    assert communication.step_shares([launch(0, both, **apart)]).counted_bytes == 7.0
+    assert communication.step_shares([launch(0, {"lo": 0.0})]).counted_bytes is None
+    assert communication.step_shares([record()]) is None
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,6 @@ def test_communication_table_has_bytes_per_step_and_epoch(record):
     )
     shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
     made = record(fields={"communication": told}, **shared)
-    table = tables.text(leaderboard.tables([made], {}), "communication")
+    table = tables.to_text(leaderboard.tables([made], {}), "communication")
     # Of MNIST's 60,000 images in batches of 8.
     assert all(figure in table for figure in ("2 MB", "2.1 MB", "15 GB", "15.8 GB"))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench.analysis import comparison
-from xfbench.analysis.comparison import Compared, Side
+from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.statistics import Comparison, Interval
 from xfbench.base import errors
 from xfbench.host.machine import describe
@@ -53,8 +53,8 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(folder):
         assert one.figures.ratio.value == pytest.approx(2.0, rel=0.01)
         assert one.figures.ratio.low < 2.0 < one.figures.ratio.high
     ratios = [one.figures.ratio.value for one in found]
-    assert comparison.overall(found) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
-    assert comparison.overall(found[:1]) is None
+    assert comparison.overall_ratio(found) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
+    assert comparison.overall_ratio(found[:1]) is None
 
 
 def test_frameworks_are_compared_only_if_both_are_certified(folder):
@@ -101,14 +101,14 @@ def test_folders_and_revisions_can_be_compared(folder):
         Side.parse("revision=fad", after), Side.parse("revision=cafe", after)
     )
     assert one.verdict == "slower" and one.a.endswith("fad")
-    failed = comparison.fails("slower:5%")
-    assert failed(one) and not comparison.fails("slower:15%")(one)
-    assert not comparison.fails("faster")(one)
+    failed = comparison.parse_fail_limit("slower:5%")
+    assert failed(one) and not comparison.parse_fail_limit("slower:15%")(one)
+    assert not comparison.parse_fail_limit("faster")(one)
 
 
 def test_cell_compared_with_itself_is_not_distinguishable(folder):
     results = folder(launches=22)
-    found, trials, alarms = comparison.against_itself(Side.parse("workload=lenet", results))
+    found, trials, alarms = comparison.compare_with_itself(Side.parse("workload=lenet", results))
     assert [one.verdict for one in found] == ["not_distinguishable"]
     assert (trials, alarms) == (2, 0)
     assert found[0].figures.ratio.launches == 11
@@ -130,7 +130,7 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     of_nothing = good.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
     forged = record(fields={**fields, "measurement": of_nothing}, launch=7)
     store.add(forged)
-    found, _, _ = comparison.against_itself(Side.parse("workload=lenet", results))
+    found, _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
     assert found[0].figures.ratio.launches == 3
     assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
     assert listing.images_per_second(good) and listing.images_per_second(forged) is None
@@ -154,7 +154,7 @@ def test_invalid_side_is_a_usage_error(folder, text, message):
 @pytest.mark.parametrize("limit", ["slow", "slower:x", "slower:-1%"])
 def test_invalid_fail_on_limit_is_a_usage_error(limit):
     with pytest.raises(errors.UsageError, match="slower:5%"):
-        comparison.fails(limit)
+        comparison.parse_fail_limit(limit)
 
 
 def test_compare_command_exits_with_1_on_a_regression(folder):
@@ -186,14 +186,14 @@ def test_compare_command_exits_with_1_on_a_regression(folder):
 @pytest.mark.parametrize(("launches", "verdicts"), [(9, 0), (10, 1), (20, 2)])
 def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
     results = folder(launches=launches)
-    _, trials, _ = comparison.against_itself(Side.parse("workload=lenet", results))
+    _, trials, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
     assert trials == verdicts
 
 
 def compared(ratio, verdict):
     """A comparison with this ratio and verdict."""
     figures = Comparison(Interval(ratio, None, None, 5), 0.001, None, True)
-    return Compared("a", "b", figures, verdict)
+    return CellComparison("a", "b", figures, verdict)
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,12 @@ def compared(ratio, verdict):
     ],
 )
 def test_fail_on_limit_includes_its_own_value(limit, ratio, verdict, expected):
-    assert comparison.fails(limit)(compared(ratio, verdict)) is expected
+    assert comparison.parse_fail_limit(limit)(compared(ratio, verdict)) is expected
 
 
 def test_overall_ratio_excludes_unproven_comparisons():
     found = [compared(2.0, "faster"), compared(8.0, "faster"), compared(100.0, None)]
-    assert comparison.overall(found) == pytest.approx(4.0)
+    assert comparison.overall_ratio(found) == pytest.approx(4.0)
 
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
@@ -221,7 +221,7 @@ def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     for n in range(8):
         fields = {"software": SOFTWARE, "machine": describe()}
         store.add(record(steps=(0.1 * 1.01**n,), launch=n + 1, fields=fields))
-    [found], _, _ = comparison.against_itself(Side.parse("workload=lenet", tmp_path))
+    [found], _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", tmp_path))
     assert found.figures.ratio.value == pytest.approx(1.0)
 
 

@@ -48,9 +48,9 @@ def test_launches_of_a_cell_form_a_single_row(record):
 def test_memory_limit_column_appears_only_if_needed(record):
     made = [record(), record(memory_limit=500_000_000)]
     [table] = leaderboards(made)
-    shown = tables.text([table])
+    shown = tables.to_text([table])
     assert "memory limit" in shown and "500 MB" in shown
-    assert "memory limit" not in tables.text(leaderboards(made[:1]))
+    assert "memory limit" not in tables.to_text(leaderboards(made[:1]))
 
 
 def test_rows_that_look_alike_show_their_differences(record):
@@ -62,9 +62,9 @@ def test_rows_that_look_alike_show_their_differences(record):
     told = {row.records[0]: row.differs for row in table.unranked}
     own = f"{first.request.steps} steps, affinity none"
     assert told == {first.id: own, longer.id: "9 steps, affinity cores", other.id: ""}
-    shown = tables.text([table])
+    shown = tables.to_text([table])
     assert "differs" in shown and own in shown
-    assert "differs" not in tables.text(leaderboards([first, other]))
+    assert "differs" not in tables.to_text(leaderboards([first, other]))
     # The same was asked for, of another translation.
     software = SOFTWARE.model_copy(update={"adapter_digest": "sha256:5"})
     again = varied(first, software=software, cell="sha256:" + "7" * 64)
@@ -107,7 +107,7 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
     [row] = table.unranked
     assert row.reason.startswith("invalid: ") and row.images_per_second is None
     assert name in row.reason or "checkpoints that took" in row.reason
-    assert tables.text([table]) and tables.as_json([table])
+    assert tables.to_text([table]) and tables.to_json([table])
 
 
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
@@ -142,7 +142,7 @@ def test_seeds_share_a_row_with_an_accuracy_interval(record):
     assert row.accuracy.high - row.accuracy.value == pytest.approx(half)
     assert row.cell == "sha256:0"
     assert alone.seeds == 1 and alone.accuracy.low is None
-    shown = tables.text([table], "accuracy")
+    shown = tables.to_text([table], "accuracy")
     assert "97.00% (94.52%–99.48%)" in shown and "50.00%" in shown
     document = json.loads(tables.FORMATS["json"]([table], "accuracy"))
     assert document["tables"][0]["unranked"][0]["accuracy"]["seeds"] in (1, 3)
@@ -152,7 +152,7 @@ def test_rows_without_a_certificate_are_not_ranked(record):
     [table] = leaderboards([record()])
     assert not table.rows
     assert table.unranked[0].reason == NO_CERTIFICATE
-    assert NO_CERTIFICATE in tables.text([table])
+    assert NO_CERTIFICATE in tables.to_text([table])
 
 
 def test_unavailable_cell_is_shown_with_its_reason(record):
@@ -182,7 +182,7 @@ def test_unstable_launch_is_shown_but_not_averaged(record):
     assert row.images_per_second.value == pytest.approx(40)
     assert (row.images_per_second.launches, row.unstable) == (3, 1)
     assert row.reason == NO_CERTIFICATE
-    assert "3 (indicative, 1 unstable)" in tables.text([table])
+    assert "3 (indicative, 1 unstable)" in tables.to_text([table])
 
 
 def test_row_with_half_of_its_launches_unstable_is_not_ranked(record):
@@ -191,7 +191,7 @@ def test_row_with_half_of_its_launches_unstable_is_not_ranked(record):
     assert table.unranked[0].reason == "1 of 2 launches never became steady"
     [table] = leaderboards(made[1:])
     assert table.unranked[0].images_per_second is None
-    assert "0 (1 unstable)" in tables.text([table])
+    assert "0 (1 unstable)" in tables.to_text([table])
 
 
 def test_outlier_is_marked_and_counted(record):
@@ -200,18 +200,18 @@ def test_outlier_is_marked_and_counted(record):
     [table] = leaderboards(made)
     assert table.unranked[0].outliers == 1
     assert table.unranked[0].images_per_second.launches == 6
-    assert "6 (claim, 1 far off)" in tables.text([table])
+    assert "6 (claim, 1 far off)" in tables.to_text([table])
 
 
 @pytest.mark.parametrize("columns", tables.COLUMNS)
 def test_columns_without_data_are_omitted(columns, record):
-    shown = tables.text(leaderboards([record()]), columns)
+    shown = tables.to_text(leaderboards([record()]), columns)
     assert "images/s" in shown
     assert not any(word in shown for word in ("of peak", "test acc.", "to accuracy", "J/image"))
 
 
 def test_costs_table_has_cost_columns(record):
-    shown = tables.text(leaderboards([record()]), "costs")
+    shown = tables.to_text(leaderboards([record()]), "costs")
     for word in ("start-up", "build", "first step", "memory", "0.1 GB", "0.5 s"):
         assert word in shown
 
@@ -228,7 +228,7 @@ def test_costs_table_has_cost_columns(record):
     ],
 )
 def test_figures_have_the_digits_their_interval_supports(interval, shown):
-    assert tables.speed(interval) == shown
+    assert tables.format_speed(interval) == shown
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
@@ -238,7 +238,7 @@ def test_every_format_shows_the_throughput(name, record):
 
 
 def test_json_has_the_documented_field_names(record):
-    document = json.loads(tables.as_json(leaderboards([record()])))
+    document = json.loads(tables.to_json(leaderboards([record()])))
     [table] = document["tables"]
     assert {"workload", "device", "precision", "scaling", "rows", "unranked"} <= set(table)
     fixed = (
@@ -258,7 +258,7 @@ def test_json_has_the_documented_field_names(record):
 def test_csv_escapes_formulas(record):
     bad = record(fields={"status": "failed", "reason": "x", "measurement": None})
     [table] = leaderboards([bad.model_copy(update={"source": "=cmd|' /C calc'!A0"})])
-    [row] = csv.DictReader(io.StringIO(tables.as_csv([table])))
+    [row] = csv.DictReader(io.StringIO(tables.to_csv([table])))
     assert row["source"].startswith("'=")
 
 

@@ -180,7 +180,7 @@ def test_csv_and_json_contain_all_profile_data(profiled):
 
 
 def test_table_without_profiles_explains_how_to_profile(record):
-    assert shown([record()]).strip() == profile_tables.NOTHING
+    assert shown([record()]).strip() == profile_tables.NO_PROFILE
     assert json.loads(shown([record()], "json")) == {"profiles": []}
     assert shown([record()], "csv") == ""
 

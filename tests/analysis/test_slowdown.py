@@ -133,21 +133,21 @@ def test_mean_of_ratios_has_the_interval_of_a_mean():
     """Of one pair it is that pair's; of as many alike, narrower by the root of their number."""
     a = {(n, 0): 10 * 1.02 ** (n % 3) for n in range(6)}
     b = {(n, 0): 5 * 1.03 ** (n % 2) for n in range(6)}
-    one, ratio = statistics.overall([(a, b)]), statistics.compare(a, b).ratio
+    one, ratio = statistics.overall_ratio([(a, b)]), statistics.compare(a, b).ratio
     assert (one.value, one.low, one.high) == pytest.approx((ratio.value, ratio.low, ratio.high))
-    many = statistics.overall([(a, b)] * 4)
+    many = statistics.overall_ratio([(a, b)] * 4)
     assert many.value == pytest.approx(one.value)
     narrower = math.log(one.high / one.low) / math.log(many.high / many.low)
     assert 2 < narrower < 2 * 1.4  # more launches are more degrees of freedom, too
-    itself = statistics.overall([(a, b), (a, a)])
+    itself = statistics.overall_ratio([(a, b), (a, a)])
     assert itself.value == pytest.approx(math.sqrt(one.value))
     assert math.log(itself.high / itself.low) == pytest.approx(math.log(one.high / one.low) / 2)
-    certain = statistics.overall([(a, a), (b, b)])
+    certain = statistics.overall_ratio([(a, a), (b, b)])
     assert (certain.value, certain.low, certain.high) == (1, None, None)
     single = {(0, 0): 5.0}
-    assert statistics.overall([(a, b), (a, single)]).low is None
+    assert statistics.overall_ratio([(a, b), (a, single)]).low is None
     with pytest.raises(ValueError):
-        statistics.overall([])
+        statistics.overall_ratio([])
 
 
 def test_mean_of_ratios_covers_the_truth():
@@ -158,7 +158,9 @@ def test_mean_of_ratios_covers_the_truth():
 
     covered = 0
     for _ in range(400):
-        found = statistics.overall([(cell(2), cell(1)), (cell(8), cell(1)), (cell(4), cell(1))])
+        found = statistics.overall_ratio(
+            [(cell(2), cell(1)), (cell(8), cell(1)), (cell(4), cell(1))]
+        )
         covered += found.low < 4 < found.high
     assert 0.92 <= covered / 400 <= 0.98
 
@@ -192,13 +194,13 @@ def test_every_slowdown_format_has_figures_and_reasons(boards, name):
 
 
 def test_slowdown_json_and_csv_contain_all_entries(boards):
-    [found] = json.loads(slowdown_tables.as_json(slowdown.slowdowns(boards)))["slowdowns"]
+    [found] = json.loads(slowdown_tables.to_json(slowdown.slowdowns(boards)))["slowdowns"]
     assert [one["name"] for one in found["networks"]] == ["alexnet", "convnet", "lenet"]
     first = next(row for row in found["rows"] if row["group"] == {"framework": "torch"})
     lenet = next(one for one in first["networks"] if one["network"] == "lenet")
     assert lenet["slowdown"]["value"] == 1 and lenet["configuration"]["kernel"] == "numpy"
     assert lenet["configuration"]["configurations"] == 2
-    lines = list(csv.DictReader(io.StringIO(slowdown_tables.as_csv(slowdown.slowdowns(boards)))))
+    lines = list(csv.DictReader(io.StringIO(slowdown_tables.to_csv(slowdown.slowdowns(boards)))))
     assert len(lines) == 4 * 3
     assert {line["reason"] for line in lines} >= {"", "not measured", "unsupported: no such layer"}
-    assert slowdown_tables.as_csv([]) == "" and slowdown.slowdowns([]) == []
+    assert slowdown_tables.to_csv([]) == "" and slowdown.slowdowns([]) == []

@@ -7,15 +7,15 @@ from scipy import stats
 from xfbench.analysis.statistics import (
     Comparison,
     Interval,
+    are_distinguishable,
+    cell_ranks,
     compare,
-    distinguishable,
     geometric_interval,
     is_precise,
     launch_throughput,
     mean_interval,
     median_interval,
     outliers,
-    ranks,
     spread_interval,
 )
 
@@ -153,12 +153,13 @@ def test_single_launch_has_no_interval_and_zero_is_an_error():
 
 
 def test_holm_correction_limits_the_family_error_rate():
-    assert distinguishable([0.001, 0.02, 0.04, None]) == [True, True, True, False]
-    assert distinguishable([0.001, 0.03, 0.04]) == [True, False, False]
-    assert distinguishable([None, None]) == [False, False]
+    assert are_distinguishable([0.001, 0.02, 0.04, None]) == [True, True, True, False]
+    assert are_distinguishable([0.001, 0.03, 0.04]) == [True, False, False]
+    assert are_distinguishable([None, None]) == [False, False]
     random = np.random.default_rng(5)
     wrong = sum(
-        any(distinguishable([pair(random).p for _ in range(6)])) for _ in range(SIMULATIONS // 2)
+        any(are_distinguishable([pair(random).p for _ in range(6)]))
+        for _ in range(SIMULATIONS // 2)
     )
     assert wrong / (SIMULATIONS // 2) < 0.07
 
@@ -167,10 +168,10 @@ def test_indistinguishable_cells_share_ranks():
     random = np.random.default_rng(6)
     speeds = [200.0, 100.0, 100.5, 30.0]
     cells = [by_launch(simulated(random, 8, truth)) for truth in speeds]
-    assert ranks(cells) == [(1, 1), (2, 3), (2, 3), (4, 4)]
-    assert ranks([{(1, 0): 3.0}, {(1, 0): 1.0}]) == [(1, 2), (1, 2)]
-    assert ranks([{(1, 0): 3.0}]) == [(1, 1)]
-    assert ranks([]) == []
+    assert cell_ranks(cells) == [(1, 1), (2, 3), (2, 3), (4, 4)]
+    assert cell_ranks([{(1, 0): 3.0}, {(1, 0): 1.0}]) == [(1, 2), (1, 2)]
+    assert cell_ranks([{(1, 0): 3.0}]) == [(1, 1)]
+    assert cell_ranks([]) == []
 
 
 def test_launch_throughput_uses_the_median_step(record):

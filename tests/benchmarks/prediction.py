@@ -98,11 +98,11 @@ def on_link(cluster, megabits, folder, chosen):
             if done.returncode:
                 sys.exit(done.stdout + done.stderr)
     found = []
-    for one in series.of(Store(results).records(print)):
+    for one in series.build_series(Store(results).records(print)):
         kept = {key: group for key, group in one.groups.items() if key[0] in FITTED}
         fitted = prediction.fit(replace(one, groups=kept))
         for ranks in HELD_OUT:
-            point, measured = fitted.point(ranks), one.measured(ranks)
+            point, measured = fitted.predict(ranks), one.measured_speed(ranks)
             assert measured
             said = point.images_per_second
             error = said.value / measured - 1

@@ -129,7 +129,7 @@ def launches(searched: Space, cells: Sequence[Cell], count: int, store: Store) -
     of_cells = defaultdict(dict)
     for record in [*done, *progress.measure(whole, store, done)]:
         of_cells[record.request.cell()][record.request.launch] = record
-    return {cell: own for cell, own in of_cells.items() if statistics.launches(own.values())}
+    return {cell: own for cell, own in of_cells.items() if statistics.launch_speeds(own.values())}
 
 
 class Recorded:
@@ -163,7 +163,7 @@ class Recorded:
             return self.one(cell, share, self.random.choice(self.blocks) if again else block)
 
         found = repeating.block(settings, launch, self.cores.spoiled)
-        given = {cell: statistics.launches([one]) for cell, one in found.items()}
+        given = {cell: statistics.launch_speeds([one]) for cell, one in found.items()}
         return {cell: next(iter(own.values())) for cell, own in given.items() if own}
 
     def one(self, cell, share: float, block: int):
@@ -197,7 +197,7 @@ def counted(records: dict) -> Launches:
     return {
         (block, 0): speed
         for block, one in (near or records).items()
-        for speed in statistics.launches([one]).values()
+        for speed in statistics.launch_speeds([one]).values()
     }
 
 

@@ -62,7 +62,7 @@ def main() -> None:
             found = searched(chosen.results, framework, network)
             rounds = chosen.rounds or ROUNDS.get(network, 5)
             records, of_plain = pairs(found, rounds, chosen.launches, session)
-            of_tuned = statistics.launches(records)
+            of_tuned = statistics.launch_speeds(records)
             ratio = statistics.compare(of_tuned, of_plain).ratio
             ratios.append(ratio.value)
             interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""

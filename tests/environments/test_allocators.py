@@ -7,7 +7,7 @@ from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.experiment import cells, matrix
-from xfbench.layout.tables import text
+from xfbench.layout.tables import to_text
 from xfbench.report import repeat
 from xfbench.results.store import Store
 from xfbench.running import dry
@@ -117,7 +117,7 @@ def test_rows_and_repeat_command_show_the_allocator(record):
     [table] = tables(made, {})
     assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]
     assert {row.differs for row in table.unranked} == {""}
-    assert "tcmalloc" in text([table]) and "allocator" not in text(tables(made[:1], {}))
+    assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(tables(made[:1], {}))
     assert "--allocator tcmalloc" in " ".join(repeat.command(made[1:]))
     assert "--allocator" not in " ".join(repeat.command(made[:1]))
     assert made[1].request.label().endswith("tcmalloc")

@@ -10,7 +10,7 @@ from xfbench.base import digests
 from xfbench.equality import certificate, certify
 from xfbench.equality.certificate import CertificateError, Subject, certified_fields
 from xfbench.host.machine import describe
-from xfbench.layout.tables import text
+from xfbench.layout.tables import to_text
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 
@@ -71,7 +71,7 @@ def test_indistinguishable_cells_share_a_rank(record):
             found.append(record(**asked, steps=(noisy,), launch=launch))
     [table] = tables(found, certificates)
     assert [row.rank for row in table.rows] == [(1, 2), (1, 2), (3, 3)]
-    shown = [line.split()[0] for line in text([table]).splitlines() if " reference " in line]
+    shown = [line.split()[0] for line in to_text([table]).splitlines() if " reference " in line]
     assert shown == ["1–2", "1–2", "3"]
 
 

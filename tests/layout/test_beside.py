@@ -44,7 +44,7 @@ def made(record):
 @pytest.mark.parametrize("form", tables.FORMATS)
 def test_every_format_shows_only_figures_of_its_workloads(form, made):
     records = [*published.records(), from_file(framework="torch")]
-    shown = beside.shown(form, made, "throughput", records)
+    shown = beside.render(form, made, "throughput", records)
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
         assert word in shown
     # Of networks that have no table, and of none in particular.
@@ -55,7 +55,7 @@ def test_every_format_shows_only_figures_of_its_workloads(form, made):
 
 
 def test_figures_follow_the_tables_of_their_workload(made):
-    shown = beside.shown("text", made, "throughput", published.records())
+    shown = beside.render("text", made, "throughput", published.records())
     lenet = shown.index("lenet · synthetic")
     assert shown.index("convnet · synthetic") < lenet < shown.index("GPU utilisation")
     block = shown[shown.index("lenet elsewhere: not measured here, not ranked") :]
@@ -64,8 +64,8 @@ def test_figures_follow_the_tables_of_their_workload(made):
 
 def test_json_lists_published_figures_separately(made):
     records = [*published.records(), from_file()]
-    document = json.loads(beside.shown("json", made, "throughput", records))
-    assert document["tables"] == json.loads(tables.as_json(made))["tables"]
+    document = json.loads(beside.render("json", made, "throughput", records))
+    assert document["tables"] == json.loads(tables.to_json(made))["tables"]
     found = document["elsewhere"]
     assert [one["source"] for one in found] == ["published"] * (len(found) - 1) + ["imported"]
     assert all(set(one) == {"record", "source", "workload", "citation", "figure"} for one in found)
@@ -75,7 +75,7 @@ def test_json_lists_published_figures_separately(made):
 
 def test_csv_has_an_unranked_line_per_figure(made):
     lines = list(
-        csv.DictReader(io.StringIO(beside.shown("csv", made, "throughput", [from_file()])))
+        csv.DictReader(io.StringIO(beside.render("csv", made, "throughput", [from_file()])))
     )
     measured, theirs = lines[:-1], lines[-1]
     assert len(measured) == 2 and not any(line["figure_value"] for line in measured)
@@ -87,8 +87,8 @@ def test_csv_has_an_unranked_line_per_figure(made):
 
 def test_unmeasured_workload_is_shown_only_on_request():
     record = from_file(workload="vgg16")
-    assert "1 234.5 images/s" in beside.shown("text", [], "throughput", [record], ["vgg16"])
-    assert beside.shown("csv", [], "throughput", [record]) == ""
+    assert "1 234.5 images/s" in beside.render("text", [], "throughput", [record], ["vgg16"])
+    assert beside.render("csv", [], "throughput", [record]) == ""
 
 
 def test_figure_in_folder_and_package_is_shown_once(made):
@@ -97,13 +97,13 @@ def test_figure_in_folder_and_package_is_shown_once(made):
     del fields["id"], fields["schema_"]
     later = Record.make(**{**fields, "created": "2026-01-01T00:00:00.000Z"})
     assert later.id != first.id
-    assert beside.figures([*published.records(), later]) == list(published.records())
+    assert beside.external_figures([*published.records(), later]) == list(published.records())
 
 
 @pytest.mark.parametrize("form", tables.FORMATS)
 def test_hostile_text_in_an_imported_figure_is_escaped(form, made):
     bad = [from_file(HOSTILE, key=HOSTILE, machine=HOSTILE), from_file(workload=HOSTILE)]
-    shown = beside.shown(form, made, "throughput", bad, [HOSTILE])
+    shown = beside.render(form, made, "throughput", bad, [HOSTILE])
     assert "calc" in shown and not {"\x1b", "\u202e"} & set(shown)
     if form == "html":
         assert "<script>" not in shown and "<b>" not in shown
@@ -129,15 +129,15 @@ def test_hostile_text_in_an_imported_figure_is_escaped(form, made):
     ],
 )
 def test_figure_is_formatted_as_published(printed, shown):
-    assert beside.value(Figure(quantity="q", **printed)) == shown
+    assert beside.format_figure(Figure(quantity="q", **printed)) == shown
 
 
 def test_figure_description_names_its_conditions():
     about = About(
         framework="tensorflow", framework_version="1.8", ranks=16, nodes=1, scaling="weak"
     )
-    assert beside.words(about) == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
-    assert beside.words(About(study="storage", workload="lenet")) == ""
+    assert beside.describe_subject(about) == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
+    assert beside.describe_subject(About(study="storage", workload="lenet")) == ""
     imported = from_file(machine="a cluster")
-    assert beside.described(imported).about == "a cluster · line 3"
+    assert beside.describe_figure(imported).about == "a cluster · line 3"
     assert beside.bibliography([imported]) == [("theirs", "results of another tool")]

@@ -84,7 +84,10 @@ def hostile(record):
 def written(hostile, name):
     """All that is ever printed in a format, table by table."""
     for columns in ("throughput", "storage"):  # the others have the same texts, and numbers
-        for table in [*hostile, *best.of_each(hostile, ["framework", "machine", "strategy"])]:
+        for table in [
+            *hostile,
+            *best.reduce_to_best(hostile, ["framework", "machine", "strategy"]),
+        ]:
             yield tables.FORMATS[name]([table], columns)
     for by in (["framework"], ["machine", "strategy_options"]):
         for table in slowdown.slowdowns(hostile, by):
@@ -108,7 +111,7 @@ def test_no_format_prints_control_characters_or_endless_text(hostile, name):
 
 def test_text_table_has_a_single_line_per_row(hostile):
     for table in hostile:
-        lines = tables.text([table]).splitlines()
+        lines = tables.to_text([table]).splitlines()
         reasons = {row.reason for row in table.unranked}
         count = 1 + (2 + len(table.rows)) * bool(table.rows)
         count += (1 + 2 + len(table.unranked) + (len(reasons) == 1)) * bool(table.unranked)
@@ -179,7 +182,7 @@ def test_csv_contains_no_spreadsheet_formulas(hostile):
 def test_json_is_ascii_and_keeps_the_text(hostile):
     for text in written(hostile, "json"):
         assert text.isascii()
-    document = json.loads(tables.as_json(hostile))
+    document = json.loads(tables.to_json(hostile))
     assert {table["device"] for table in document["tables"]} == set(HOSTILE)
 
 
@@ -216,7 +219,7 @@ def test_record_order_does_not_change_tables(many, name):
 
     def all_of(records):
         made = all_tables(records, certificates)
-        each = best.of_each(made, ["framework"])
+        each = best.reduce_to_best(made, ["framework"])
         shown = [tables.FORMATS[name](each, "throughput")]
         shown += [tables.FORMATS[name](made, columns) for columns in COLUMNS]
         return [*shown, slowdown_tables.FORMATS[name](slowdown.slowdowns(made, ["threads"]))]
@@ -239,5 +242,5 @@ def test_file_order_does_not_change_tables(many, tmp_path):
         if seed == 2:
             store.pack()
         with index.opened(store, print) as found:
-            shown.add(tables.as_json(all_tables([one for _, one in found.select()], certificates)))
+            shown.add(tables.to_json(all_tables([one for _, one in found.select()], certificates)))
     assert len(shown) == 1

@@ -229,7 +229,7 @@ def around(folder, inside):
 def ranked(store):
     """Rows with a rank; what else there is can be shown."""
     found = leaderboard.tables(list(store.records()), certificate.of_folder(store.folder))
-    tables.text(found)
+    tables.to_text(found)
     return [row for table in found for row in table.rows]
 
 

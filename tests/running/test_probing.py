@@ -86,7 +86,7 @@ def test_probe_detects_threads_that_leave_their_cpus(tried):
 
 
 def test_probe_is_not_in_tables_or_launch_counts(process):
-    assert process.measurement and not statistics.launches([process])
+    assert process.measurement and not statistics.launch_speeds([process])
     assert leaderboard.tables([process], {}) == []
 
 

@@ -16,7 +16,7 @@ def test_common_loss_is_the_best_loss_all_runs_reach(trained):
 
 def test_seconds_to_a_loss_count_whole_epochs(trained):
     run = trained([1.0, 0.5, 0.2], seconds=2.0)
-    assert [learning.seconds_to(run, loss) for loss in (1.0, 0.5, 0.3, 0.1)] == [2, 4, 6, None]
+    assert [learning.seconds_to_loss(run, loss) for loss in (1.0, 0.5, 0.3, 0.1)] == [2, 4, 6, None]
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_launch_that_never_becomes_steady_does_not_count(simulated, record):
     assert len(timed.losses) == 1 + 2 + 3 * 20
     launch = record(fields={"measurement": timed})
     assert not statistics.is_steady(launch)
-    assert statistics.launches([launch]) == {}
+    assert statistics.launch_speeds([launch]) == {}
 
 
 def test_cpus_kept_busy_are_cpu_time_over_the_clocks_time(train, clock):

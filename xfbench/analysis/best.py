@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench.analysis.leaderboard import Row, Table, in_order
+from xfbench.analysis.leaderboard import Row, Table, sort_rows
 from xfbench.analysis.statistics import group_ranks
 from xfbench.base import errors
 from xfbench.request import SOLVER, Cell
@@ -40,22 +40,24 @@ _IN_HEADING = {
 _EMPTY: dict[str, Any] = {"batch_size": 0, "scaling": None}
 
 
-def parse(text: str) -> tuple[str, ...]:
+def parse_fields(text: str) -> tuple[str, ...]:
     """Fields from "framework,threads"; none from "row". Raises UsageError on an unknown one."""
     names = dict.fromkeys(name.strip() for name in text.split(","))
     if list(names) == [ROW]:
         return ()
     for name in names:
         if name in _ONE_ROW:
-            why = "networks are compared by --columns slowdown"
-            why = "a row is of all seeds" if name == "seed" else why
-            raise errors.UsageError(f"--by {name}: {why}")
+            reason = "networks are compared by --columns slowdown"
+            reason = "a row is of all seeds" if name == "seed" else reason
+            raise errors.UsageError(f"--by {name}: {reason}")
         if name not in FIELDS:
             raise errors.unknown("field", name, (ROW, *FIELDS))
     return tuple(names)
 
 
-def of_each(tables: Iterable[Table], by: Sequence[str], *, places: bool = True) -> list[Table]:
+def reduce_to_best(
+    tables: Iterable[Table], by: Sequence[str], *, with_ranks: bool = True
+) -> list[Table]:
     """The tables with one row for each combination of the fields' values: the best of those alike.
 
     The best is the fastest that is ranked and has launches enough to be indicative, else the
@@ -66,57 +68,67 @@ def of_each(tables: Iterable[Table], by: Sequence[str], *, places: bool = True) 
     """
     if not by:
         return list(tables)
-    apart = {_IN_HEADING[name] for name in by if name in _IN_HEADING}
-    joined: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    grouped_fields = {_IN_HEADING[name] for name in by if name in _IN_HEADING}
+    rows_by_table: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
     heads: dict[Any, Table] = {}
     for table in tables:
-        empty = {name: _EMPTY.get(name, "") for name in sorted(apart)}
+        empty = {name: _EMPTY.get(name, "") for name in sorted(grouped_fields)}
         head = replace(table, rows=(), unranked=(), by=tuple(by), **empty)
-        key = _key(head)
+        key = _heading_key(head)
         heads[key] = head
         for row in (*table.rows, *table.unranked):
             if row.source == "measured":
-                joined[key][tuple(_value(name, table, row) for name in by)].append(row)
-    return [_table(heads[key], groups, places) for key, groups in sorted(joined.items())]
+                rows_by_table[key][tuple(_field_value(name, table, row) for name in by)].append(row)
+    return [
+        _build_table(heads[key], groups, with_ranks)
+        for key, groups in sorted(rows_by_table.items())
+    ]
 
 
-def _table(head: Table, groups: dict[Any, list[Row]], places: bool) -> Table:
-    best: list[Row] = []
+def _build_table(head: Table, groups: dict[Any, list[Row]], with_ranks: bool) -> Table:
+    best_rows: list[Row] = []
     ranked: dict[tuple[Value | None, ...], list[Row]] = {}
     for values, rows in groups.items():
-        first, *rest = sorted(in_order(rows), key=_last)
-        ranked[values] = [row for row in (first, *rest) if row.reason is None]
-        shown = replace(
-            first,
+        fastest, *slower = sorted(sort_rows(rows), key=_choice_key)
+        ranked[values] = [row for row in (fastest, *slower) if row.reason is None]
+        best_row = replace(
+            fastest,
             rank=None,
             group=dict(zip(head.by, values, strict=True)),
             configurations=len(rows),
             configurations_ranked=len(ranked[values]),
         )
-        best.append(shown)
-    best = in_order(best)
-    found = [row for row in best if row.reason is None]
-    if places:
-        speeds = [[row.speeds for row in ranked[tuple(one.group.values())]] for one in found]
+        best_rows.append(best_row)
+    best_rows = sort_rows(best_rows)
+    ranked_rows = [row for row in best_rows if row.reason is None]
+    if with_ranks:
+        speeds = [
+            [row.speeds for row in ranked[tuple(best_row.group.values())]]
+            for best_row in ranked_rows
+        ]
         ranks = group_ranks(speeds)
-        found = [replace(row, rank=place) for row, place in zip(found, ranks, strict=True)]
+        ranked_rows = [
+            replace(row, rank=place) for row, place in zip(ranked_rows, ranks, strict=True)
+        ]
     return replace(
-        head, rows=tuple(found), unranked=tuple(row for row in best if row.reason is not None)
+        head,
+        rows=tuple(ranked_rows),
+        unranked=tuple(row for row in best_rows if row.reason is not None),
     )
 
 
-def _last(row: Row) -> tuple[bool, bool]:
+def _choice_key(row: Row) -> tuple[bool, bool]:
     """What comes after the others: of many that were tried once, one was lucky."""
     speed = row.images_per_second
     return row.reason is not None, speed is None or speed.label == "smoke"
 
 
-def _key(table: Table) -> tuple[Any, ...]:
-    where = table.workload, table.solver, table.data, table.device, table.precision
-    return (*where, table.scaling or "", table.batch_size, table.machine)
+def _heading_key(table: Table) -> tuple[Any, ...]:
+    conditions = table.workload, table.solver, table.data, table.device, table.precision
+    return (*conditions, table.scaling or "", table.batch_size, table.machine)
 
 
-def _value(name: str, table: Table, row: Row) -> Value | None:
+def _field_value(name: str, table: Table, row: Row) -> Value | None:
     if name == "machine":
         return table.machine
     if name == "kernel":

@@ -10,7 +10,7 @@ from xfbench.records.record import Checkpoints, Record
 
 
 @dataclass(frozen=True)
-class Checkpointing:
+class CheckpointCosts:
     """Of one cell: medians over its launches, of the launch's median checkpoint.
 
     `save_seconds` until all was on the medium, `load_seconds` from there; the bandwidths are
@@ -29,31 +29,39 @@ class Checkpointing:
     share: float
 
 
-def checkpointing(records: Sequence[Record]) -> Checkpointing | None:
+def checkpoint_costs(records: Sequence[Record]) -> CheckpointCosts | None:
     """What they cost in a cell's launches that are ok; None where none was taken."""
-    taken = [
+    launches = [
         (record.checkpoints, record.measurement.wall_seconds)
         for record in records
         if record.status == "ok" and record.checkpoints and record.measurement
     ]
-    if not taken:
+    if not launches:
         return None
 
-    def median(of: Callable[[Checkpoints], float]) -> float:
-        return statistics.median(of(one) for one, _ in taken)
+    def median(figure: Callable[[Checkpoints], float]) -> float:
+        return statistics.median(figure(checkpoints) for checkpoints, _ in launches)
 
-    return Checkpointing(
-        format=taken[-1][0].format,
-        file_system=", ".join(dict.fromkeys(one.file_system for one, _ in taken)),
-        bytes=taken[-1][0].bytes,
-        save_seconds=median(lambda one: statistics.median(one.save_seconds)),
-        load_seconds=median(lambda one: statistics.median(one.load_seconds)),
-        save_bandwidth=median(lambda one: one.bytes / statistics.median(one.save_seconds)),
-        load_bandwidth=median(lambda one: one.bytes / statistics.median(one.load_seconds)),
-        share=statistics.median(_share(one, wall) for one, wall in taken),
+    return CheckpointCosts(
+        format=launches[-1][0].format,
+        file_system=", ".join(
+            dict.fromkeys(checkpoints.file_system for checkpoints, _ in launches)
+        ),
+        bytes=launches[-1][0].bytes,
+        save_seconds=median(lambda checkpoints: statistics.median(checkpoints.save_seconds)),
+        load_seconds=median(lambda checkpoints: statistics.median(checkpoints.load_seconds)),
+        save_bandwidth=median(
+            lambda checkpoints: checkpoints.bytes / statistics.median(checkpoints.save_seconds)
+        ),
+        load_bandwidth=median(
+            lambda checkpoints: checkpoints.bytes / statistics.median(checkpoints.load_seconds)
+        ),
+        share=statistics.median(
+            _save_share(checkpoints, wall_seconds) for checkpoints, wall_seconds in launches
+        ),
     )
 
 
-def _share(told: Checkpoints, wall_seconds: float) -> float:
-    saving = sum(told.save_seconds)
-    return saving / (wall_seconds - told.wall_seconds + saving)
+def _save_share(checkpoints: Checkpoints, wall_seconds: float) -> float:
+    saving_seconds = sum(checkpoints.save_seconds)
+    return saving_seconds / (wall_seconds - checkpoints.wall_seconds + saving_seconds)

@@ -35,30 +35,37 @@ class Shares:
     counted_bytes_per_epoch: float | None
 
 
-def shares(records: Sequence[Record]) -> Shares | None:
+def step_shares(records: Sequence[Record]) -> Shares | None:
     """The shares of a cell from its launches that are ok; None where they tell nothing."""
-    told = [
+    launches = [
         (record.communication, statistics.median(record.measurement.step_seconds))
         for record in records
         if record.status == "ok" and record.communication and record.measurement
     ]
     request = records[-1].request
-    told = [(one, step) for one, step in told if one.compute_seconds]
-    if not told:
+    launches = [
+        (communication, step) for communication, step in launches if communication.compute_seconds
+    ]
+    if not launches:
         return None
-    last = told[-1][0]
+    last = launches[-1][0]
     nodes = request.nodes if request else 1
-    counted = statistics.median(_counted(one, nodes) for one, _ in told) or None
+    counted_bytes = (
+        statistics.median(
+            _count_exchanged_bytes(communication, nodes) for communication, _ in launches
+        )
+        or None
+    )
     steps = epoch_steps(request)
     return Shares(
-        compute=statistics.median(statistics.median(c.compute_seconds) / s for c, s in told),
-        waiting=statistics.median(statistics.median(c.waiting_seconds) / s for c, s in told),
-        exposed=statistics.median(statistics.median(c.exposed_seconds) / s for c, s in told),
+        compute=statistics.median(statistics.median(c.compute_seconds) / s for c, s in launches),
+        waiting=statistics.median(statistics.median(c.waiting_seconds) / s for c, s in launches),
+        exposed=statistics.median(statistics.median(c.exposed_seconds) / s for c, s in launches),
         bytes_per_step=last.bytes_per_step,
-        counted_bytes=counted,
+        counted_bytes=counted_bytes,
         epoch_steps=steps,
         bytes_per_epoch=steps and steps * last.bytes_per_step,
-        counted_bytes_per_epoch=counted and steps and steps * counted,
+        counted_bytes_per_epoch=counted_bytes and steps and steps * counted_bytes,
     )
 
 
@@ -67,13 +74,13 @@ def epoch_steps(request: Request | None) -> int | None:
     workload = workloads().get(request.workload) if request else None
     if request is None or workload is None:
         return None
-    stored = request.data_set
-    images = stored.train_images if stored else epoch_images(request.data, workload)
+    data_set = request.data_set
+    images = data_set.train_images if data_set else epoch_images(request.data, workload)
     return images and images // request.global_batch_size
 
 
-def _counted(one: Communication, nodes: int) -> float:
+def _count_exchanged_bytes(communication: Communication, nodes: int) -> float:
     """On several nodes what went from one to another, on one what went over its loopback."""
     if nodes == 1:
-        return one.interface_bytes.get("lo", 0.0)
-    return sum(count for name, count in one.interface_bytes.items() if name != "lo")
+        return communication.interface_bytes.get("lo", 0.0)
+    return sum(count for name, count in communication.interface_bytes.items() if name != "lo")

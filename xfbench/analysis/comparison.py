@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xfbench.analysis import statistics
-from xfbench.analysis.leaderboard import Certificates, unproven
+from xfbench.analysis.leaderboard import Certificates, unranked_reason
 from xfbench.analysis.statistics import Comparison, Launches
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
@@ -27,26 +27,26 @@ from xfbench.results import index, selection
 from xfbench.results.store import Complain, Store, existing
 from xfbench.strategy import words
 
-_OF_REQUEST = tuple(Cell.model_fields)
-FIELDS = (*_OF_REQUEST, "machine", "revision", "results")
-_SIZES = ("global_batch_size", "batch_size_per_rank")
-_TOGETHER = ("strategy", "strategy_options", "launcher", *_SIZES)
+_REQUEST_FIELDS = tuple(Cell.model_fields)
+FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")
+_BATCH_SIZE_FIELDS = ("global_batch_size", "batch_size_per_rank")
+_MULTI_RANK_FIELDS = ("strategy", "strategy_options", "launcher", *_BATCH_SIZE_FIELDS)
 # What follows from another field: to name this one lets those differ.
-_FOLLOW = {
+_DEPENDENT_FIELDS = {
     "framework": ("kernel", "environment"),
     "strategy": ("strategy_options",),
-    "ranks": ("nodes", *_TOGETHER),
-    "nodes": ("ranks", *_TOGETHER),
+    "ranks": ("nodes", *_MULTI_RANK_FIELDS),
+    "nodes": ("ranks", *_MULTI_RANK_FIELDS),
     "global_batch_size": ("batch_size_per_rank",),
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
 }
 # Not part of what is compared: how long one looked, and with which random numbers.
-_NEVER_HELD = ("steps", "epochs", "warmup", "window", "seed", "site")
-_NOT_NAMED = ("environment", "workload", *_NEVER_HELD)
+_IGNORED_FIELDS = ("steps", "epochs", "warmup", "window", "seed", "site")
+_UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
 # Fields that have text in every record, by which the index chooses.
-_CHOSEN_BY = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
-_GROUP = 5  # pairs of launches for one A/A verdict
+_INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
+_PAIRS_PER_VERDICT = 5  # pairs of launches for one A/A verdict
 
 Verdict = Literal["faster", "slower", "not_distinguishable"]
 
@@ -59,7 +59,7 @@ class Side:
     """
 
     folder: Path
-    wanted: Mapping[str, str] = field(default_factory=dict)
+    field_values: Mapping[str, str] = field(default_factory=dict)
     conditions: tuple[selection.Condition, ...] = ()
 
     @classmethod
@@ -71,23 +71,23 @@ class Side:
         All that is in `folder` for None. Raises UsageError on an unknown field, or where there
         are no results.
         """
-        wanted: dict[str, str] = {}
+        field_values: dict[str, str] = {}
         if text and "=" not in text:
-            wanted["results"] = text
+            field_values["results"] = text
         elif text:
             for pair in text.split(","):
                 name, _, value = pair.partition("=")
                 if name.strip() not in FIELDS:
                     raise errors.unknown("field", name.strip(), FIELDS)
-                wanted[name.strip()] = value.strip()
-        found = Path(wanted.get("results", folder))
-        return cls(existing(found).folder, wanted, conditions)
+                field_values[name.strip()] = value.strip()
+        results_folder = Path(field_values.get("results", folder))
+        return cls(existing(results_folder).folder, field_values, conditions)
 
-    def takes(self, record: Record) -> bool:
+    def has_record(self, record: Record) -> bool:
         """Whether the record is one of this side."""
         return record.request is not None and all(
-            _matches(name, value, record)
-            for name, value in self.wanted.items()
+            _has_field_value(name, value, record)
+            for name, value in self.field_values.items()
             if name != "results"
         )
 
@@ -95,22 +95,22 @@ class Side:
         """This side's records, oldest first; `complain` hears of what is none, or cannot be."""
         conditions = [*self.conditions] + [
             selection.equal(f"request.{name}", value)
-            for name, value in self.wanted.items()
-            if name in _CHOSEN_BY
+            for name, value in self.field_values.items()
+            if name in _INDEXED_FIELDS
         ]
-        with index.opened(Store(self.folder), complain) as known:
-            for _, record in known.select(conditions):
-                if self.takes(record):
-                    told = as_told(record)
-                    if told.status != record.status:
-                        complain(f"{record.id}: {told.reason}: not counted")
-                    yield told
-        for line in known.damaged:
+        with index.opened(Store(self.folder), complain) as results_index:
+            for _, record in results_index.select(conditions):
+                if self.has_record(record):
+                    effective_record = as_told(record)
+                    if effective_record.status != record.status:
+                        complain(f"{record.id}: {effective_record.reason}: not counted")
+                    yield effective_record
+        for line in results_index.damaged:
             complain(line)
 
 
 @dataclass(frozen=True)
-class Compared:
+class CellComparison:
     """A against B: names, the figures, and the verdict that holds beside all others'.
 
     `reason` says why there is none: one of them is not proven to be the same network.
@@ -143,127 +143,148 @@ class Compared:
 
 
 @dataclass
-class _Group:
+class _Cell:
     """The launches of one cell on one kind of machine."""
 
     records: list[Record] = field(default_factory=list)
 
     @property
     def launches(self) -> Launches:
-        return statistics.launches(self.records)
+        return statistics.launch_speeds(self.records)
 
 
-def compare(a: Side, b: Side) -> list[Compared]:
+def compare(a: Side, b: Side) -> list[CellComparison]:
     """Every cell of A against every cell of B that is like it in all that neither side names."""
-    named = {*a.wanted, *b.wanted} if a.folder == b.folder else {*a.wanted, *b.wanted, "results"}
-    free = {*named, *(other for name in named for other in _FOLLOW.get(name, ())), *_NEVER_HELD}
-    free -= {"workload"}  # images per second of two networks are two things
-    held = [name for name in (*_OF_REQUEST, "machine") if name not in free]
-    of_a, of_b = _groups(a), _groups(b)
+    named_fields = (
+        {*a.field_values, *b.field_values}
+        if a.folder == b.folder
+        else {*a.field_values, *b.field_values, "results"}
+    )
+    free_fields = {
+        *named_fields,
+        *(dependent for name in named_fields for dependent in _DEPENDENT_FIELDS.get(name, ())),
+        *_IGNORED_FIELDS,
+    }
+    free_fields -= {"workload"}  # images per second of two networks are two things
+    held_fields = [name for name in (*_REQUEST_FIELDS, "machine") if name not in free_fields]
+    cells_a, cells_b = _load_cells(a), _load_cells(b)
     certificates = {**certificate.of_folder(a.folder), **certificate.of_folder(b.folder)}
     pairs = [
-        (mine, theirs)
-        for mine in of_a
-        for theirs in of_b
-        if _values(mine, held) == _values(theirs, held)
-        and {r.id for r in mine.records} != {r.id for r in theirs.records}
+        (cell_a, cell_b)
+        for cell_a in cells_a
+        for cell_b in cells_b
+        if _field_values(cell_a, held_fields) == _field_values(cell_b, held_fields)
+        and {r.id for r in cell_a.records} != {r.id for r in cell_b.records}
     ]
-    figures = [statistics.compare(mine.launches, theirs.launches) for mine, theirs in pairs]
-    reasons = [incomparable(mine.records, theirs.records, certificates) for mine, theirs in pairs]
-    shown = statistics.distinguishable(
-        [None if why else one.p for one, why in zip(figures, reasons, strict=True)]
+    figures = [statistics.compare(cell_a.launches, cell_b.launches) for cell_a, cell_b in pairs]
+    reasons = [
+        incomparable_reason(cell_a.records, cell_b.records, certificates)
+        for cell_a, cell_b in pairs
+    ]
+    are_different = statistics.are_distinguishable(
+        [None if reason else figure.p for figure, reason in zip(figures, reasons, strict=True)]
     )
     return [
-        Compared(
-            _name(mine, theirs, a, b),
-            _name(theirs, mine, b, a),
-            one,
-            None if why else one.verdict if differs else "not_distinguishable",
-            why,
+        CellComparison(
+            _describe_cell(cell_a, cell_b, a, b),
+            _describe_cell(cell_b, cell_a, b, a),
+            figure,
+            None if reason else figure.verdict if differs else "not_distinguishable",
+            reason,
         )
-        for (mine, theirs), one, why, differs in zip(pairs, figures, reasons, shown, strict=True)
+        for (cell_a, cell_b), figure, reason, differs in zip(
+            pairs, figures, reasons, are_different, strict=True
+        )
     ]
 
 
-def against_itself(side: Side) -> tuple[list[Compared], int, int]:
+def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
     """A/A: launches of each cell in turn taken for A and B.
 
     All of them compared; and how many verdicts over groups of five pairs there are, and how
     many of those are false.
     """
-    found, verdicts = [], []
-    for group in _groups(side):
-        values = [*group.launches.values()]
+    comparisons, verdicts = [], []
+    for cell in _load_cells(side):
+        speeds = [*cell.launches.values()]
         # Every other pair the other way round, so that a drift favours neither.
-        pairs = [values[n : n + 2][:: 1 - n % 4] for n in range(0, len(values) - 1, 2)]
-        first, second = ({(n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1))
+        pairs = [speeds[n : n + 2][:: 1 - n % 4] for n in range(0, len(speeds) - 1, 2)]
+        launches_a, launches_b = ({(n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1))
         if not pairs:
             continue
-        name = _name(group, group, side, side)
-        figures = statistics.compare(first, second)
-        found.append(Compared(name, f"{name} (again)", figures, figures.verdict))
-        for start in range(0, len(second) - _GROUP + 1, _GROUP):
-            part = range(start, start + _GROUP)
-            one = statistics.compare(
-                {(n, 0): first[n, 0] for n in part}, {(n, 0): second[n, 0] for n in part}
+        name = _describe_cell(cell, cell, side, side)
+        figures = statistics.compare(launches_a, launches_b)
+        comparisons.append(CellComparison(name, f"{name} (again)", figures, figures.verdict))
+        for start in range(0, len(launches_b) - _PAIRS_PER_VERDICT + 1, _PAIRS_PER_VERDICT):
+            blocks = range(start, start + _PAIRS_PER_VERDICT)
+            figure = statistics.compare(
+                {(n, 0): launches_a[n, 0] for n in blocks},
+                {(n, 0): launches_b[n, 0] for n in blocks},
             )
-            verdicts.append(one.verdict)
-    return found, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
+            verdicts.append(figure.verdict)
+    return comparisons, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
 
 
-def overall(found: Sequence[Compared]) -> float | None:
+def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
     """The geometric mean of the ratios that may be compared; None of fewer than two."""
-    ratios = [one.figures.ratio.value for one in found if one.verdict is not None]
+    ratios = [
+        comparison.figures.ratio.value
+        for comparison in comparisons
+        if comparison.verdict is not None
+    ]
     if len(ratios) < 2:
         return None
     return statistics.geometric_interval(ratios).value
 
 
-def fails(limit: str) -> Callable[[Compared], bool]:
+def parse_fail_limit(limit: str) -> Callable[[CellComparison], bool]:
     """Whether a comparison is what "slower:5%" or "faster" names. Raises UsageError."""
     verdict, _, share = limit.partition(":")
     try:
-        least = float(share.removesuffix("%") or 0) / 100
+        min_change = float(share.removesuffix("%") or 0) / 100
     except ValueError:
-        least = -1.0
-    if verdict not in ("slower", "faster") or least < 0:
+        min_change = -1.0
+    if verdict not in ("slower", "faster") or min_change < 0:
         raise errors.UsageError(f"--fail-on {limit}: the form is slower:5% or faster:5%")
 
-    def failed(one: Compared) -> bool:
-        far = one.figures.ratio.value - 1
-        return one.verdict == verdict and (far if verdict == "faster" else -far) >= least
+    def exceeds_limit(comparison: CellComparison) -> bool:
+        change = comparison.figures.ratio.value - 1
+        return (
+            comparison.verdict == verdict
+            and (change if verdict == "faster" else -change) >= min_change
+        )
 
-    return failed
+    return exceeds_limit
 
 
-def _groups(side: Side) -> list[_Group]:
+def _load_cells(side: Side) -> list[_Cell]:
     """The side's cells, each with its launches that are ok; revisions apart where one is named."""
 
-    found: dict[tuple[str, ...], _Group] = defaultdict(_Group)
+    cells: dict[tuple[str, ...], _Cell] = defaultdict(_Cell)
     for record in side.records(say):
         if record.source == "measured" and record.status == "ok" and record.cell:
-            found[record.cell, machine_class(record.machine)].records.append(record)
-    if not found:
-        named = ",".join(f"{k}={v}" for k, v in side.wanted.items() if k != "results")
-        raise errors.UsageError(f"{side.folder} has no good launch of {named or 'any cell'}")
-    return list(found.values())
+            cells[record.cell, machine_class(record.machine)].records.append(record)
+    if not cells:
+        filters = ",".join(f"{k}={v}" for k, v in side.field_values.items() if k != "results")
+        raise errors.UsageError(f"{side.folder} has no good launch of {filters or 'any cell'}")
+    return list(cells.values())
 
 
-def _matches(name: str, value: str, record: Record) -> bool:
+def _has_field_value(name: str, value: str, record: Record) -> bool:
     if name == "machine":
         return value.lower() in machine_class(record.machine).lower()
     if name == "revision":
         commit = record.software.git_commit if record.software else None
         return bool(commit and commit.startswith(value))
-    return str(_value(record, name)) == value
+    return str(_field_value(record, name)) == value
 
 
-def _values(group: _Group, names: Iterable[str]) -> list[Any]:
-    record = group.records[-1]
-    return [_value(record, name) for name in names]
+def _field_values(cell: _Cell, names: Iterable[str]) -> list[Any]:
+    record = cell.records[-1]
+    return [_field_value(record, name) for name in names]
 
 
-def _value(record: Record, name: str) -> Any:
+def _field_value(record: Record, name: str) -> Any:
     if name == "machine":
         return machine_class(record.machine)
     value = getattr(record.request, name)
@@ -272,17 +293,17 @@ def _value(record: Record, name: str) -> Any:
     return value or allocators.SYSTEM if name == "allocator" else value
 
 
-def incomparable(
+def incomparable_reason(
     a: Sequence[Record], b: Sequence[Record], certificates: Certificates
 ) -> str | None:
     """Why two cells' records are not known to train the same network; None where they are."""
-    one, other = a[-1], b[-1]
-    if one.software and other.software and _translation(one) == _translation(other):
+    last_a, last_b = a[-1], b[-1]
+    if last_a.software and last_b.software and _translation_key(last_a) == _translation_key(last_b):
         return None
-    return next(filter(None, (unproven(r, certificates) for r in (*a, *b))), None)
+    return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
 
 
-def _translation(record: Record) -> tuple[Any, ...]:
+def _translation_key(record: Record) -> tuple[Any, ...]:
     """What decides which network is trained: equal ones need no proof that they are the same."""
     assert record.request and record.software and record.workload
     request = record.request
@@ -295,26 +316,26 @@ def _translation(record: Record) -> tuple[Any, ...]:
     )
 
 
-def _name(group: _Group, other: _Group, own: Side, their: Side) -> str:
+def _describe_cell(cell: _Cell, other_cell: _Cell, side: Side, other_side: Side) -> str:
     """The network, and all that tells this cell from the other."""
-    request = group.records[-1].request
+    request = cell.records[-1].request
     assert request is not None
-    names = ("framework", "kernel", *(n for n in _OF_REQUEST if n not in _NOT_NAMED))
-    mine, theirs = _values(group, names), _values(other, names)
+    names = ("framework", "kernel", *(n for n in _REQUEST_FIELDS if n not in _UNNAMED_FIELDS))
+    cell_values, other_values = _field_values(cell, names), _field_values(other_cell, names)
     differing = [
         solver_words(name, value)
         if name in SOLVER
         else f"{value} {name}"
         if name in ("threads", "checkpoints")
         else str(value)
-        for name, value, that in zip(names, mine, theirs, strict=True)
-        if (name in ("framework", "kernel") or value != that) and value is not None
+        for name, value, other_value in zip(names, cell_values, other_values, strict=True)
+        if (name in ("framework", "kernel") or value != other_value) and value is not None
     ]
     parts = [request.workload, *dict.fromkeys(differing)]
-    if machine_class(group.records[-1].machine) != machine_class(other.records[-1].machine):
-        parts.append(machine_class(group.records[-1].machine))
-    if own.folder != their.folder:
-        parts.append(str(own.folder))
-    if "revision" in own.wanted:
-        parts.append(own.wanted["revision"])
+    if machine_class(cell.records[-1].machine) != machine_class(other_cell.records[-1].machine):
+        parts.append(machine_class(cell.records[-1].machine))
+    if side.folder != other_side.folder:
+        parts.append(str(side.folder))
+    if "revision" in side.field_values:
+        parts.append(side.field_values["revision"])
     return " · ".join(dict.fromkeys(parts))

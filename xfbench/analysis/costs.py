@@ -34,40 +34,40 @@ class Costs:
 
 def costs(records: Sequence[Record], target: float) -> Costs:
     """The costs of a cell from its launches that are ok."""
-    good = [record for record in records if record.status == "ok" and record.measurement]
-    peaks = [record.measurement.peak_rss_bytes for record in good if record.measurement]
+    ok_records = [record for record in records if record.status == "ok" and record.measurement]
+    peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
 
-    def median(of: Callable[[Record], float | None]) -> float | None:
-        values = [of(record) for record in good]
-        known = [value for value in values if value is not None]
-        return statistics.median(known) if known and len(known) == len(values) else None
+    def median(figure: Callable[[Record], float | None]) -> float | None:
+        values = [figure(record) for record in ok_records]
+        numbers = [value for value in values if value is not None]
+        return statistics.median(numbers) if numbers and len(numbers) == len(values) else None
 
-    def measured(name: str) -> float | None:
+    def median_of_field(name: str) -> float | None:
         return median(lambda record: getattr(record.measurement, name))
 
     return Costs(
-        startup_seconds=measured("startup_seconds"),
-        build_seconds=measured("build_seconds"),
-        first_step_seconds=measured("first_step_seconds"),
-        solution_seconds=median(lambda record: _seconds(record, None)),
-        accuracy_seconds=median(lambda record: _seconds(record, target)),
+        startup_seconds=median_of_field("startup_seconds"),
+        build_seconds=median_of_field("build_seconds"),
+        first_step_seconds=median_of_field("first_step_seconds"),
+        solution_seconds=median(lambda record: _solution_seconds(record, None)),
+        accuracy_seconds=median(lambda record: _solution_seconds(record, target)),
         peak_rss_bytes=max(peaks, default=None),
         joules_per_image=median(_joules_per_image),
         target=target,
     )
 
 
-def _seconds(record: Record, target: float | None) -> float | None:
+def _solution_seconds(record: Record, target: float | None) -> float | None:
     """From the process's start to the end of training, or of the epoch that reached `target`."""
-    measured, learning = record.measurement, record.learning
-    if measured is None or not learning or measured.startup_seconds is None:
+    measurement, learning = record.measurement, record.learning
+    if measurement is None or not learning or measurement.startup_seconds is None:
         return None
-    passed = measured.startup_seconds + measured.build_seconds
+    elapsed_seconds = measurement.startup_seconds + measurement.build_seconds
     for epoch in learning:
-        passed += epoch.seconds
+        elapsed_seconds += epoch.seconds
         if target is not None and (epoch.test_accuracy or 0.0) >= target:
-            return passed
-    return passed if target is None else None
+            return elapsed_seconds
+    return elapsed_seconds if target is None else None
 
 
 def _joules_per_image(record: Record) -> float | None:
@@ -75,10 +75,10 @@ def _joules_per_image(record: Record) -> float | None:
 
     None where checkpoints were taken: that power is theirs too.
     """
-    measured, request = record.measurement, record.request
-    if measured is None or request is None or measured.energy_joules is None:
+    measurement, request = record.measurement, record.request
+    if measurement is None or request is None or measurement.energy_joules is None:
         return None
     if record.checkpoints:
         return None
-    power = measured.energy_joules / measured.wall_seconds
-    return power * statistics.median(measured.step_seconds) / request.global_batch_size
+    power = measurement.energy_joules / measurement.wall_seconds
+    return power * statistics.median(measurement.step_seconds) / request.global_batch_size

@@ -12,13 +12,13 @@ from xfbench.records.record import Record
 from xfbench.request import Request
 
 # Fields that are the same in all records of a row.
-PARTED = (
+PARTITION_FIELDS = (
     *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
     *("request.framework", "request.kernel", "request.threads", "request.ranks"),
 )
 
 
-def of_cells(
+def group_by_cell(
     records: Iterable[Record], *, probes: bool = False
 ) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
     """The records by the table they stand in, and by their row in it, oldest first.
@@ -28,13 +28,13 @@ def of_cells(
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
-    for record in map(as_told, sorted(records, key=lambda one: (one.created, one.id))):
+    for record in map(as_told, sorted(records, key=lambda record: (record.created, record.id))):
         request = record.request
         if request is None or (request.probe and not probes):
             continue
         head = (
             request.workload,
-            _data(request),
+            _data_set_label(request),
             request.device,
             request.precision,
             request.scaling or "",
@@ -46,28 +46,28 @@ def of_cells(
             groups[head][f"{record.source} {record.id}"].append(record)
             continue
         # One row for a cell with all its seeds, under the name of the first of them.
-        own = record.cell or request.model_dump_json(exclude={"launch"})
-        groups[head][cells.setdefault((head, _but_seed(record)), own)].append(record)
+        cell = record.cell or request.model_dump_json(exclude={"launch"})
+        groups[head][cells.setdefault((head, _key_without_seed(record)), cell)].append(record)
     return groups
 
 
-def _but_seed(record: Record) -> tuple[Any, ...]:
+def _key_without_seed(record: Record) -> tuple[Any, ...]:
     """What makes a record's cell but its seed: other weights and another order, nothing else."""
     request, software, workload = record.request, record.software, record.workload
     if request is None or software is None or workload is None:
         return (record.cell or request,)
-    asked = request.model_copy(update={"seed": 0, "launch": 1})
-    return asked, workload.digest, software.adapter_digest, software.environment_digest
+    seedless_request = request.model_copy(update={"seed": 0, "launch": 1})
+    return seedless_request, workload.digest, software.adapter_digest, software.environment_digest
 
 
-def _data(request: Request) -> str:
+def _data_set_label(request: Request) -> str:
     """The data set; of a prepared one which samples, since names are anybody's."""
-    stored = request.data_set
-    return f"{request.data} {stored.digest[7:15]}" if stored else request.data
+    data_set = request.data_set
+    return f"{request.data} {data_set.digest[7:15]}" if data_set else request.data
 
 
 # What no column of a table has, by what it is called.
-_UNSHOWN = {
+_HIDDEN_FIELDS = {
     "steps": "{} steps",
     "epochs": "{} epochs",
     "warmup": "warm-up {}",
@@ -81,8 +81,13 @@ _UNSHOWN = {
 }
 
 
-def differences(alike: Sequence[Request]) -> list[str]:
+def describe_differences(requests: Sequence[Request]) -> list[str]:
     """Of requests that a table shows alike, what each of them is otherwise in: "20 steps"."""
-    differing = [n for n in _UNSHOWN if len({getattr(one, n) for one in alike}) > 1]
-    told = [[(n, getattr(one, n)) for n in differing] for one in alike]
-    return [", ".join(_UNSHOWN[n].format(v) for n, v in one if v is not None) for one in told]
+    differing = [
+        name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1
+    ]
+    field_values = [[(name, getattr(request, name)) for name in differing] for request in requests]
+    return [
+        ", ".join(_HIDDEN_FIELDS[name].format(value) for name, value in values if value is not None)
+        for values in field_values
+    ]

@@ -14,21 +14,21 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from xfbench.analysis import reading
-from xfbench.analysis.checkpoints import Checkpointing, checkpointing
-from xfbench.analysis.communication import Shares, shares
+from xfbench.analysis.checkpoints import CheckpointCosts, checkpoint_costs
+from xfbench.analysis.communication import Shares, step_shares
 from xfbench.analysis.costs import Costs, costs
-from xfbench.analysis.grouping import differences, of_cells
+from xfbench.analysis.grouping import describe_differences, group_by_cell
 from xfbench.analysis.profiles import Profile, profile
 from xfbench.analysis.scaling import Efficiency, efficiency
 from xfbench.analysis.statistics import (
     Interval,
     Launches,
+    cell_ranks,
     geometric_interval,
     is_steady,
-    launches,
+    launch_speeds,
     mean_interval,
     outliers,
-    ranks,
     spread_interval,
 )
 from xfbench.equality.certificate import Certificate, refusal
@@ -93,7 +93,7 @@ class Row:
     differs: str
     costs: Costs
     communication: Shares | None
-    checkpointing: Checkpointing | None
+    checkpointing: CheckpointCosts | None
     profile: Profile | None
     test_accuracy: float | None
     accuracy: Interval | None
@@ -110,7 +110,7 @@ class Row:
     configurations_ranked: int | None = None
 
     @property
-    def stored(self) -> tuple[str | None, ...]:
+    def storage(self) -> tuple[str | None, ...]:
         """How its data set was kept and read."""
         return self.data_format, self.medium, self.page_cache, self.input
 
@@ -179,10 +179,10 @@ def tables(
     Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
     Time to accuracy is until a test accuracy of `target`.
     """
-    return tables_of([records], certificates, target)
+    return tables_from_parts([records], certificates, target)
 
 
-def tables_of(
+def tables_from_parts(
     parts: Iterable[Iterable[Record]],
     certificates: Certificates,
     target: float = TARGET_ACCURACY,
@@ -191,18 +191,20 @@ def tables_of(
 
     Those of a row have to be in one part, as they are by the fields `grouping.PARTED`.
     """
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    rows_by_heading: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for part in parts:
-        for head, cells in of_cells(part).items():
-            found[head] += [_row(cell, own, certificates, target) for cell, own in cells.items()]
-    return [_table(head, rows) for head, rows in sorted(found.items())]
+        for head, cells in group_by_cell(part).items():
+            rows_by_heading[head] += [
+                _build_row(cell, records, certificates, target) for cell, records in cells.items()
+            ]
+    return [_build_table(head, rows) for head, rows in sorted(rows_by_heading.items())]
 
 
-def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
+def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
     workload, data, device, precision, scaling, batch, machine, solver = head
-    rows = in_order(_with_efficiency(_told_apart(_without_superseded(found)), scaling))
+    rows = sort_rows(_with_efficiency(_with_differences(_drop_superseded(cell_rows)), scaling))
     ranked = [row for row in rows if row.reason is None]
-    places = ranks([row.speeds for row in ranked])
+    places = cell_ranks([row.speeds for row in ranked])
     return Table(
         workload,
         data,
@@ -217,43 +219,45 @@ def _table(head: tuple[Any, ...], found: list[Row]) -> Table:
     )
 
 
-def in_order(rows: list[Row]) -> list[Row]:
+def sort_rows(rows: list[Row]) -> list[Row]:
     """The fastest first, each relative to the best that is ranked."""
-    return sorted(_against_best(rows), key=_order)
+    return sorted(_with_relative_speed(rows), key=_sort_key)
 
 
-def _row(cell: str, records: list[Record], certificates: Certificates, target: float) -> Row:
-    speeds = launches(records)
-    counted = [*speeds.values()]
-    speed = geometric_interval(counted) if counted else None
-    last = next((r for r in reversed(records) if r.status == "ok"), records[-1])
-    request = last.request
+def _build_row(cell: str, records: list[Record], certificates: Certificates, target: float) -> Row:
+    speeds = launch_speeds(records)
+    speed_values = [*speeds.values()]
+    speed = geometric_interval(speed_values) if speed_values else None
+    last_record = next((r for r in reversed(records) if r.status == "ok"), records[-1])
+    request = last_record.request
     assert request is not None
-    accuracies = _accuracies(records)
-    ours = [record for record in records if not_measured(record) is None]
-    bad = [record for record in ours if record.status != "ok"]
-    unstable = [record for record in ours if record.status == "ok" and not is_steady(record)]
-    peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
+    accuracies = _seed_accuracies(records)
+    measured_records = [record for record in records if not_measured(record) is None]
+    failed_records = [record for record in measured_records if record.status != "ok"]
+    unstable_records = [
+        record for record in measured_records if record.status == "ok" and not is_steady(record)
+    ]
+    peak_shares = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
-    if bad:
-        reason = f"{bad[-1].status}: {bad[-1].reason}"
+    if failed_records:
+        reason = f"{failed_records[-1].status}: {failed_records[-1].reason}"
         if speed:
-            reason = f"{len(bad)} of {len(records)} launches {reason}"
-    elif 2 * len(unstable) >= len(records):
-        reason = f"{len(unstable)} of {len(records)} launches never became steady"
+            reason = f"{len(failed_records)} of {len(records)} launches {reason}"
+    elif 2 * len(unstable_records) >= len(records):
+        reason = f"{len(unstable_records)} of {len(records)} launches never became steady"
     else:
-        reason = next(filter(None, (unproven(r, certificates) for r in records)), None)
+        reason = next(filter(None, (unranked_reason(r, certificates) for r in records)), None)
     return Row(
         rank=None,
         framework=request.framework,
-        framework_version=last.observed.framework_version if last.observed else None,
-        kernel=last.observed.kernel if last.observed else request.kernel,
+        framework_version=last_record.observed.framework_version if last_record.observed else None,
+        kernel=last_record.observed.kernel if last_record.observed else request.kernel,
         threads=request.threads,
-        threads_observed=last.observed.threads if last.observed else None,
+        threads_observed=last_record.observed.threads if last_record.observed else None,
         ranks=request.ranks,
         strategy=request.strategy,
         strategy_options=dict(request.strategy_options),
-        asynchronous=is_asynchronous(last),
+        asynchronous=is_asynchronous(last_record),
         nodes=request.nodes,
         batch_size_per_rank=request.batch_size_per_rank,
         global_batch_size=request.global_batch_size,
@@ -265,82 +269,92 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
         input_share=_mean(map(reading.waiting_share, records)),
         input_cpu_share=_mean(map(reading.cpu_share, records)),
         images_per_second=speed,
-        spread=spread_interval(counted),
-        share_of_peak=_mean(peaks),
+        spread=spread_interval(speed_values),
+        share_of_peak=_mean(peak_shares),
         efficiency=None,
         relative_to_best=None,
-        outliers=sum(outliers(counted)),
-        unstable=len(unstable),
+        outliers=sum(outliers(speed_values)),
+        unstable=len(unstable_records),
         checkpoints=request.checkpoints,
         differs="",
         costs=costs(records, target),
-        communication=shares(records),
-        checkpointing=checkpointing(records),
+        communication=step_shares(records),
+        checkpointing=checkpoint_costs(records),
         profile=profile(records),
         test_accuracy=_mean(accuracies),
         accuracy=mean_interval(accuracies) if accuracies else None,
         seeds=len({record.request.seed for record in records if record.request}),
-        certificate=last.certificate,
-        cell=cell if last.cell else None,
+        certificate=last_record.certificate,
+        cell=cell if last_record.cell else None,
         records=tuple(record.id for record in records),
-        source=last.source,
+        source=last_record.source,
         reason=reason,
         request=request,
         speeds=speeds,
     )
 
 
-def _accuracies(records: Iterable[Record]) -> list[float]:
+def _seed_accuracies(records: Iterable[Record]) -> list[float]:
     """The test accuracy after the last epoch, by seed: the mean of the seed's launches."""
-    found = defaultdict(list)
+    accuracies_by_seed = defaultdict(list)
     for record in records:
         if record.status == "ok" and record.learning and record.request:
-            found[record.request.seed].append(record.learning[-1].test_accuracy)
-    means = [_mean(of_seed) for of_seed in found.values()]
+            accuracies_by_seed[record.request.seed].append(record.learning[-1].test_accuracy)
+    means = [_mean(of_seed) for of_seed in accuracies_by_seed.values()]
     return [mean for mean in means if mean is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return stdlib_statistics.fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return stdlib_statistics.fmean(numbers) if numbers else None
 
 
-def unproven(record: Record, certificates: Certificates) -> str | None:
+def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
-    if elsewhere := not_measured(record):
-        return elsewhere
+    if reason := not_measured(record):
+        return reason
     if is_asynchronous(record):
         return ASYNCHRONOUS
     if record.certificate is None:
         return NO_CERTIFICATE
-    found = certificates.get(record.certificate)
-    if found is None:
+    certificate = certificates.get(record.certificate)
+    if certificate is None:
         return "its certificate is not in the results folder: verify again"
-    return found if isinstance(found, str) else refusal(found, record)
+    return certificate if isinstance(certificate, str) else refusal(certificate, record)
 
 
-def _without_superseded(rows: list[Row]) -> list[Row]:
+def _drop_superseded(rows: list[Row]) -> list[Row]:
     """Leave out "cannot be had" rows of what was measured after all, say after an installation."""
-    measured = {_asked(row) for row in rows if row.images_per_second}
-    return [row for row in rows if row.images_per_second or row.cell or _asked(row) not in measured]
-
-
-def _told_apart(rows: list[Row]) -> list[Row]:
-    alike = defaultdict(list)
-    for row in rows:
-        alike[*_asked(row), row.framework_version, row.request.memory_limit].append(row)
+    measured = {_configuration_key(row) for row in rows if row.images_per_second}
     return [
-        replace(row, differs=how or f"cell {(row.cell or 'none')[7:15]}") if len(group) > 1 else row
-        for group in alike.values()
-        for row, how in zip(group, differences([one.request for one in group]), strict=True)
+        row
+        for row in rows
+        if row.images_per_second or row.cell or _configuration_key(row) not in measured
     ]
 
 
-def _asked(row: Row) -> tuple[Any, ...]:
+def _with_differences(rows: list[Row]) -> list[Row]:
+    groups = defaultdict(list)
+    for row in rows:
+        groups[*_configuration_key(row), row.framework_version, row.request.memory_limit].append(
+            row
+        )
+    return [
+        replace(row, differs=difference or f"cell {(row.cell or 'none')[7:15]}")
+        if len(group) > 1
+        else row
+        for group in groups.values()
+        for row, difference in zip(
+            group, describe_differences([row.request for row in group]), strict=True
+        )
+    ]
+
+
+def _configuration_key(row: Row) -> tuple[Any, ...]:
     options = tuple(row.strategy_options.items())
-    together = row.ranks, row.strategy, options
-    own = row.kernel, row.threads, row.request.allocator
-    return row.framework, *own, *together, *row.stored, row.checkpoints
+    strategy_key = row.ranks, row.strategy, options
+    local_key = row.kernel, row.threads, row.request.allocator
+    return row.framework, *local_key, *strategy_key, *row.storage, row.checkpoints
 
 
 def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
@@ -350,32 +364,40 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
     """
     if not law:
         return rows
-    fast = [row for row in rows if row.images_per_second and row.cell]
+    measured_rows = [row for row in rows if row.images_per_second and row.cell]
 
-    def of(row: Row) -> Efficiency | None:
-        if row not in fast:
+    def row_efficiency(row: Row) -> Efficiency | None:
+        if row not in measured_rows:
             return None
-        alike = [one for one in fast if _but_ranks(one) == _but_ranks(row)]
-        alike = [one for one in alike if one.ranks == 1 or _together(one) == _together(row)]
-        fewest = min(alike, key=lambda one: one.ranks)
-        return efficiency(law, row.ranks, row.speeds, fewest.ranks, fewest.speeds)
+        comparable_rows = [
+            candidate
+            for candidate in measured_rows
+            if _key_without_ranks(candidate) == _key_without_ranks(row)
+        ]
+        comparable_rows = [
+            candidate
+            for candidate in comparable_rows
+            if candidate.ranks == 1 or _strategy_key(candidate) == _strategy_key(row)
+        ]
+        baseline = min(comparable_rows, key=lambda candidate: candidate.ranks)
+        return efficiency(law, row.ranks, row.speeds, baseline.ranks, baseline.speeds)
 
-    return [replace(row, efficiency=of(row)) for row in rows]
+    return [replace(row, efficiency=row_efficiency(row)) for row in rows]
 
 
-def _but_ranks(row: Row) -> tuple[Any, ...]:
-    own = row.kernel, row.threads, row.request.allocator
-    return row.framework, row.framework_version, *own, *row.stored
+def _key_without_ranks(row: Row) -> tuple[Any, ...]:
+    local_key = row.kernel, row.threads, row.request.allocator
+    return row.framework, row.framework_version, *local_key, *row.storage
 
 
-def _together(row: Row) -> tuple[Any, ...]:
+def _strategy_key(row: Row) -> tuple[Any, ...]:
     return row.strategy, row.strategy_options
 
 
-def _against_best(rows: list[Row]) -> list[Row]:
+def _with_relative_speed(rows: list[Row]) -> list[Row]:
     """Each relative to the best that is ranked; if none is, to the best of all."""
-    fast = [row for row in rows if row.images_per_second]
-    ranked = [row for row in fast if row.reason is None] or fast
+    measured_rows = [row for row in rows if row.images_per_second]
+    ranked = [row for row in measured_rows if row.reason is None] or measured_rows
     best = max((row.images_per_second.value for row in ranked if row.images_per_second), default=0)
     return [
         replace(row, relative_to_best=row.images_per_second.value / best)
@@ -385,7 +407,7 @@ def _against_best(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _order(row: Row) -> tuple[Any, ...]:
+def _sort_key(row: Row) -> tuple[Any, ...]:
     speed = row.images_per_second
     return (
         -(speed.value if speed else 0.0),

@@ -13,37 +13,37 @@ from xfbench.analysis.statistics import Launches
 from xfbench.records.record import Record
 
 
-def seconds_to(record: Record, loss: float) -> float | None:
+def seconds_to_loss(record: Record, loss: float) -> float | None:
     """Seconds of training until an epoch's test loss is `loss` or less; None if it never is.
 
     Evaluations, and what comes before the first epoch, are not counted.
     """
-    passed = 0.0
+    elapsed_seconds = 0.0
     for epoch in record.learning or ():
-        passed += epoch.seconds
+        elapsed_seconds += epoch.seconds
         if epoch.test_loss is not None and epoch.test_loss <= loss:
-            return passed
+            return elapsed_seconds
     return None
 
 
 def best_loss(record: Record) -> float | None:
     """The least test loss after an epoch; None where none was a number."""
-    losses = [one.test_loss for one in record.learning or () if one.test_loss is not None]
+    losses = [epoch.test_loss for epoch in record.learning or () if epoch.test_loss is not None]
     return min(losses, default=None)
 
 
 def common_loss(records: Sequence[Record]) -> float | None:
     """ℓ*: the best loss that every one of the runs reached; None where one reached none."""
-    best = [best_loss(record) for record in records]
-    known = [loss for loss in best if loss is not None]
-    return max(known) if known and len(known) == len(best) else None
+    best_losses = [best_loss(record) for record in records]
+    losses = [loss for loss in best_losses if loss is not None]
+    return max(losses) if losses and len(losses) == len(best_losses) else None
 
 
-def times_to(records: Sequence[Record], loss: float) -> Launches:
+def times_to_loss(records: Sequence[Record], loss: float) -> Launches:
     """Seconds to the loss of each run that got there, by its seed and launch."""
-    found: dict[tuple[int, int], float] = {}
+    seconds_by_launch: dict[tuple[int, int], float] = {}
     for record in records:
-        seconds = seconds_to(record, loss)
+        seconds = seconds_to_loss(record, loss)
         if seconds and record.request:
-            found[1000 * record.request.seed + record.request.launch, 0] = seconds
-    return found
+            seconds_by_launch[1000 * record.request.seed + record.request.launch, 0] = seconds
+    return seconds_by_launch

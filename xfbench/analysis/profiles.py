@@ -20,7 +20,7 @@ from xfbench.workloads.layers import Network
 PHASES = ("forward", "backward")
 _PREFIX = "profile/"
 # Such layers do no arithmetic that is counted (see `Network.forward_macs`).
-_NOT_KNOWN = "–"
+_UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ class Profile:
     @property
     def unseen_seconds(self) -> float:
         """What passed and no operation was seen in: the framework between its operations."""
-        seen = sum(one.seconds for one in self.layers) + self.update_seconds + self.other_seconds
-        return max(0.0, self.step_seconds - seen)
+        seen_seconds = (
+            sum(layer.seconds for layer in self.layers) + self.update_seconds + self.other_seconds
+        )
+        return max(0.0, self.step_seconds - seen_seconds)
 
     @property
     def kinds(self) -> tuple[LayerTime, ...]:
@@ -72,100 +74,121 @@ class Profile:
 
         `flops` and `share_of_peak` are of those layers' seconds in which operations are counted.
         """
-        found: dict[str, list[LayerTime]] = {}
-        for one in self.layers:
-            if one.kind != _NOT_KNOWN:
-                found.setdefault(one.kind, []).append(one)
-        together = (_together(kind, own) for kind, own in found.items() if len(own) > 1)
-        return tuple(sorted(together, key=lambda one: -one.seconds))
+        layers_by_kind: dict[str, list[LayerTime]] = {}
+        for layer in self.layers:
+            if layer.kind != _UNKNOWN:
+                layers_by_kind.setdefault(layer.kind, []).append(layer)
+        kind_times = (
+            _merge_layers(kind, layers)
+            for kind, layers in layers_by_kind.items()
+            if len(layers) > 1
+        )
+        return tuple(sorted(kind_times, key=lambda layer: -layer.seconds))
 
 
-def _together(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
+def _merge_layers(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
     return LayerTime(
         layer=f"all {len(layers)}",
         kind=kind,
-        forward_seconds=math.fsum(one.forward_seconds for one in layers),
-        backward_seconds=math.fsum(one.backward_seconds for one in layers),
-        flops=_over_all([(one.flops, one.seconds) for one in layers]),
-        share_of_peak=_over_all([(one.share_of_peak, one.seconds) for one in layers]),
+        forward_seconds=math.fsum(layer.forward_seconds for layer in layers),
+        backward_seconds=math.fsum(layer.backward_seconds for layer in layers),
+        flops=_mean_rate([(layer.flops, layer.seconds) for layer in layers]),
+        share_of_peak=_mean_rate([(layer.share_of_peak, layer.seconds) for layer in layers]),
     )
 
 
-def _over_all(rates: Sequence[tuple[float | None, float]]) -> float | None:
+def _mean_rate(rates: Sequence[tuple[float | None, float]]) -> float | None:
     """Of rates that are known, each with its seconds."""
-    known = [(rate, seconds) for rate, seconds in rates if rate is not None]
-    if not known:
+    weighted_rates = [(rate, seconds) for rate, seconds in rates if rate is not None]
+    if not weighted_rates:
         return None
-    return math.fsum(rate * s for rate, s in known) / math.fsum(s for _, s in known)
+    return math.fsum(rate * s for rate, s in weighted_rates) / math.fsum(
+        s for _, s in weighted_rates
+    )
 
 
 def profile(records: Sequence[Record]) -> Profile | None:
     """The profile of a cell's launches; None where none has one."""
-    told = [
+    launches = [
         (record, record.measurement)
         for record in records
-        if record.status == "ok" and record.measurement and _of_step(record.measurement)
+        if record.status == "ok"
+        and record.measurement
+        and _profiled_step_seconds(record.measurement)
     ]
-    if not told:
+    if not launches:
         return None
-    last, _ = told[-1]
-    found = {
-        name: statistics.median(_seconds(one, name) for _, one in told)
-        for name in dict.fromkeys(name for _, one in told for name in one.phases)
+    last, _ = launches[-1]
+    phase_seconds = {
+        name: statistics.median(_phase_seconds(measurement, name) for _, measurement in launches)
+        for name in dict.fromkeys(
+            name for _, measurement in launches for name in measurement.phases
+        )
         if name.startswith(_PREFIX)
     }
-    network = _network(last)
-    names = [layer.name for layer in network.layers] if network else _named(found)
+    network = _find_network(last)
+    names = [layer.name for layer in network.layers] if network else _layer_names(phase_seconds)
     if not names:
         return None
-    usual = statistics.median(statistics.median(one.step_seconds) for _, one in told)
+    timed_step_seconds = statistics.median(
+        statistics.median(measurement.step_seconds) for _, measurement in launches
+    )
     return Profile(
-        profiler=(last.observed and last.observed.profiler) or _NOT_KNOWN,
-        launches=len(told),
-        step_seconds=found[f"{_PREFIX}step"],
-        slowdown=found[f"{_PREFIX}step"] / usual,
-        update_seconds=found.get(f"{_PREFIX}update", 0.0),
-        other_seconds=found.get(f"{_PREFIX}other", 0.0),
-        layers=tuple(_layer(name, found, network, last) for name in names),
+        profiler=(last.observed and last.observed.profiler) or _UNKNOWN,
+        launches=len(launches),
+        step_seconds=phase_seconds[f"{_PREFIX}step"],
+        slowdown=phase_seconds[f"{_PREFIX}step"] / timed_step_seconds,
+        update_seconds=phase_seconds.get(f"{_PREFIX}update", 0.0),
+        other_seconds=phase_seconds.get(f"{_PREFIX}other", 0.0),
+        layers=tuple(_build_layer_time(name, phase_seconds, network, last) for name in names),
     )
 
 
-def _of_step(measured: Measurement) -> float | None:
+def _profiled_step_seconds(measurement: Measurement) -> float | None:
     """The seconds of a profiled step; None where there is no profile."""
-    told = measured.phases.get(f"{_PREFIX}step") if measured.step_seconds else None
-    return told if told and math.isfinite(told) and told > 0 else None
+    seconds = measurement.phases.get(f"{_PREFIX}step") if measurement.step_seconds else None
+    return seconds if seconds and math.isfinite(seconds) and seconds > 0 else None
 
 
-def _seconds(measured: Measurement, name: str) -> float:
+def _phase_seconds(measurement: Measurement, name: str) -> float:
     """Those of a part of a step; what cannot be a time is none."""
-    told = measured.phases.get(name, 0.0)
-    return told if math.isfinite(told) and told > 0 else 0.0
+    seconds = measurement.phases.get(name, 0.0)
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
-def _named(found: dict[str, float]) -> list[str]:
+def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
     """The layers in the order that the launch told them in."""
     starts = tuple(f"{_PREFIX}{phase}/" for phase in PHASES)
-    told = [
-        name.removeprefix(start) for name in found for start in starts if name.startswith(start)
+    names = [
+        name.removeprefix(start)
+        for name in phase_seconds
+        for start in starts
+        if name.startswith(start)
     ]
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(names))
 
 
-def _network(record: Record) -> Network | None:
+def _find_network(record: Record) -> Network | None:
     """The network that was trained, where we have it still: by its digest, not its name."""
-    told = record.workload
+    workload = record.workload
     try:
-        known = workloads().get(told.name) if told else None
+        current_workload = workloads().get(workload.name) if workload else None
     except WorkloadError:
         return None
-    return known.network if known and told and facts.facts(known).digest == told.digest else None
+    return (
+        current_workload.network
+        if current_workload and workload and facts.facts(current_workload).digest == workload.digest
+        else None
+    )
 
 
-def _layer(
-    name: str, found: dict[str, float], network: Network | None, record: Record
+def _build_layer_time(
+    name: str, phase_seconds: dict[str, float], network: Network | None, record: Record
 ) -> LayerTime:
-    forward, backward = (found.get(f"{_PREFIX}{phase}/{name}", 0.0) for phase in PHASES)
-    layer = next((one for one in network.layers if one.name == name), None) if network else None
+    forward, backward = (phase_seconds.get(f"{_PREFIX}{phase}/{name}", 0.0) for phase in PHASES)
+    layer = (
+        next((layer for layer in network.layers if layer.name == name), None) if network else None
+    )
     flops = None
     if layer and network and record.request and forward + backward:
         directions = 2 if layer.inputs == ("data",) else 3
@@ -173,7 +196,7 @@ def _layer(
         flops = 2 * macs * record.request.batch_size_per_rank / (forward + backward) or None
     return LayerTime(
         layer=name,
-        kind=type(layer).__name__ if layer else _NOT_KNOWN,
+        kind=type(layer).__name__ if layer else _UNKNOWN,
         forward_seconds=forward,
         backward_seconds=backward,
         flops=flops,

@@ -15,15 +15,19 @@ def pixels_off(records: Iterable[Record]) -> int | None:
 
 def waiting_share(record: Record) -> float | None:
     """The part of its timed steps that a launch waited for input."""
-    measured = record.measurement
-    if record.status != "ok" or measured is None or "input_seconds" not in measured.phases:
+    measurement = record.measurement
+    if record.status != "ok" or measurement is None or "input_seconds" not in measurement.phases:
         return None
-    passed = sum(measured.step_seconds) * measured.window
-    return measured.phases["input_seconds"] / passed if passed else None
+    training_seconds = sum(measurement.step_seconds) * measurement.window
+    return measurement.phases["input_seconds"] / training_seconds if training_seconds else None
 
 
 def cpu_share(record: Record) -> float | None:
     """The part of its CPU time that threads and processes took which give input."""
     phases = record.measurement.phases if record.measurement else {}
-    used, reading = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")
-    return reading / used if record.status == "ok" and used and reading is not None else None
+    cpu_seconds, input_cpu_seconds = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")
+    return (
+        input_cpu_seconds / cpu_seconds
+        if record.status == "ok" and cpu_seconds and input_cpu_seconds is not None
+        else None
+    )

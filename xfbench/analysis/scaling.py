@@ -44,7 +44,7 @@ def efficiency(
     if ranks == baseline_ranks:
         return Efficiency(law, baseline_ranks, 1.0, None, None)
     ratio = statistics.compare(speeds, baseline).ratio
-    ends = [None if end is None else end * share for end in (ratio.low, ratio.high)]
-    if any(end is not None and not math.isfinite(end) for end in ends):
-        ends = [None, None]
-    return Efficiency(law, baseline_ranks, ratio.value * share, ends[0], ends[1])
+    bounds = [None if bound is None else bound * share for bound in (ratio.low, ratio.high)]
+    if any(bound is not None and not math.isfinite(bound) for bound in bounds):
+        bounds = [None, None]
+    return Efficiency(law, baseline_ranks, ratio.value * share, bounds[0], bounds[1])

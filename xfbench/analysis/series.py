@@ -19,16 +19,18 @@ from xfbench.strategy import Strategy, Value
 from xfbench.workloads import workloads
 from xfbench.workloads.layers import Network
 
-_WIDTH = {"float64": 8}  # bytes of a gradient; of other precisions, whose parameters are float32, 4
+_GRADIENT_BYTES = {
+    "float64": 8
+}  # bytes of a gradient; of other precisions, whose parameters are float32, 4
 
 
 @dataclass(frozen=True)
 class Launch:
     """One launch: seconds of its median step, of that computing, and of exchange that showed."""
 
-    step: float
-    computing: float
-    exposed: float
+    step_seconds: float
+    computing_seconds: float
+    exposed_seconds: float
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ class Series:
     algorithm: Algorithm
     servers: int
     buckets: tuple[Bucket, ...]
-    payload: int
+    payload_bytes: int
     groups: Mapping[tuple[int, int], Sequence[Launch]]
-    spread: Sequence[float]
+    relative_steps: Sequence[float]
 
-    def images(self, ranks: int) -> int:
+    def images_per_rank(self, ranks: int) -> int:
         """Of each rank. Raises UsageError where an update's cannot be shared evenly."""
         if self.law == "weak":
             return self.batch_size
@@ -60,45 +62,51 @@ class Series:
         return self.batch_size // ranks
 
     @property
-    def most(self) -> int:
+    def max_ranks(self) -> int:
         """The largest number of ranks that was measured."""
         return max(ranks for ranks, _ in self.groups)
 
-    def measured(self, ranks: int) -> float | None:
+    def measured_speed(self, ranks: int) -> float | None:
         """Images per second there; None where it was not measured."""
-        found = [one for (n, _), group in self.groups.items() if n == ranks for one in group]
-        if not found:
+        launches = [
+            launch for (n, _), group in self.groups.items() if n == ranks for launch in group
+        ]
+        if not launches:
             return None
-        step = statistics.geometric_interval([one.step for one in found]).value
-        return ranks * self.images(ranks) / step
+        step_seconds = statistics.geometric_interval(
+            [launch.step_seconds for launch in launches]
+        ).value
+        return ranks * self.images_per_rank(ranks) / step_seconds
 
 
-def of(records: Iterable[Record]) -> list[Series]:
+def build_series(records: Iterable[Record]) -> list[Series]:
     """What the records hold that can be extrapolated: those of one rank belong to every strategy.
 
     Only launches that are ok and steady, under a law, and of strategies whose ranks wait for one
     another, since of others a step is no common one; of several ranks those that say what a step
     takes without the exchange.
     """
-    found: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Record]]]
-    found = defaultdict(lambda: defaultdict(list))
+    records_by_series: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Record]]]
+    records_by_series = defaultdict(lambda: defaultdict(list))
     for record in records:
         request = record.request
-        if request is None or not request.scaling or not statistics.launches([record]):
+        if request is None or not request.scaling or not statistics.launch_speeds([record]):
             continue
-        if is_asynchronous(record) or (request.ranks > 1 and not _computing(record)):
+        if is_asynchronous(record) or (request.ranks > 1 and not _compute_seconds(record)):
             continue
-        how = (request.together, request.ranks // request.nodes) if request.ranks > 1 else ()
-        found[_alike(record, request)][how].append(record)
+        exchange_key = (
+            (request.together, request.ranks // request.nodes) if request.ranks > 1 else ()
+        )
+        records_by_series[_series_key(record, request)][exchange_key].append(record)
     return [
-        _series(group.get((), []), own if how else [])
-        for group in found.values()
-        for how, own in group.items()
-        if how or len(group) == 1
+        _assemble_series(group.get((), []), multi_rank if exchange_key else [])
+        for group in records_by_series.values()
+        for exchange_key, multi_rank in group.items()
+        if exchange_key or len(group) == 1
     ]
 
 
-def _alike(record: Record, request: Request) -> tuple[Any, ...]:
+def _series_key(record: Record, request: Request) -> tuple[Any, ...]:
     return (
         *(request.framework, request.workload, request.device, request.precision, request.kernel),
         *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
@@ -109,35 +117,38 @@ def _alike(record: Record, request: Request) -> tuple[Any, ...]:
     )
 
 
-def _series(alone: Sequence[Record], several: Sequence[Record]) -> Series:
-    newest = [*alone, *several][-1]
-    last = newest.request
-    assert last is not None and last.scaling is not None
+def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]) -> Series:
+    newest_record = [*single_rank, *multi_rank][-1]
+    request = newest_record.request
+    assert request is not None and request.scaling is not None
     groups: dict[tuple[int, int], list[Launch]] = defaultdict(list)
-    for record in (*alone, *several):
+    for record in (*single_rank, *multi_rank):
         assert record.request is not None
-        groups[record.request.ranks, record.request.nodes].append(_launch(record))
-    batch_size = last.kept_batch_size
-    by = "images per rank" if last.scaling == "weak" else "images per update"
-    strategy = adapter.load(last.framework).strategy(last.strategy)
-    options = strategy.resolved(dict(last.strategy_options), last.device)
-    network, width = workloads()[last.workload].network, _WIDTH.get(last.precision, 4)
-    ranks_per_node = last.ranks // last.nodes
+        groups[record.request.ranks, record.request.nodes].append(_build_launch(record))
+    batch_size = request.kept_batch_size
+    batch_unit = "images per rank" if request.scaling == "weak" else "images per update"
+    strategy = adapter.load(request.framework).strategy(request.strategy)
+    options = strategy.resolved(dict(request.strategy_options), request.device)
+    network, gradient_bytes = (
+        workloads()[request.workload].network,
+        _GRADIENT_BYTES.get(request.precision, 4),
+    )
+    ranks_per_node = request.ranks // request.nodes
     return Series(
-        title=f"{last.workload} · {last.framework} · {last.together} · {last.kernel} · "
-        f"{last.threads} threads · {last.scaling} scaling, {batch_size} {by} · "
-        f"{ranks_per_node} per node · {machine_class(newest.machine)}",
-        law=last.scaling,
+        title=f"{request.workload} · {request.framework} · {request.together} · {request.kernel} · "
+        f"{request.threads} threads · {request.scaling} scaling, {batch_size} {batch_unit} · "
+        f"{ranks_per_node} per node · {machine_class(newest_record.machine)}",
+        law=request.scaling,
         batch_size=batch_size,
         ranks_per_node=ranks_per_node,
         algorithm=strategy.algorithm,
         servers=int(options.get("servers", 1)),
-        buckets=_buckets(network, strategy, options, width),
-        payload=network.learned_count * width,
+        buckets=_buckets(network, strategy, options, gradient_bytes),
+        payload_bytes=network.learned_count * gradient_bytes,
         groups=groups,
-        spread=[
+        relative_steps=[
             step / stdlib_statistics.median(record.measurement.step_seconds)
-            for record in alone
+            for record in single_rank
             if record.measurement
             for step in record.measurement.step_seconds
         ],
@@ -145,24 +156,24 @@ def _series(alone: Sequence[Record], several: Sequence[Record]) -> Series:
 
 
 def _buckets(
-    network: Network, strategy: Strategy, options: Mapping[str, Value], width: int
+    network: Network, strategy: Strategy, options: Mapping[str, Value], gradient_bytes: int
 ) -> tuple[Bucket, ...]:
     size = options.get("bucket_size")
     sizes = (size, size) if isinstance(size, int) else strategy.buckets
     if strategy.buckets is None or sizes is None or options.get("overlap") == "off":
         return exchange.AT_THE_END
-    return exchange.buckets(network, *sizes, width)
+    return exchange.buckets(network, *sizes, gradient_bytes)
 
 
-def _launch(record: Record) -> Launch:
+def _build_launch(record: Record) -> Launch:
     assert record.measurement is not None
-    step = stdlib_statistics.median(record.measurement.step_seconds)
-    told, computing = record.communication, _computing(record)
-    if told is None or not computing:
-        return Launch(step, step, 0.0)
-    shown = stdlib_statistics.median(told.exposed_seconds)
-    return Launch(step, stdlib_statistics.median(computing), shown)
+    step_seconds = stdlib_statistics.median(record.measurement.step_seconds)
+    communication, computing = record.communication, _compute_seconds(record)
+    if communication is None or not computing:
+        return Launch(step_seconds, step_seconds, 0.0)
+    exposed_seconds = stdlib_statistics.median(communication.exposed_seconds)
+    return Launch(step_seconds, stdlib_statistics.median(computing), exposed_seconds)
 
 
-def _computing(record: Record) -> Sequence[float]:
+def _compute_seconds(record: Record) -> Sequence[float]:
     return record.communication.compute_seconds if record.communication else ()

@@ -18,7 +18,7 @@ from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.statistics import Interval
 from xfbench.strategy import Value
 
-BY = ("framework",)
+DEFAULT_BY = ("framework",)
 NOT_MEASURED = "not measured"
 
 
@@ -87,9 +87,9 @@ class Slowdown:
     @property
     def title(self) -> str:
         scaling = f"{self.scaling} scaling" if self.scaling else ""
-        each = f"best by {', '.join(self.by)}"
-        where = [self.precision, self.device, scaling, self.machine]
-        return " · ".join(filter(None, ["slowdown against the best", *where, each]))
+        best_by = f"best by {', '.join(self.by)}"
+        conditions = [self.precision, self.device, scaling, self.machine]
+        return " · ".join(filter(None, ["slowdown against the best", *conditions, best_by]))
 
     def document(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -97,7 +97,7 @@ class Slowdown:
         return {
             **{name: value or None for name, value in head.items()},
             "by": list(self.by),
-            "networks": [asdict(one) for one in self.networks],
+            "networks": [asdict(network) for network in self.networks],
             "common": list(self.common),
             "rows": [
                 {
@@ -114,40 +114,53 @@ class Slowdown:
 
 
 def slowdowns(
-    tables: Iterable[Table], by: Sequence[str] = BY, *, places: bool = True
+    tables: Iterable[Table], by: Sequence[str] = DEFAULT_BY, *, with_ranks: bool = True
 ) -> list[Slowdown]:
     """One of each device, precision, scaling and kind of machine among the leaderboards.
 
     Rows that are shown have a rank only with `places`.
     """
-    found: dict[tuple[str, ...], list[Table]] = defaultdict(list)
-    for table in best.of_each(tables, by or BY, places=places):
-        found[table.device, table.precision, table.scaling or "", table.machine].append(table)
-    return [_slowdown(alike) for _, alike in sorted(found.items())]
+    tables_by_heading: dict[tuple[str, ...], list[Table]] = defaultdict(list)
+    for table in best.reduce_to_best(tables, by or DEFAULT_BY, with_ranks=with_ranks):
+        tables_by_heading[table.device, table.precision, table.scaling or "", table.machine].append(
+            table
+        )
+    return [_slowdown(group) for _, group in sorted(tables_by_heading.items())]
 
 
 def _slowdown(tables: Sequence[Table]) -> Slowdown:
-    known = [
+    rows_by_group = [
         {tuple(row.group.values()): row for row in (*table.rows, *table.unranked)}
         for table in tables
     ]
-    groups = sorted({group for rows in known for group in rows}, key=_text)
+    groups = sorted({group for rows in rows_by_group for group in rows}, key=_mixed_sort_key)
     entries = {
-        group: [_entry(table, rows.get(group)) for table, rows in zip(tables, known, strict=True)]
+        group: [
+            _entry(table, rows.get(group))
+            for table, rows in zip(tables, rows_by_group, strict=True)
+        ]
         for group in groups
     }
-    standing = [own for own in entries.values() if any(one.slowdown for one in own)]
+    measured_entries = [
+        group_entries
+        for group_entries in entries.values()
+        if any(entry.slowdown for entry in group_entries)
+    ]
     common = [
-        n for n in range(len(tables)) if standing and all(own[n].slowdown for own in standing)
+        n
+        for n in range(len(tables))
+        if measured_entries and all(group_entries[n].slowdown for group_entries in measured_entries)
     ]
     head, networks = tables[0], _networks(tables)
     lines = [
         Line(
             dict(zip(head.by, group, strict=True)),
-            tuple(own),
-            _overall(tables, own, common) if own in standing else None,
+            tuple(group_entries),
+            _overall_slowdown(tables, group_entries, common)
+            if group_entries in measured_entries
+            else None,
         )
-        for group, own in entries.items()
+        for group, group_entries in entries.items()
     ]
     return Slowdown(
         head.device,
@@ -156,7 +169,7 @@ def _slowdown(tables: Sequence[Table]) -> Slowdown:
         head.machine,
         head.by,
         tuple(networks),
-        tuple(sorted(lines, key=_order)),
+        tuple(sorted(lines, key=_sort_key)),
         tuple(networks[n].name for n in common),
     )
 
@@ -172,35 +185,38 @@ def _entry(table: Table, row: Row | None) -> Entry:
     return Entry(statistics.compare(fastest.speeds, row.speeds).ratio, row, None)
 
 
-def _overall(
-    tables: Sequence[Table], own: Sequence[Entry], common: Sequence[int]
+def _overall_slowdown(
+    tables: Sequence[Table], entries: Sequence[Entry], common: Sequence[int]
 ) -> Interval | None:
-    pairs = [(tables[n].rows[0].speeds, row.speeds) for n in common if (row := own[n].row)]
-    return statistics.overall(pairs) if len(pairs) > 1 else None
+    pairs = [(tables[n].rows[0].speeds, row.speeds) for n in common if (row := entries[n].row)]
+    return statistics.overall_ratio(pairs) if len(pairs) > 1 else None
 
 
 def _networks(tables: Sequence[Table]) -> list[Network]:
     """Named by what tells them apart: the network, and its data and batch where there are more."""
 
-    def name(table: Table) -> str:
-        alike = [one for one in tables if one.workload == table.workload]
+    def network_name(table: Table) -> str:
+        same_workload = [candidate for candidate in tables if candidate.workload == table.workload]
         parts = [table.workload, *filter(None, [table.solver])]
-        parts += [table.data] if len({one.data for one in alike}) > 1 else []
-        if len({one.batch_size for one in alike}) > 1:
+        parts += [table.data] if len({candidate.data for candidate in same_workload}) > 1 else []
+        if len({candidate.batch_size for candidate in same_workload}) > 1:
             parts.append(f"batch {table.batch_size}")
         return " · ".join(parts)
 
-    return [Network(name(one), one.workload, one.data, one.batch_size) for one in tables]
+    return [
+        Network(network_name(table), table.workload, table.data, table.batch_size)
+        for table in tables
+    ]
 
 
-def _order(line: Line) -> tuple[Any, ...]:
+def _sort_key(line: Line) -> tuple[Any, ...]:
     """The least slowdown first, then who has the most networks."""
-    values = [one.slowdown.value for one in line.entries if one.slowdown]
+    values = [entry.slowdown.value for entry in line.entries if entry.slowdown]
     mean = line.overall.value if line.overall else math.inf
-    return mean, -len(values), math.prod(values), _text(tuple(line.group.values()))
+    return mean, -len(values), math.prod(values), _mixed_sort_key(tuple(line.group.values()))
 
 
-def _text(values: tuple[Value | None, ...]) -> tuple[tuple[bool, int, str], ...]:
+def _mixed_sort_key(values: tuple[Value | None, ...]) -> tuple[tuple[bool, int, str], ...]:
     """What values of different kinds are ordered by: numbers as such, before texts."""
     return tuple(
         (value is None, value if isinstance(value, int) else 0, str(value)) for value in values

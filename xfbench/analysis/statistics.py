@@ -32,9 +32,9 @@ CONFIDENCE = 0.95
 POWER = 0.8  # with which the smallest visible difference would have been seen
 CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
-_OUTLYING = 3.5  # modified z-score
-_SHORTEST, _LONGEST = 1e-9, 1e9  # seconds of a step
-_MOST = 700.0  # of a logarithm, beyond which there is no number
+_OUTLIER_SCORE = 3.5  # modified z-score
+_MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # seconds of a step
+_MAX_LOGARITHM = 700.0  # of a logarithm, beyond which there is no number
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,10 @@ def throughput(request: Request, measurement: Measurement) -> float:
     Where ranks do not wait for one another, each has its own rate, and they are added up.
     """
     if measurement.rank_step_seconds:
-        each = request.batch_size_per_rank
-        return sum(_rate(each, own) for own in measurement.rank_step_seconds)
+        batch_size = request.batch_size_per_rank
+        return sum(
+            _rate(batch_size, step_seconds) for step_seconds in measurement.rank_step_seconds
+        )
     return _rate(request.global_batch_size, measurement.step_seconds)
 
 
@@ -83,17 +85,19 @@ def is_steady(record: Record) -> bool:
     Those of each rank, where ranks do not wait for one another. Never those of a record by which
     a step takes no time, or an age: it is not ours, and nothing can be computed with it.
     """
-    measured = record.measurement
-    if measured is None:
+    measurement = record.measurement
+    if measurement is None:
         return False
-    return not any(map(_unsteady_for, measured.rank_step_seconds or (measured.step_seconds,)))
+    return not any(
+        map(_first_steady_step, measurement.rank_step_seconds or (measurement.step_seconds,))
+    )
 
 
 # Asked several times of each launch while a table is made.
 @lru_cache(maxsize=4096)
-def _unsteady_for(seconds: tuple[float, ...]) -> int:
-    possible = seconds and all(_SHORTEST <= one <= _LONGEST for one in seconds)
-    return steady_from(seconds) if possible else 1
+def _first_steady_step(seconds: tuple[float, ...]) -> int:
+    is_plausible = seconds and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
+    return steady_from(seconds) if is_plausible else 1
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
@@ -105,8 +109,11 @@ def outliers(values: Sequence[float]) -> list[bool]:
     if len(values) < CLAIM_LAUNCHES:
         return [False] * len(values)
     logs = np.log(values)
-    far = np.abs(logs - np.median(logs))
-    return [bool(one) for one in 0.6745 * far > _OUTLYING * np.median(far)]
+    deviations = np.abs(logs - np.median(logs))
+    return [
+        bool(is_outlier)
+        for is_outlier in 0.6745 * deviations > _OUTLIER_SCORE * np.median(deviations)
+    ]
 
 
 def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -121,8 +128,10 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     if len(logs) < 2:
         return Interval(math.exp(centre), None, None, len(logs))
     error = statistics.stdev(logs) / math.sqrt(len(logs))
-    half = float(special.stdtrit(len(logs) - 1, (1 + confidence) / 2)) * error
-    return Interval(math.exp(centre), math.exp(centre - half), math.exp(centre + half), len(logs))
+    half_width = float(special.stdtrit(len(logs) - 1, (1 + confidence) / 2)) * error
+    return Interval(
+        math.exp(centre), math.exp(centre - half_width), math.exp(centre + half_width), len(logs)
+    )
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -134,14 +143,14 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     """
     if not values:
         raise ValueError("a value is needed")
-    count, inside = len(values), sorted(values)
+    count, ordered = len(values), sorted(values)
     # How many may be left out at each end; below 0: all of them are too few.
-    missed = 2 * special.bdtr(np.arange(count), count, 0.5)
-    out = int(np.count_nonzero(missed <= 1 - confidence)) - 1
-    centre = statistics.median(inside)
-    if out < 0:
+    miss_probabilities = 2 * special.bdtr(np.arange(count), count, 0.5)
+    excluded = int(np.count_nonzero(miss_probabilities <= 1 - confidence)) - 1
+    centre = statistics.median(ordered)
+    if excluded < 0:
         return Interval(centre, None, None, count)
-    return Interval(centre, inside[out], inside[count - 1 - out], count)
+    return Interval(centre, ordered[excluded], ordered[count - 1 - excluded], count)
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -155,8 +164,8 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     if len(values) < 2:
         return Interval(mean, None, None, 1)
     error = statistics.stdev(values) / math.sqrt(len(values))
-    half = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
-    return Interval(mean, mean - half, mean + half, len(values))
+    half_width = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
+    return Interval(mean, mean - half_width, mean + half_width, len(values))
 
 
 def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
@@ -170,28 +179,30 @@ def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     logs = [math.log(value) for value in values]
     deviation, freedom = statistics.stdev(logs), len(logs) - 1
     low, high = (
-        deviation * math.sqrt(freedom / float(special.chdtri(freedom, 1 - part)))
-        for part in ((1 + confidence) / 2, (1 - confidence) / 2)
+        deviation * math.sqrt(freedom / float(special.chdtri(freedom, 1 - quantile)))
+        for quantile in ((1 + confidence) / 2, (1 - confidence) / 2)
     )
     return Interval(deviation, low, high, len(logs))
 
 
 def is_precise(values: Sequence[float], precision: float) -> bool:
     """Whether the half-width of the interval, relative to the value, is no more than that."""
-    found = geometric_interval(values) if values else None
-    return bool(found and found.high and found.high / found.value - 1 <= precision)
+    interval = geometric_interval(values) if values else None
+    return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
 
 
-def launches_until(precision: float, deviation: float, least: int, most: int) -> int:
+def required_launches(
+    precision: float, deviation: float, min_launches: int, max_launches: int
+) -> int:
     """How many launches it takes until that precise, of `least` and up to `most`.
 
     `deviation` is the standard one of the logarithms of a cell's launches.
     """
-    for count in range(max(least, 2), most):
-        certain = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
-        if certain * deviation / math.sqrt(count) <= math.log1p(precision):
+    for count in range(max(min_launches, 2), max_launches):
+        t_quantile = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+        if t_quantile * deviation / math.sqrt(count) <= math.log1p(precision):
             return count
-    return most
+    return max_launches
 
 
 @dataclass(frozen=True)
@@ -217,25 +228,25 @@ class Comparison:
         return "faster" if self.ratio.value > 1 else "slower"
 
 
-def launches(records: Iterable[Record]) -> dict[tuple[int, int], float]:
+def launch_speeds(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Throughput of each launch that counts, by its block; a launch done again is another block.
 
     What counts is measured by xfbench, ok and steady, and no probe.
     """
-    found: dict[tuple[int, int], float] = {}
+    speeds: dict[tuple[int, int], float] = {}
     for record in records:
         if record.source != "measured" or record.status != "ok" or record.request is None:
             continue
         if record.request.probe or not is_steady(record):
             continue
         number = record.request.launch
-        times = sum(1 for launch, _ in found if launch == number)
-        found[number, times] = launch_throughput(record)
-    return found
+        repeats = sum(1 for launch, _ in speeds if launch == number)
+        speeds[number, repeats] = launch_throughput(record)
+    return speeds
 
 
 @dataclass(frozen=True)
-class _Difference:
+class _LogDifference:
     """Of the logarithms of two sets of launches: mean, standard error (None: unknown), freedom."""
 
     centre: float
@@ -252,20 +263,20 @@ def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comp
     """
     if not a or not b:
         raise ValueError("both need a launch")
-    found = _difference(_logs(a), _logs(b))
-    centre, error = found.centre, found.error
+    difference = _log_difference(_log_values(a), _log_values(b))
+    centre, error = difference.centre, difference.error
     if error is None:
-        ratio = Interval(math.exp(centre), None, None, found.count)
+        ratio = Interval(math.exp(centre), None, None, difference.count)
         return Comparison(ratio, None, None, False)
-    certain, seen = special.stdtrit(found.freedom, [(1 + confidence) / 2, POWER])
-    low, high = (_exp(centre + side * certain * error) for side in (-1, 1))
-    [p] = _probabilities([found])
-    visible = math.expm1(min((certain + seen) * error, _MOST))
-    ratio = Interval(math.exp(centre), low, high, found.count)
-    return Comparison(ratio, p, visible, found.paired)
+    t_confidence, t_power = special.stdtrit(difference.freedom, [(1 + confidence) / 2, POWER])
+    low, high = (_bounded_exp(centre + sign * t_confidence * error) for sign in (-1, 1))
+    [p] = _p_values([difference])
+    visible_difference = math.expm1(min((t_confidence + t_power) * error, _MAX_LOGARITHM))
+    ratio = Interval(math.exp(centre), low, high, difference.count)
+    return Comparison(ratio, p, visible_difference, difference.paired)
 
 
-def overall(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
+def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
     """The geometric mean of A over B, each pair compared as by `compare`.
 
     Its interval is from the pairs' errors, as they are of different launches: freedom by Welch and
@@ -273,82 +284,101 @@ def overall(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
     """
     if not pairs:
         raise ValueError("pairs are needed")
-    found = [_difference(_logs(a), _logs(b)) for a, b in pairs if a is not b]
-    centre = math.fsum(one.centre for one in found) / len(pairs)
-    count = min((one.count for one in found), default=min(len(a) for a, _ in pairs))
-    squares = [one.error**2 for one in found if one.error is not None]
-    if not found or len(squares) < len(found):
+    differences = [_log_difference(_log_values(a), _log_values(b)) for a, b in pairs if a is not b]
+    centre = math.fsum(difference.centre for difference in differences) / len(pairs)
+    count = min(
+        (difference.count for difference in differences), default=min(len(a) for a, _ in pairs)
+    )
+    squares = [difference.error**2 for difference in differences if difference.error is not None]
+    if not differences or len(squares) < len(differences):
         return Interval(math.exp(centre), None, None, count)
     variance = math.fsum(squares)
-    weights = math.fsum(v**2 / one.freedom for v, one in zip(squares, found, strict=True))
-    freedom = variance**2 / weights if weights else min(one.freedom for one in found)
-    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
-    return Interval(math.exp(centre), _exp(centre - half), _exp(centre + half), count)
+    weights = math.fsum(
+        v**2 / difference.freedom for v, difference in zip(squares, differences, strict=True)
+    )
+    freedom = (
+        variance**2 / weights if weights else min(difference.freedom for difference in differences)
+    )
+    half_width = (
+        float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
+    )
+    return Interval(
+        math.exp(centre),
+        _bounded_exp(centre - half_width),
+        _bounded_exp(centre + half_width),
+        count,
+    )
 
 
-def _exp(logarithm: float) -> float:
+def _bounded_exp(logarithm: float) -> float:
     """Of an interval's end, which may be as far as nobody can have measured."""
-    return math.exp(min(logarithm, _MOST))
+    return math.exp(min(logarithm, _MAX_LOGARITHM))
 
 
-def _logs(launches: Launches) -> Launches:
+def _log_values(launches: Launches) -> Launches:
     return {block: math.log(speed) for block, speed in launches.items()}
 
 
-def _difference(a: Launches, b: Launches) -> _Difference:
+def _log_difference(a: Launches, b: Launches) -> _LogDifference:
     common = a.keys() & b.keys()
     count = min(len(a), len(b))
     if len(common) >= 2 and len(common) >= count:
         count = len(common)
         centre, variance = _moments([a[block] - b[block] for block in sorted(common)])
-        return _Difference(centre, math.sqrt(variance / count), count - 1.0, count, True)
-    (of_a, spread_a), (of_b, spread_b) = (_moments(list(one.values())) for one in (a, b))
+        return _LogDifference(centre, math.sqrt(variance / count), count - 1.0, count, True)
+    (mean_a, variance_a), (mean_b, variance_b) = (
+        _moments(list(launches.values())) for launches in (a, b)
+    )
     if count < 2:
-        return _Difference(of_a - of_b, None, 0.0, count, False)
-    of_means = spread_a / len(a), spread_b / len(b)
-    error = math.sqrt(sum(of_means))
-    weights = of_means[0] ** 2 / (len(a) - 1) + of_means[1] ** 2 / (len(b) - 1)
+        return _LogDifference(mean_a - mean_b, None, 0.0, count, False)
+    mean_variances = variance_a / len(a), variance_b / len(b)
+    error = math.sqrt(sum(mean_variances))
+    weights = mean_variances[0] ** 2 / (len(a) - 1) + mean_variances[1] ** 2 / (len(b) - 1)
     freedom = error**4 / weights if weights else float(count - 1)
-    return _Difference(of_a - of_b, error, freedom, count, False)
+    return _LogDifference(mean_a - mean_b, error, freedom, count, False)
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float]:
     """Mean and variance, the variance of one value 0."""
     mean = math.fsum(values) / len(values)
-    return mean, math.fsum((one - mean) ** 2 for one in values) / max(1, len(values) - 1)
+    return mean, math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
 
 
-def _probabilities(found: Sequence[_Difference]) -> list[float | None]:
+def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
     """Of each difference, how probable one as large is by chance; None where nobody knows.
 
     Where launches do not differ at all, 0 or 1.
     """
-    known = [one for one in found if one.error]
-    far = np.array([abs(one.centre) / one.error for one in known if one.error])
-    chances = iter(2 * special.stdtr(np.array([one.freedom for one in known]), -far))
+    testable = [difference for difference in differences if difference.error]
+    t_values = np.array(
+        [abs(difference.centre) / difference.error for difference in testable if difference.error]
+    )
+    p_values = iter(
+        2 * special.stdtr(np.array([difference.freedom for difference in testable]), -t_values)
+    )
 
-    def of(one: _Difference) -> float | None:
-        if one.error is None:
+    def p_value(difference: _LogDifference) -> float | None:
+        if difference.error is None:
             return None
-        return float(next(chances)) if one.error else float(one.centre == 0)
+        return float(next(p_values)) if difference.error else float(difference.centre == 0)
 
-    return [of(one) for one in found]
+    return [p_value(difference) for difference in differences]
 
 
-def distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
+def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
     """Which of many comparisons show a difference, so that all hold together (Holm 1979)."""
     order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
     order = [n for n in order if probabilities[n] is not None]
-    shown = [False] * len(probabilities)
+    is_distinct = [False] * len(probabilities)
     for rank, n in enumerate(order):
         p = probabilities[n]
         if p is None or p >= (1 - CONFIDENCE) / (len(order) - rank):
             break
-        shown[n] = True
-    return shown
+        is_distinct[n] = True
+    return is_distinct
 
 
-def ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
+def cell_ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
     """Each cell's first and last possible rank: those that cannot be told apart share theirs."""
     return group_ranks([[cell] for cell in cells])
 
@@ -359,14 +389,14 @@ def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
     One is certainly better where its first cell is certainly faster than all of the other's. That
     holds whichever seemed to be best, since all pairs of cells of two groups are judged together.
     """
-    logs = [[_logs(cell) for cell in group] for group in groups]
-    cells = [(n, own) for n, group in enumerate(logs) for own in range(len(group))]
+    logs = [[_log_values(cell) for cell in group] for group in groups]
+    cells = [(n, index) for n, group in enumerate(logs) for index in range(len(group))]
     pairs = [(a, b) for a, b in itertools.combinations(cells, 2) if a[0] != b[0]]
-    found = [_difference(logs[a][i], logs[b][j]) for (a, i), (b, j) in pairs]
-    shown = distinguishable(_probabilities(found))
+    differences = [_log_difference(logs[a][i], logs[b][j]) for (a, i), (b, j) in pairs]
+    is_distinct = are_distinguishable(_p_values(differences))
     beaten: dict[tuple[int, int], int] = defaultdict(int)
-    for (a, b), one, differs in zip(pairs, found, shown, strict=True):
-        fast, slow = (a, b) if one.centre > 0 else (b, a)
+    for (a, b), difference, differs in zip(pairs, differences, is_distinct, strict=True):
+        fast, slow = (a, b) if difference.centre > 0 else (b, a)
         if differs and not fast[1]:
             beaten[fast[0], slow[0]] += 1
     better = [0] * len(groups)

@@ -35,22 +35,22 @@ class Architecture(BaseModel):
         if self.microarchitecture and machine.microarchitecture != self.microarchitecture:
             return f"this machine is not {self.title}: its processor is {machine.microarchitecture}"
         if not any(self.accelerator in model for model in ("", *machine.accelerators)):
-            found = ", ".join(machine.accelerators) or "no accelerator"
-            return f"this machine has no {self.title}: it has {found}"
+            accelerators = ", ".join(machine.accelerators) or "no accelerator"
+            return f"this machine has no {self.title}: it has {accelerators}"
         return None
 
 
 def names() -> list[str]:
     """Every profile's name, in the file's order."""
-    return list(_tables())
+    return list(_load_architectures())
 
 
 def load(name: str) -> Architecture:
     """The profile of that name. Raises UsageError if there is none."""
-    tables = _tables()
-    if name not in tables:
-        raise errors.unknown("architecture", name, tables)
-    return tables[name]
+    architectures = _load_architectures()
+    if name not in architectures:
+        raise errors.unknown("architecture", name, architectures)
+    return architectures[name]
 
 
 def cells(
@@ -69,21 +69,21 @@ def cells(
     return [cell for cell, _ in experiment.cells([matrix])]
 
 
-def installed() -> list[str]:
+def installed_frameworks() -> list[str]:
     """The frameworks that can be measured at once: nothing is made or started to find out."""
     return [name for name in adapter.names() if _is_installed(adapter.load(name))]
 
 
-def _is_installed(described: adapter.Adapter) -> bool:
-    if described.environment.kind == "own":
+def _is_installed(framework_adapter: adapter.Adapter) -> bool:
+    if framework_adapter.environment.kind == "own":
         return True
     try:
-        return environment.find(described) is not None
+        return environment.find(framework_adapter) is not None
     except UnavailableError:
         return False
 
 
-def _tables() -> dict[str, Architecture]:
+def _load_architectures() -> dict[str, Architecture]:
     file = paths.package_folder(__package__) / "architectures.toml"
     return {
         name: Architecture.model_validate(table)

@@ -40,14 +40,14 @@ def compare(
     from xfbench.base import errors, paths
     from xfbench.layout import tables
 
-    failed = comparison.fails(fail_on) if fail_on else None
+    failed = comparison.parse_fail_limit(fail_on) if fail_on else None
     folder = paths.results(results)
     side = comparison.Side.parse(a, folder)
     trials = alarms = 0
     if itself:
         if b is not None:
             raise errors.UsageError("--self compares A with itself: name no B")
-        found, trials, alarms = comparison.against_itself(side)
+        found, trials, alarms = comparison.compare_with_itself(side)
     elif b is None:
         raise errors.UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
@@ -56,13 +56,13 @@ def compare(
         raise errors.UsageError(
             "nothing of A is like anything of B: " + ("too few launches" if itself else _HINT)
         )
-    mean = None if itself else comparison.overall(found)
+    mean = None if itself else comparison.overall_ratio(found)
     document: dict[str, object] = {"comparisons": [one.document() for one in found]}
     if itself:
         document["a_a"] = {"trials": trials, "false_verdicts": alarms}
     else:
         document["geometric_mean"] = mean
-    print(json.dumps(document) if as_json else tables.comparisons(found))
+    print(json.dumps(document) if as_json else tables.comparison_table(found))
     if mean is not None and not as_json:
         print(f"Geometric mean of these ratios: {mean:.3f}")
     if itself and not as_json and trials:

@@ -82,7 +82,7 @@ def leaderboard(
             "--published goes with the tables of networks: see `xfbench results list --published "
             "--where figure.about.study=slowdown`"
         )
-    fields = best.parse(by)
+    fields = best.parse_fields(by)
     [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
     wanted = words(workload, str, "--workload")
     for name in wanted or ():
@@ -97,21 +97,21 @@ def leaderboard(
         sets = [[*conditions, selection.equal("request.workload", one)] for one in set(wanted)]
     with index.opened(store, say) as found:
         made = ranked.tables(found, sets, certificates, target)
-        elsewhere = beside.stored(found) if published else []
+        elsewhere = beside.figures_in_index(found) if published else []
     for line in found.damaged:
         say(line)
     chosen = "json" if as_json else format
     if columns == _SLOWDOWN:
         print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
         return
-    made = best.of_each(made, fields)
+    made = best.reduce_to_best(made, fields)
     if columns == _LAYERS:
         print(profile_tables.FORMATS[chosen](made))
         return
     if not published:
         print(tables.FORMATS[chosen](made, columns))
         return
-    networks = wanted or {of for one in elsewhere if (of := beside.workload(one))}
+    networks = wanted or {of for one in elsewhere if (of := beside.figure_workload(one))}
     if wanted:
-        elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
-    print(beside.shown(chosen, made, columns, [*literature.records(), *elsewhere], networks))
+        elsewhere = [one for one in elsewhere if beside.figure_workload(one) in wanted]
+    print(beside.render(chosen, made, columns, [*literature.records(), *elsewhere], networks))

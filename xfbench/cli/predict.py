@@ -52,7 +52,7 @@ def predict(
     side = comparison.Side.parse(where, paths.results(results))
     described = Link.parse(link) if link else None
     asked = words(to_ranks, positive, "--to-ranks")
-    found = series.of(side.records(say))
+    found = series.build_series(side.records(say))
     if not found:
         raise errors.UsageError(
             f"{side.folder} has no steady launches under a scaling law that match: make some "
@@ -63,11 +63,11 @@ def predict(
         raise errors.UsageError(f"choose one of these with --where:{titles}")
     [chosen] = found
     fitted = prediction.fit(chosen, described)
-    asked = asked or [chosen.most * times for times in (2, 4, 8, 16)]
+    asked = asked or [chosen.max_ranks * times for times in (2, 4, 8, 16)]
     known = {ranks for ranks, _ in chosen.groups}
-    points = [fitted.point(ranks) for ranks in sorted({*asked, *known})]
+    points = [fitted.predict(ranks) for ranks in sorted({*asked, *known})]
     fit = fitted.document()
     if as_json:
         print(json.dumps({"points": [asdict(point) for point in points], "fit": fit}))
     else:
-        print(tables.prediction(points, fit))
+        print(tables.prediction_table(points, fit))

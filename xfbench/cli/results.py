@@ -82,7 +82,7 @@ def _published(conditions: Sequence[Condition], as_json: bool) -> None:
     if as_json:
         print(json.dumps({"records": [document for _, document in chosen]}))
     else:
-        print(beside.listed([record for record, _ in chosen]))
+        print(beside.render_list([record for record, _ in chosen]))
 
 
 @app.command()

@@ -105,7 +105,7 @@ def show(name: Name, as_json: Json = False) -> None:
         for claim in analysis.claim:
             print(f"{claim.source}: {claim.text}")
     for citation, figure in answer.quoted(one):
-        printed = f"{beside.value(figure)} ({drawing.about(figure)})"
+        printed = f"{beside.format_figure(figure)} ({drawing.about(figure)})"
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 

@@ -25,7 +25,7 @@ HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 
 
 @dataclass(frozen=True)
-class Beside:
+class FigureText:
     """A record's figure in words. `workload` is the network that it is about, "" for none."""
 
     record: str
@@ -45,27 +45,27 @@ class Beside:
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
 
 
-def figures(records: Iterable[Record]) -> list[Record]:
+def external_figures(records: Iterable[Record]) -> list[Record]:
     """Those that hold a figure from elsewhere, in their order; what is there twice once."""
-    found: dict[Any, Record] = {}
+    unique: dict[Any, Record] = {}
     for record in records:
         if record.source != "measured" and record.figure:
-            found.setdefault((record.source, record.citation, record.figure), record)
-    return list(found.values())
+            unique.setdefault((record.source, record.citation, record.figure), record)
+    return list(unique.values())
 
 
-def of_network(records: Iterable[Record], name: str | None) -> list[Record]:
+def figures_of_network(records: Iterable[Record], name: str | None) -> list[Record]:
     """The figures about one network, or, for None, about no one network in particular."""
-    return [record for record in figures(records) if workload(record) == name]
+    return [record for record in external_figures(records) if figure_workload(record) == name]
 
 
-def stored(found: Index) -> list[Record]:
+def figures_in_index(index: Index) -> list[Record]:
     """The figures from elsewhere that a results folder holds."""
-    kinds = [selection.equal("source", one) for one in ("published", "imported")]
-    return figures(record for kind in kinds for _, record in found.select([kind]))
+    kinds = [selection.equal("source", source) for source in ("published", "imported")]
+    return external_figures(record for kind in kinds for _, record in index.select([kind]))
 
 
-def workload(record: Record) -> str | None:
+def figure_workload(record: Record) -> str | None:
     """The network that a figure is about, by its name in a request; None where none is named."""
     about = record.figure.about if record.figure else None
     if about and about.workload:
@@ -73,47 +73,47 @@ def workload(record: Record) -> str | None:
     return record.request.workload if record.request else None
 
 
-def described(record: Record) -> Beside:
+def describe_figure(record: Record) -> FigureText:
     """The record's figure in words. Raises ValueError where it has none."""
-    figure, cited = record.figure, record.citation
+    figure, citation = record.figure, record.citation
     if figure is None:
         raise ValueError(f"record {record.id} has no figure")
     about = figure.about or About()
     # Of a file's figures the place in it is often all that tells one from another.
-    place = cited.where if cited and record.source == "imported" else ""
-    return Beside(
+    place = citation.where if citation and record.source == "imported" else ""
+    return FigureText(
         record=record.id,
         source=record.source,
-        key=cited.key if cited else "not cited",
-        workload=workload(record) or "",
+        key=citation.key if citation else "not cited",
+        workload=figure_workload(record) or "",
         study=about.study or "–",
         quantity=figure.quantity,
-        figure=value(figure),
+        figure=format_figure(figure),
         relative_to=figure.relative_to or "–",
-        about=" · ".join(filter(None, (words(about), place))) or "–",
+        about=" · ".join(filter(None, (describe_subject(about), place))) or "–",
     )
 
 
-def value(figure: Figure) -> str:
+def format_figure(figure: Figure) -> str:
     """What was printed, with its unit: "2.7 (1.0–3.7) %", "5.0–22.3 times", "1 %".
 
     All numbers have as many decimals as the one with the most.
     """
     low, high = figure.low, figure.high
-    told = [one for one in (figure.value, low, high) if one is not None]
-    if all(one == 0 or 1e-4 <= abs(one) < 1e9 for one in told):
-        decimals = max((len(f"{one:.10g}".partition(".")[2]) for one in told), default=0)
-        shown = iter([_number(one, decimals) for one in told])
+    numbers = [number for number in (figure.value, low, high) if number is not None]
+    if all(number == 0 or 1e-4 <= abs(number) < 1e9 for number in numbers):
+        decimals = max((len(f"{number:.10g}".partition(".")[2]) for number in numbers), default=0)
+        texts = iter([_number(number, decimals) for number in numbers])
     else:
-        shown = iter([f"{one:.6g}" for one in told])
-    parts = [next(shown)] if figure.value is not None else []
+        texts = iter([f"{number:.6g}" for number in numbers])
+    parts = [next(texts)] if figure.value is not None else []
     if low is not None and high is not None:
-        both = f"{next(shown)}–{next(shown)}"
-        parts.append(f"({both})" if parts else both)
+        bounds = f"{next(texts)}–{next(texts)}"
+        parts.append(f"({bounds})" if parts else bounds)
     elif low is not None:
-        parts.append(f"from {next(shown)}")
+        parts.append(f"from {next(texts)}")
     elif high is not None:
-        parts.append(f"to {next(shown)}" if parts else next(shown))
+        parts.append(f"to {next(texts)}" if parts else next(texts))
     return " ".join([*parts, figure.unit]).strip()
 
 
@@ -121,7 +121,7 @@ def _number(number: float, decimals: int = 0) -> str:
     return f"{number:,.{decimals}f}".replace(",", " ")
 
 
-def words(about: About) -> str:
+def describe_subject(about: About) -> str:
     """What a figure is of, but for its network and study: "tensorflow 1.8 · 4 ranks · 4 P100"."""
     framework = " ".join(filter(None, (about.framework, about.framework_version)))
     numbers = {
@@ -148,20 +148,21 @@ def words(about: About) -> str:
 
 def bibliography(records: Iterable[Record]) -> list[tuple[str, str]]:
     """Each source that these figures cite, and what it is; of publications where in it they are."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for record in figures(records):
-        if cited := record.citation:
-            places = found.setdefault((cited.key, cited.title), [])
-            told = record.source == "published" and cited.where not in places
-            places += [cited.where] if told else []
+    places_by_source: dict[tuple[str, str], list[str]] = {}
+    for record in external_figures(records):
+        if citation := record.citation:
+            places = places_by_source.setdefault((citation.key, citation.title), [])
+            is_new_place = record.source == "published" and citation.where not in places
+            places += [citation.where] if is_new_place else []
     return [
-        (key, f"{title} ({'; '.join(at)})" if at else title) for (key, title), at in found.items()
+        (key, f"{title} ({'; '.join(places)})" if places else title)
+        for (key, title), places in places_by_source.items()
     ]
 
 
-def shown(
-    form: str,
-    made: Sequence[Table],
+def render(
+    format_name: str,
+    leaderboards: Sequence[Table],
     columns: str,
     records: Iterable[Record],
     networks: Iterable[str] = (),
@@ -170,81 +171,93 @@ def shown(
 
     `networks` are shown too where they have figures and no table.
     """
-    found = figures(records)
-    names = sorted({table.workload for table in made} | set(networks))
-    chosen = [record for name in names for record in of_network(found, name)]
-    if form == "json":
-        return _json(made, chosen)
-    if form == "csv":
-        return _csv(made, chosen)
-    form_of = formats.FORMATS[form]
+    figure_records = external_figures(records)
+    names = sorted({table.workload for table in leaderboards} | set(networks))
+    network_figures = [
+        record for name in names for record in figures_of_network(figure_records, name)
+    ]
+    if format_name == "json":
+        return _to_json(leaderboards, network_figures)
+    if format_name == "csv":
+        return _to_csv(leaderboards, network_figures)
+    table_format = formats.FORMATS[format_name]
     parts = []
     for name in names:
-        own = [table for table in made if table.workload == name]
-        parts.append(tables.FORMATS[form](own, columns))
-        lines = [described(record).fields for record in of_network(found, name)]
+        network_tables = [table for table in leaderboards if table.workload == name]
+        parts.append(tables.FORMATS[format_name](network_tables, columns))
+        lines = [
+            describe_figure(record).fields for record in figures_of_network(figure_records, name)
+        ]
         if lines:
-            parts.append(form_of.above(f"{name} elsewhere: not measured here, not ranked"))
-            parts += [form_of.table(HEADERS, lines), ""]
-    parts += [form_of.below(f"{key}: {title}") for key, title in bibliography(chosen)]
+            parts.append(
+                table_format.render_heading(f"{name} elsewhere: not measured here, not ranked")
+            )
+            parts += [table_format.table(HEADERS, lines), ""]
+    parts += [
+        table_format.render_note(f"{key}: {title}") for key, title in bibliography(network_figures)
+    ]
     return "\n".join(parts)
 
 
-def listed(records: Iterable[Record]) -> str:
+def render_list(records: Iterable[Record]) -> str:
     """All figures among the records in a table for a terminal, with their networks and sources."""
-    form = formats.FORMATS["text"]
-    found = [described(record) for record in figures(records)]
+    table_format = formats.FORMATS["text"]
+    figure_texts = [describe_figure(record) for record in external_figures(records)]
     lines = [
-        (one.record[7:19], *one.fields[:2], one.workload or "–", *one.fields[2:]) for one in found
+        (text.record[7:19], *text.fields[:2], text.workload or "–", *text.fields[2:])
+        for text in figure_texts
     ]
-    table = form.table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
-    sources = [form.below(f"{key}: {title}") for key, title in bibliography(records)]
+    table = table_format.table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
+    sources = [table_format.render_note(f"{key}: {title}") for key, title in bibliography(records)]
     return "\n".join([table, "", *sources])
 
 
-def _json(made: Sequence[Table], chosen: Sequence[Record]) -> str:
-    document = json.loads(tables.as_json(made))
+def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:
+    document = json.loads(tables.to_json(leaderboards))
     document["elsewhere"] = [
         {
             "record": record.id,
             "source": record.source,
-            "workload": workload(record),
+            "workload": figure_workload(record),
             "citation": record.citation and record.citation.model_dump(mode="json"),
             "figure": record.figure and record.figure.model_dump(mode="json"),
         }
-        for record in chosen
+        for record in figure_records
     ]
     return json.dumps(document, indent=1)
 
 
-def _csv(made: Sequence[Table], chosen: Sequence[Record]) -> str:
+def _to_csv(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:
     """The tables' lines, and one for each figure, with columns of its own after theirs."""
-    before = list(csv.DictReader(io.StringIO(tables.as_csv(made))))
-    lines = before + [_flat(record) for record in chosen]
+    table_lines = list(csv.DictReader(io.StringIO(tables.to_csv(leaderboards))))
+    lines = table_lines + [_figure_columns(record) for record in figure_records]
     if not lines:
         return ""
-    out = io.StringIO()
+    buffer = io.StringIO()
     names = list(dict.fromkeys(name for line in lines for name in line))
-    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer = csv.DictWriter(buffer, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    return out.getvalue()
+    return buffer.getvalue()
 
 
-def _flat(record: Record) -> dict[str, Any]:
-    figure, cited = record.figure, record.citation
+def _figure_columns(record: Record) -> dict[str, Any]:
+    figure, citation = record.figure, record.citation
     assert figure is not None
     about = (figure.about or About()).model_dump(exclude={"study", "workload"})
-    told = figure.model_dump(exclude={"about", "values"})
+    figure_fields = figure.model_dump(exclude={"about", "values"})
     line = {
-        "workload": workload(record),
+        "workload": figure_workload(record),
         **about,
         "records": record.id,
         "source": record.source,
         "ranked": False,
         "reason": not_measured(record),
         "study": figure.about.study if figure.about else None,
-        **{f"figure_{name}": one for name, one in told.items()},
-        **{f"citation_{name}": one for name, one in (cited.model_dump() if cited else {}).items()},
+        **{f"figure_{name}": value for name, value in figure_fields.items()},
+        **{
+            f"citation_{name}": value
+            for name, value in (citation.model_dump() if citation else {}).items()
+        },
     }
-    return {name: formats.disarmed(one) for name, one in line.items()}
+    return {name: formats.escape_csv_formula(value) for name, value in line.items()}

@@ -20,14 +20,14 @@ from xfbench.analysis.prediction import Figure
 from xfbench.analysis.statistics import Interval
 from xfbench.base.terminal_text import legible
 
-_LONGEST = 1000  # characters of a field
-_MARKS = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
+_MAX_FIELD_CHARS = 1000  # characters of a field
+_MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # else they become links
-_LISTED = re.compile(r"^(\d*)([-+.)])")  # what would begin a list
-_LATEX = {one: f"\\{one}" for one in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
+_LIST_START = re.compile(r"^(\d*)([-+.)])")  # what would begin a list
+_LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
-_STARTS = ("=", "+", "-", "@")
+_FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True)
@@ -41,50 +41,50 @@ class Format:
     style: str
     heading: Callable[[str], str]
     note: Callable[[str], str]
-    escaped: Callable[[str], str] = str
+    escape: Callable[[str], str] = str
 
     def table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         """The table of texts as they are."""
-        shown = [[self._fit(field) for field in line] for line in lines]
-        names = [self._fit(name) for name in headers]
-        return tabulate(shown, names, self.style, disable_numparse=True)
+        rows = [[self._escape_field(field) for field in line] for line in lines]
+        names = [self._escape_field(name) for name in headers]
+        return tabulate(rows, names, self.style, disable_numparse=True)
 
-    def above(self, text: str) -> str:
+    def render_heading(self, text: str) -> str:
         """The heading of a table."""
-        return self.heading(legible(text, _LONGEST))
+        return self.heading(legible(text, _MAX_FIELD_CHARS))
 
-    def below(self, text: str) -> str:
+    def render_note(self, text: str) -> str:
         """What is said under a table."""
-        return self.note(legible(text, _LONGEST))
+        return self.note(legible(text, _MAX_FIELD_CHARS))
 
-    def _fit(self, text: str) -> str:
-        return self.escaped(legible(text, _LONGEST))
-
-
-def _in_latex(text: str) -> str:
-    return "".join(_LATEX.get(one, one) for one in text)
+    def _escape_field(self, text: str) -> str:
+        return self.escape(legible(text, _MAX_FIELD_CHARS))
 
 
-def _in_markdown(text: str) -> str:
-    return _MARKS.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), text)
+def _escape_latex(text: str) -> str:
+    return "".join(_LATEX.get(char, char) for char in text)
 
 
-def _as_text(found: re.Match[str]) -> str:
-    return f"{found[1]}\\{found[2]}"
+def _escape_markdown(text: str) -> str:
+    return _MARKDOWN_SPECIAL.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
+
+
+def _escape_list_start(match: re.Match[str]) -> str:
+    return f"{match[1]}\\{match[2]}"
 
 
 FORMATS = {
     "text": Format("simple", str, str),
     "markdown": Format(
         "github",
-        lambda text: f"### {_in_markdown(text)}\n",
-        lambda text: f"\n{_LISTED.sub(_as_text, _in_markdown(text.strip()))}",
-        _in_markdown,
+        lambda text: f"### {_escape_markdown(text)}\n",
+        lambda text: f"\n{_LIST_START.sub(_escape_list_start, _escape_markdown(text.strip()))}",
+        _escape_markdown,
     ),
     "latex": Format(
         "latex_booktabs",
         lambda text: f"% {text}",
-        lambda text: f"\\par {_in_latex(text)}\n",
+        lambda text: f"\\par {_escape_latex(text)}\n",
     ),
     "html": Format(
         "html",
@@ -94,45 +94,47 @@ FORMATS = {
 }
 
 
-def disarmed(value: object) -> object:
+def escape_csv_formula(value: object) -> object:
     """As a CSV's field: a text that neither a spreadsheet nor a terminal would run."""
     if not isinstance(value, str):
         return value
     text = legible(value, len(value))
-    return f"'{text}" if text.lstrip().startswith(_STARTS) else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
-def as_csv(lines: Sequence[Mapping[str, object]]) -> str:
+def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
     """Lines with names for columns, numbers in full; nothing in it runs in a spreadsheet."""
-    out = io.StringIO()
+    buffer = io.StringIO()
     if lines:
-        writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+        writer = csv.DictWriter(buffer, list(lines[0]), lineterminator="\n")
         writer.writeheader()
         for line in lines:
-            writer.writerow({name: disarmed(value) for name, value in line.items()})
-    return out.getvalue()
+            writer.writerow({name: escape_csv_formula(value) for name, value in line.items()})
+    return buffer.getvalue()
 
 
-def speed(interval: Interval | Figure | None) -> str:
+def format_speed(interval: Interval | Figure | None) -> str:
     """A throughput with the digits its interval supports, or both ends where it is wide."""
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
-        return grouped(interval.value, 3)
-    half = (interval.high - interval.low) / 2
-    if half > interval.value / 4:
-        ends = f"{grouped(interval.low, 2)}–{grouped(interval.high, 2)}"
-        return f"{grouped(interval.value, 2)} ({ends})"
-    if half <= 1e-6 * interval.value:  # no more than rounding of equal launches
-        return grouped(interval.value, 6)
-    place = 1 - math.floor(math.log10(half))  # two significant digits of the half-width
-    return f"{_placed(interval.value, place)} ± {_placed(half, place)}"
+        return format_number(interval.value, 3)
+    half_width = (interval.high - interval.low) / 2
+    if half_width > interval.value / 4:
+        bounds = f"{format_number(interval.low, 2)}–{format_number(interval.high, 2)}"
+        return f"{format_number(interval.value, 2)} ({bounds})"
+    if half_width <= 1e-6 * interval.value:  # no more than rounding of equal launches
+        return format_number(interval.value, 6)
+    decimals = 1 - math.floor(math.log10(half_width))  # two significant digits of the half-width
+    return (
+        f"{_format_decimals(interval.value, decimals)} ± {_format_decimals(half_width, decimals)}"
+    )
 
 
-def grouped(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """A positive number with so many significant digits, thousands set apart."""
-    return _placed(value, digits - 1 - math.floor(math.log10(value)))
+    return _format_decimals(value, digits - 1 - math.floor(math.log10(value)))
 
 
-def _placed(value: float, place: int) -> str:
-    return f"{round(value, place):,.{max(place, 0)}f}".replace(",", " ")
+def _format_decimals(value: float, decimals: int) -> str:
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}".replace(",", " ")

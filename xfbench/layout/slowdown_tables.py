@@ -12,33 +12,33 @@ from xfbench.analysis.leaderboard import Row
 from xfbench.analysis.slowdown import NOT_MEASURED, Entry, Line, Slowdown
 from xfbench.analysis.statistics import Interval
 from xfbench.layout import formats
-from xfbench.layout.tables import CHOSEN, speed
+from xfbench.layout.tables import SELECTION_NOTE, format_speed
 from xfbench.records.record import Status
 
-_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT_MEASURED}
+_REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT_MEASURED}
 
 
 def headers(table: Slowdown) -> list[str]:
     """What stands above the columns of `shown`."""
     mean = [f"mean of {len(table.common)}"] if len(table.common) > 1 else []
-    return [*table.by, *(one.name for one in table.networks), *mean]
+    return [*table.by, *(network.name for network in table.networks), *mean]
 
 
-def shown(table: Slowdown, line: Line) -> list[str]:
+def row_texts(table: Slowdown, line: Line) -> list[str]:
     """A row as texts: its group, a slowdown or a word for each network, perhaps the mean."""
-    mean = [times(line.overall)] if len(table.common) > 1 else []
-    return [*_group(line), *map(_slowdown, line.entries), *mean]
+    mean = [format_times(line.overall)] if len(table.common) > 1 else []
+    return [*_group_texts(line), *map(_slowdown_text, line.entries), *mean]
 
 
-def settings(line: Line) -> list[str]:
+def setting_texts(line: Line) -> list[str]:
     """The same, with what each figure was reached by."""
     return [
-        *_group(line),
-        *(setting(one.row, line) if one.slowdown else "–" for one in line.entries),
+        *_group_texts(line),
+        *(describe_setting(entry.row, line) if entry.slowdown else "–" for entry in line.entries),
     ]
 
 
-def setting(row: Row | None, line: Line) -> str:
+def describe_setting(row: Row | None, line: Line) -> str:
     """What a row is beside its group, in a few words."""
     if row is None:
         return "–"
@@ -53,67 +53,69 @@ def setting(row: Row | None, line: Line) -> str:
     return ", ".join(text for name, text in parts.items() if text and name not in line.group)
 
 
-def times(interval: Interval | None) -> str:
+def format_times(interval: Interval | None) -> str:
     """How many times, with the digits that its interval supports."""
-    return speed(interval)
+    return format_speed(interval)
 
 
 def notes(table: Slowdown) -> Iterator[str]:
     """What is said under the table: of the mean, of the choice, why figures are missing."""
     if len(table.common) > 1:
         yield f"Mean: the geometric one, over {', '.join(table.common)}."
-    rows = [one.row for line in table.lines for one in line.entries if one.slowdown]
+    rows = [entry.row for line in table.lines for entry in line.entries if entry.slowdown]
     if any(row and (row.configurations or 1) > 1 for row in rows):
-        yield CHOSEN
+        yield SELECTION_NOTE
     missing: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for line in table.lines:
-        where = defaultdict(list)
+        networks_by_reason = defaultdict(list)
         for network, entry in zip(table.networks, line.entries, strict=True):
             if entry.reason and entry.reason != NOT_MEASURED:
-                where[entry.reason].append(network.name)
-        for reason, names in where.items():
+                networks_by_reason[entry.reason].append(network.name)
+        for reason, names in networks_by_reason.items():
             missing[(reason, *names)].append(line.name)
     for (reason, *names), lines in missing.items():
         yield f"{', '.join(lines)} in {', '.join(names)}: {reason}"
 
 
-def _group(line: Line) -> list[str]:
+def _group_texts(line: Line) -> list[str]:
     return ["–" if value is None else str(value) for value in line.group.values()]
 
 
-def _slowdown(entry: Entry) -> str:
+def _slowdown_text(entry: Entry) -> str:
     if entry.slowdown:
-        return times(entry.slowdown)
+        return format_times(entry.slowdown)
     word = (entry.reason or "").partition(":")[0]
-    return word if word in _WORDS else "not ranked"
+    return word if word in _REASON_WORDS else "not ranked"
 
 
-def _document(tables: Sequence[Slowdown], into: formats.Format) -> str:
+def _render(tables: Sequence[Slowdown], table_format: formats.Format) -> str:
     parts: list[str] = []
     for table in tables:
-        parts.append(into.above(table.title))
-        parts.append(into.table(headers(table), [shown(table, line) for line in table.lines]))
-        measured = [line for line in table.lines if any(one.slowdown for one in line.entries)]
+        parts.append(table_format.render_heading(table.title))
+        parts.append(
+            table_format.table(headers(table), [row_texts(table, line) for line in table.lines])
+        )
+        measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
         if measured:
             names = headers(table)[: len(table.by) + len(table.networks)]
-            parts.append(into.above("reached with"))
-            parts.append(into.table(names, [settings(line) for line in measured]))
-        parts += map(into.below, notes(table))
+            parts.append(table_format.render_heading("reached with"))
+            parts.append(table_format.table(names, [setting_texts(line) for line in measured]))
+        parts += map(table_format.render_note, notes(table))
         parts.append("")
     return "\n".join(parts)
 
 
-def as_json(tables: Sequence[Slowdown]) -> str:
+def to_json(tables: Sequence[Slowdown]) -> str:
     """One JSON document, which has all that there is."""
     return json.dumps({"slowdowns": [table.document() for table in tables]}, indent=1)
 
 
-def as_csv(tables: Sequence[Slowdown]) -> str:
+def to_csv(tables: Sequence[Slowdown]) -> str:
     """One line per row and network, numbers in full; nothing in it runs in a spreadsheet."""
-    return formats.as_csv([line for table in tables for line in _flat(table)])
+    return formats.to_csv([line for table in tables for line in _table_lines(table)])
 
 
-def _flat(table: Slowdown) -> Iterator[dict[str, Any]]:
+def _table_lines(table: Slowdown) -> Iterator[dict[str, Any]]:
     head = {name: getattr(table, name) for name in ("device", "precision", "scaling", "machine")}
     for line in table.lines:
         group = {f"by_{name}": value for name, value in line.group.items()}
@@ -126,28 +128,31 @@ def _flat(table: Slowdown) -> Iterator[dict[str, Any]]:
                 "workload": network.workload,
                 "data": network.data,
                 "batch_size": network.batch_size or None,
-                **_ends("slowdown", entry.slowdown),
+                **_bound_columns("slowdown", entry.slowdown),
                 "launches": entry.slowdown.launches if entry.slowdown else None,
-                **_ends("overall", line.overall),
+                **_bound_columns("overall", line.overall),
                 "overall_networks": ", ".join(table.common),
                 "reason": entry.reason,
-                **_ends("images_per_second", speed),
-                **{name: getattr(row, name, None) for name in _OF_ROW},
+                **_bound_columns("images_per_second", speed),
+                **{name: getattr(row, name, None) for name in _ROW_FIELDS},
             }
 
 
-_OF_ROW = (
+_ROW_FIELDS = (
     *("framework", "framework_version", "kernel", "threads", "threads_observed", "ranks"),
     *("strategy", "nodes", "configurations", "configurations_ranked", "certificate", "cell"),
 )
 
 
-def _ends(name: str, found: Interval | None) -> dict[str, float | None]:
-    return {f"{name}_{end}": getattr(found, end, None) for end in ("value", "low", "high")}
+def _bound_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
+    return {f"{name}_{end}": getattr(interval, end, None) for end in ("value", "low", "high")}
 
 
 FORMATS: dict[str, Callable[[Sequence[Slowdown]], str]] = {
-    **{name: partial(_document, into=into) for name, into in formats.FORMATS.items()},
-    "csv": as_csv,
-    "json": as_json,
+    **{
+        name: partial(_render, table_format=table_format)
+        for name, table_format in formats.FORMATS.items()
+    },
+    "csv": to_csv,
+    "json": to_json,
 }

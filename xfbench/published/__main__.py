@@ -53,7 +53,7 @@ def _page() -> Iterator[str]:
             yield f"- {one.citation.key}: {one.sentence}"
         lines = []
         for record in published.of_study(study):
-            said = beside.described(record)
+            said = beside.describe_figure(record)
             lines.append((said.key, said.workload or "–", *said.fields[2:]))
         if lines:
             names = ("source", "network", *beside.HEADERS[2:])

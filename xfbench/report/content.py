@@ -211,7 +211,7 @@ def _board(
     alone: bool,
     elsewhere: Sequence[Record],
 ) -> Board:
-    columns = tables.shown_columns(table)
+    columns = tables.visible_columns(table)
     same = table.title.removeprefix(f"{table.workload} · ")
     rows = (*table.rows, *table.unranked)
     whole = {id(row) for row in (rows[:FASTEST] if many else rows)}
@@ -320,7 +320,7 @@ def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
 
 def _speed(record: Record) -> str:
     speed = launch_throughput(record) if record.measurement else 0.0
-    return tables.grouped(speed, 4) if speed else "–"
+    return tables.format_number(speed, 4) if speed else "–"
 
 
 def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:

@@ -127,7 +127,7 @@ def _marked(row: Row, text: str) -> str:
 
 def _all_else(row: Row) -> tuple[Any, ...]:
     asked = row.request
-    return *row.stored, row.checkpoints, asked.allocator, asked.steps, asked.epochs, asked.warmup
+    return *row.storage, row.checkpoints, asked.allocator, asked.steps, asked.epochs, asked.warmup
 
 
 def _point(row: Row, x: float) -> Point:
@@ -381,7 +381,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _number(value: float) -> str:
-    return tables.grouped(value, 4)
+    return tables.format_number(value, 4)
 
 
 def _ends(one: Point | Bar) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from xfbench.analysis import statistics
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.analysis.learning import best_loss, common_loss, times_to
+from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
 from xfbench.analysis.statistics import Interval, is_steady
 from xfbench.records.record import Record
 from xfbench.report.figures import MOST_LINES, MOST_NAMED, Figure, Line, Point, name, over_ranks
@@ -27,7 +27,7 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         label = name(group[-1], without=("ranks",))
         drawn: dict[str, list[Point]] = {"learning": [Point(1, 1)], "images": [Point(1, 1)]}
         for row in group[1:]:
-            times = [times_to(trained[ranks], level) for ranks in (1, row.ranks)]
+            times = [times_to_loss(trained[ranks], level) for ranks in (1, row.ranks)]
             learned = statistics.compare(*times).ratio
             images = statistics.compare(row.speeds, group[0].speeds).ratio
             for kind, found in (("learning", learned), ("images", images)):

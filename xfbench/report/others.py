@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xfbench.base import terminal_text
 from xfbench.layout import beside
-from xfbench.layout.beside import Beside
+from xfbench.layout.beside import FigureText
 from xfbench.records.record import Record
 
 MOST_ROWS = 200  # of a group
@@ -22,7 +22,7 @@ class Group:
     """
 
     name: str
-    rows: tuple[Beside, ...]
+    rows: tuple[FigureText, ...]
     left: int
 
 
@@ -36,14 +36,15 @@ class Others:
 
 def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
     """The figures about these networks, then those about no network in particular."""
-    found = beside.figures(records)
+    found = beside.external_figures(records)
     chosen = {
-        name: beside.of_network(found, name or None) for name in (*dict.fromkeys(networks), "")
+        name: beside.figures_of_network(found, name or None)
+        for name in (*dict.fromkeys(networks), "")
     }
     groups = [
         Group(
             name,
-            tuple(beside.described(record) for record in own[:MOST_ROWS]),
+            tuple(beside.describe_figure(record) for record in own[:MOST_ROWS]),
             max(0, len(own) - MOST_ROWS),
         )
         for name, own in chosen.items()
@@ -58,4 +59,6 @@ def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
 
 def named(records: Sequence[Record]) -> list[str]:
     """The networks that figures from elsewhere are about, by name."""
-    return sorted({name for one in beside.figures(records) if (name := beside.workload(one))})
+    return sorted(
+        {name for one in beside.external_figures(records) if (name := beside.figure_workload(one))}
+    )

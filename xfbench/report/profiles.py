@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
-from xfbench.layout.profile_tables import heaviest, milliseconds, of_layer, profiled
+from xfbench.layout.profile_tables import (
+    find_layer,
+    format_milliseconds,
+    heaviest_layers,
+    profiled_rows,
+)
 from xfbench.report.figures import MOST_BARS, MOST_NAMED, Bar, Figure, name
 
 _HEADERS = (
@@ -17,20 +22,20 @@ _HEADERS = (
 
 def figures(table: Table) -> list[Figure]:
     """Seconds of the layers in which most time goes, of all rows that were profiled."""
-    found = profiled(table)
+    found = profiled_rows(table)
     if not found:
         return []
     profiles = [profile for _, profile in found]
-    names = heaviest(profiles, max(1, MOST_BARS // len(found)))
+    names = heaviest_layers(profiles, max(1, MOST_BARS // len(found)))
     bars = [
         Bar(f"{layer} · {name(row)}", 1e3 * seen.seconds)
         for layer in names
         for row, profile in found
-        if (seen := of_layer(profile, layer))
+        if (seen := find_layer(profile, layer))
     ]
     most = [(name(row), max(one.layers, key=lambda layer: layer.seconds)) for row, one in found]
     told = [
-        f"{label}: most in {layer.layer}, {milliseconds(layer.seconds)} ms"
+        f"{label}: most in {layer.layer}, {format_milliseconds(layer.seconds)} ms"
         for label, layer in most[:MOST_NAMED]
     ]
     count = max(len(one.layers) for one in profiles)
@@ -62,7 +67,7 @@ def _lines(row: Row, profile: Profile) -> Iterator[tuple[str, ...]]:
     )
     for part, seconds in rest:
         share = f"{seconds / profile.step_seconds:.1%}"
-        spent = milliseconds(seconds)
+        spent = format_milliseconds(seconds)
         yield name(row), part, "–", spent, "–", share, "–", "–", profile.profiler
 
 
@@ -71,8 +76,8 @@ def _line(row: Row, profile: Profile, layer: LayerTime) -> tuple[str, ...]:
         name(row),
         layer.layer,
         layer.kind,
-        milliseconds(layer.forward_seconds),
-        milliseconds(layer.backward_seconds),
+        format_milliseconds(layer.forward_seconds),
+        format_milliseconds(layer.backward_seconds),
         f"{layer.seconds / profile.step_seconds:.1%}",
         "–" if layer.flops is None else f"{layer.flops / 1e9:.3g}",
         "–" if layer.share_of_peak is None else f"{layer.share_of_peak:.0%}",

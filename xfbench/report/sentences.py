@@ -46,7 +46,7 @@ def summary(table: Table, command: Sequence[str]) -> Summary:
         ranked=ranked,
         who=_who(best),
         finding=verdict,
-        speed=unbroken(tables.speed(best.images_per_second)),
+        speed=unbroken(tables.format_speed(best.images_per_second)),
         sure=tuple(sure),
         command=tuple(command),
     )
@@ -96,7 +96,7 @@ def _interval(row: Row) -> str:
     count = f"{found.launches} launch{'es' if found.launches > 1 else ''}"
     if found.low is None or found.high is None:
         return f"{count}, so that there is no interval: do more with --launches."
-    low, high = (unbroken(tables.grouped(end, 3)) for end in (found.low, found.high))
+    low, high = (unbroken(tables.format_number(end, 3)) for end in (found.low, found.high))
     label = {
         "claim": "enough for a claim",
         "indicative": f"indicative; a claim takes {CLAIM_LAUNCHES}",

@@ -34,14 +34,15 @@ class Shown:
 def shown(boards: Iterable[Table]) -> list[Shown]:
     """Those in which there is anything to compare."""
     found = []
-    for table in slowdowns(boards, places=False):
+    for table in slowdowns(boards, with_ranks=False):
         if len([line for line in table.lines if any(one.slowdown for one in line.entries)]) < 2:
             continue
         lines = []
         for line in table.lines:
-            texts = tables.shown(table, line)[1:]
+            texts = tables.row_texts(table, line)[1:]
             settings = [
-                tables.setting(one.row, line) if one.slowdown else "" for one in line.entries
+                tables.describe_setting(one.row, line) if one.slowdown else ""
+                for one in line.entries
             ]
             settings += [""] * (len(texts) - len(settings))  # the mean has none
             fields = [Field(text, how) for text, how in zip(texts, settings, strict=True)]

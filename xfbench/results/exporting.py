@@ -18,7 +18,7 @@ import duckdb
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
-from xfbench.layout.formats import disarmed
+from xfbench.layout.formats import escape_csv_formula
 from xfbench.records.record import Record
 from xfbench.results import archive, indexing
 from xfbench.results.listing import images_per_second
@@ -63,7 +63,7 @@ def as_csv(target: Path, found: Found, _: Store) -> int:
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(HEADER)
         for _, record in found:
-            lines.writerow(map(disarmed, line(record)))
+            lines.writerow(map(escape_csv_formula, line(record)))
             count += 1
         text.flush()
         text.detach()

@@ -20,7 +20,7 @@ def tables(
 
     Ranks, and `target`, as in `leaderboard.tables`.
     """
-    parts = (part for one in sets for part in known.parts(grouping.PARTED, one))
-    return leaderboard.tables_of(
+    parts = (part for one in sets for part in known.parts(grouping.PARTITION_FIELDS, one))
+    return leaderboard.tables_from_parts(
         ((record for _, record in part) for part in parts), certificates, target
     )

@@ -172,7 +172,7 @@ def repeats(records: Sequence[Record]) -> list[dict[str, Any]]:
     `command` is null for what no command could say.
     """
     found = []
-    for head, cells in sorted(grouping.of_cells(records).items(), key=lambda one: one[0]):
+    for head, cells in sorted(grouping.group_by_cell(records).items(), key=lambda one: one[0]):
         for launches in cells.values():
             asked = launches[-1].request
             assert asked is not None
@@ -194,12 +194,16 @@ def repeats(records: Sequence[Record]) -> list[dict[str, Any]]:
 def board(records: Sequence[Record], certificates: Certificates) -> bytes:
     """The leaderboards, and below them figures from elsewhere."""
     parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
-    if elsewhere := beside.figures(records):
-        told = [beside.described(one) for one in elsewhere]
+    if elsewhere := beside.external_figures(records):
+        told = [beside.describe_figure(one) for one in elsewhere]
         lines = [(one.workload or "–", *one.fields) for one in told]
         sources = beside.bibliography(elsewhere)
-        parts += [_FORM.above("Not measured with xfbench, not ranked")]
-        parts += [_FORM.table(("network", *beside.HEADERS), lines), "", _FORM.above("Sources")]
+        parts += [_FORM.render_heading("Not measured with xfbench, not ranked")]
+        parts += [
+            _FORM.table(("network", *beside.HEADERS), lines),
+            "",
+            _FORM.render_heading("Sources"),
+        ]
         parts += [_FORM.table(("source", "is"), sources)]
     return ("\n".join(parts) + "\n").encode()
 
@@ -211,7 +215,7 @@ def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes
         counts += f", and {others} figures from elsewhere"
     versions = sorted({_version(one.software) for one in measured if one.software})
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
-    told = _FORM.below(", ".join(versions)).strip() or __version__
+    told = _FORM.render_note(", ".join(versions)).strip() or __version__
     about = _ABOUT.format(version=__version__, counts=counts, versions=told, **names)
     return (about + "".join(map(_cell, cells))).encode()
 
@@ -225,8 +229,10 @@ def _cell(one: dict[str, Any]) -> str:
     notes = [f"{one['machine']}; {len(one['records'])} records."]
     notes += [_PREPARED] if one["prepared"] else []
     notes += [_NAMED.format(one["framework"])] if one["python"] else []
-    command = f"    {one['command']}" if one["command"] else _FORM.below(_NO_COMMAND).strip()
-    return f"\n{_FORM.above(one['title'])}{_FORM.below(' '.join(notes))}\n\n{command}\n"
+    command = f"    {one['command']}" if one["command"] else _FORM.render_note(_NO_COMMAND).strip()
+    return (
+        f"\n{_FORM.render_heading(one['title'])}{_FORM.render_note(' '.join(notes))}\n\n{command}\n"
+    )
 
 
 def _json(value: Any) -> bytes:

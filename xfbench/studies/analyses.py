@@ -83,7 +83,7 @@ def best_of(of: Analysis, cells: Sequence[Measured], certificates: Certificates)
         reasons = of_cells.unproven(known, certificates)
         fair = [one for one in known if id(one) not in reasons]
         ranked = [_better(speeds[id(one)], what) for one in fair]
-        places = dict(zip(map(id, fair), statistics.ranks(ranked), strict=True))
+        places = dict(zip(map(id, fair), statistics.cell_ranks(ranked), strict=True))
         may = [one for one in fair if places[id(one)][0] == 1]
         if len({str(one.value(of.over)) for one in fair}) > 1:
             outcomes.append((fair, may))

@@ -10,7 +10,7 @@ from typing import Any
 
 from xfbench import adapter
 from xfbench.analysis import comparison, leaderboard
-from xfbench.analysis.grouping import of_cells
+from xfbench.analysis.grouping import group_by_cell
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.data import sets
 from xfbench.environments import allocators
@@ -99,7 +99,7 @@ def measured(records: Iterable[Record]) -> list[Measured]:
     """The cells of the records, in a fixed order."""
     found = [
         Measured(tuple(own))
-        for cells in of_cells(records, probes=True).values()
+        for cells in group_by_cell(records, probes=True).values()
         for own in cells.values()
     ]
     return sorted(found, key=lambda one: [_sortable(one.value(name)) for name in NAMED])
@@ -294,7 +294,7 @@ def worded(field: str, value: Any) -> str:
 
 def comparable(a: Measured, b: Measured, certificates: Certificates) -> str | None:
     """Why two cells are not known to train the same network; None where they are."""
-    return comparison.incomparable(a.steady(), b.steady(), certificates)
+    return comparison.incomparable_reason(a.steady(), b.steady(), certificates)
 
 
 def unproven(group: Sequence[Measured], certificates: Certificates) -> dict[int, str]:
@@ -307,7 +307,7 @@ def unproven(group: Sequence[Measured], certificates: Certificates) -> dict[int,
         return {}
     reasons = {
         id(one): next(
-            filter(None, (leaderboard.unproven(r, certificates) for r in one.steady())), None
+            filter(None, (leaderboard.unranked_reason(r, certificates) for r in one.steady())), None
         )
         for one in good
     }

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xfbench.layout.beside import value, words
+from xfbench.layout.beside import describe_subject, format_figure
 from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.report import figures
 from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
@@ -40,7 +40,7 @@ def _belongs(one: Quoted, finding: Finding) -> bool:
 def about(figure: Figure) -> str:
     """What it is of: its network first, then the rest in words."""
     of = figure.about or About()
-    return " · ".join(filter(None, (of.workload, words(of))))
+    return " · ".join(filter(None, (of.workload, describe_subject(of))))
 
 
 def _scaled(value: float, finding: Finding) -> float:
@@ -88,7 +88,7 @@ def _mark(one: Quoted, x: float, finding: Finding) -> Mark:
         for end in (figure.value, figure.low, figure.high)
     )
     name = f"published ({citation.key}): {about(figure)}"
-    return Mark(name, value(figure), x, y, low, high)
+    return Mark(name, format_figure(figure), x, y, low, high)
 
 
 def _place(figure: Figure, over: str) -> float | None:
@@ -146,7 +146,7 @@ def _figure(
         for one in known
         if one.interval
     ]
-    data += [(f"{c.key}: {about(f)}", value(f), "as printed") for c, f in beside]
+    data += [(f"{c.key}: {about(f)}", format_figure(f), "as printed") for c, f in beside]
     return figures.Figure(
         title=finding.title,
         description=finding.sentence,

@@ -9,7 +9,7 @@ from typing import Any
 
 from xfbench.analysis import statistics
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.analysis.learning import best_loss, common_loss, times_to
+from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
 from xfbench.analysis.statistics import Interval
 from xfbench.records.record import Record
 from xfbench.studies import analyses
@@ -52,7 +52,7 @@ def learning_speedup(
             reason = of_cells.comparable(one, base, certificates)
             speeds = [launches(what, each.records) for each in (one, base)]
             parallel = statistics.compare(*speeds).ratio if all(speeds) else None
-            times = [times_to(trained[id(each)], level) for each in (base, one)]
+            times = [times_to_loss(trained[id(each)], level) for each in (base, one)]
             learning = statistics.compare(*times).ratio if all(times) else None
             if not learning and not reason:
                 reason = "no run of it, or of one rank, has a loss that is a number"
@@ -101,7 +101,7 @@ def _curve(
     points = []
     for number in range(_LEVELS):
         loss = level * math.exp(step * number)
-        one, many = times_to(base, loss), times_to(own, loss)
+        one, many = times_to_loss(base, loss), times_to_loss(own, loss)
         if one and many:
             times: Interval = statistics.compare(one, many).ratio
             points.append((loss, times.value, times.low, times.high))

@@ -69,12 +69,12 @@ def _epoch_rate(record: Record) -> float | None:
 
 
 def _exchanged(record: Record) -> float | None:
-    told = communication.shares([record])
+    told = communication.step_shares([record])
     return told.bytes_per_epoch / 1e9 if told and told.bytes_per_epoch else None
 
 
 def _computing(record: Record) -> float | None:
-    told = communication.shares([record])
+    told = communication.step_shares([record])
     return told.compute if told else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from xfbench.base.terminal_text import LONGEST, legible
-from xfbench.layout.beside import value
+from xfbench.layout.beside import format_figure
 from xfbench.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import about, drawn
@@ -52,7 +52,7 @@ def beside(answer: Answer) -> list[list[str]]:
         [
             ", relative to ".join(filter(None, (figure.quantity, figure.relative_to))),
             about(figure),
-            value(figure),
+            format_figure(figure),
             f"{citation.key}, {citation.where}",
         ]
         for citation, figure in answer.published

@@ -15,8 +15,8 @@ def number(value: float, unit: str) -> str:
     if unit == "times":
         return f"{value:.3g}"
     if unit == "images":  # a batch is a whole number, and every digit of it counts
-        return tables.grouped(value, len(f"{value:.0f}"))
-    return tables.grouped(value, 3) if value > 0 else f"{value:.3g}"
+        return tables.format_number(value, len(f"{value:.0f}"))
+    return tables.format_number(value, 3) if value > 0 else f"{value:.3g}"
 
 
 def ends(interval: Interval, unit: str) -> str:

@@ -230,7 +230,7 @@ def enough(
     if not logs:
         return False
     deviation = math.sqrt(stdlib_statistics.fmean(map(stdlib_statistics.variance, logs)))
-    often = statistics.launches_until(WITHIN, deviation, least, most)
+    often = statistics.required_launches(WITHIN, deviation, least, most)
     return spent >= SHARE * often * all_once
 
 
@@ -246,7 +246,7 @@ def taken(winner: T, speeds: Mapping[T, Launches]) -> T:
     if not own:
         return next(iter(standing(rivals)))
     found = [statistics.compare(theirs, own) for theirs in rivals.values()]
-    shown = statistics.distinguishable([one.p for one in found])
+    shown = statistics.are_distinguishable([one.p for one in found])
     faster = [
         one
         for one, against, certain in zip(rivals, found, shown, strict=True)

@@ -255,7 +255,7 @@ class _Launching:
         done: dict[Cell, list[Record]] = {cell: [] for cell in cells}
         for count, block in enumerate(blocks):
             if count >= self.choices.least:
-                speeds = {cell: statistics.launches(own) for cell, own in done.items()}
+                speeds = {cell: statistics.launch_speeds(own) for cell, own in done.items()}
                 wanted = unsettled(winner, wanted, speeds)
                 if wanted and self._took_its_share(speeds):
                     self.say(
@@ -280,7 +280,7 @@ class _Launching:
                 self._shuffled(wanted, block), launch, self.cores.spoiled
             ).items():
                 done[cell].append(record)
-        return {cell: statistics.launches(own) for cell, own in done.items()}
+        return {cell: statistics.launch_speeds(own) for cell, own in done.items()}
 
     def _launch(
         self, cell: Cell, request: Request, known: dict[Request, Record], stage: str
@@ -350,7 +350,7 @@ class _Launching:
 
 
 def _round(done: Mapping[Cell, Sequence[Record]], *, spent: bool = False) -> Round[Cell]:
-    speeds = {cell: statistics.launches(records) for cell, records in done.items()}
+    speeds = {cell: statistics.launch_speeds(records) for cell, records in done.items()}
     reasons = {
         cell: _outcome(records[-1])
         for cell, records in done.items()
