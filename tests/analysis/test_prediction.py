@@ -225,7 +225,7 @@ def test_draws_differ_by_the_error_of_the_mean_launch(record, far, deviation):
 @pytest.mark.parametrize(("link", "deviation"), [(LINK, 0.3), (None, 0.1)])
 def test_described_link_is_less_certain_than_a_measured_link(launches, link, deviation):
     found = fitted(launches([1, 2, 4]), link)
-    factors = [draw.of_exchange for draw in found.draws]
+    factors = [draw.exchange_factor for draw in found.draws]
     assert np.std(np.log(factors)) == pytest.approx(deviation, rel=0.15)
 
 

@@ -59,7 +59,10 @@ def _layer_text(layer: LayerTime | None) -> str:
     """Forward and backward, and how near to the limit both are together."""
     if layer is None:
         return "–"
-    both = f"{format_milliseconds(layer.forward_seconds)} + {format_milliseconds(layer.backward_seconds)}"
+    both = (
+        f"{format_milliseconds(layer.forward_seconds)} + "
+        f"{format_milliseconds(layer.backward_seconds)}"
+    )
     return both if layer.share_of_peak is None else f"{both} ({layer.share_of_peak:.0%})"
 
 
@@ -122,7 +125,10 @@ def _notes(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
     )
     for row, profile in row_profiles:
         launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"
-        yield f"{_configuration_name(row)}: {profile.profiler}, {launches}, {profile.slowdown:.2f} times a timed step"
+        yield (
+            f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
+            f"{profile.slowdown:.2f} times a timed step"
+        )
 
 
 def _render(tables: Sequence[Table], table_format: formats.Format) -> str:

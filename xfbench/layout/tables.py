@@ -306,7 +306,8 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     lines = [
         formats.FORMATS["text"].render_heading(fit["title"]),
         body,
-        f"From {fit['launches']} launches on {counts} ranks. A step computes {', '.join(computing_texts)}.",
+        f"From {fit['launches']} launches on {counts} ranks. "
+        f"A step computes {', '.join(computing_texts)}.",
         f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces}, "
         f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs.",
     ]
