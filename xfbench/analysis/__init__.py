@@ -1,4 +1,4 @@
-"""What records say together: statistics, leaderboards, comparisons, scaling and prediction.
+"""Statistics, leaderboards, comparisons, scaling and prediction, computed from records.
 
-Records go in, values come out; how they look is the business of `layout` and `report`.
+The functions take records and return values. `layout` and `report` render them.
 """

@@ -1,9 +1,9 @@
-"""The best of each: a leaderboard's rows reduced to the fastest of every group.
+"""Reduction of a leaderboard's rows to the fastest row of every group.
 
-Of each framework at its best setting, of each number of threads, of each kind of machine. The
-fastest of many was chosen by the launches that say how fast it is, so that its throughput is
-more likely too high than too low; its rank is not surer than it should be, since it must
-be faster than everything of another group (see docs/method.md).
+A group is, for example, a framework, a number of threads or a kind of machine. The same launches
+select the fastest row and give its throughput. So its throughput is more likely too high than too
+low. Its rank is not too certain, because it must be faster than every row of another group (see
+docs/method.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from xfbench.request import SOLVER, Cell
 from xfbench.strategy import Value, words
 
 ROW = "row"
-# Of two networks, or two ways to train one, nothing compares; a row is of all seeds.
+# Different networks or solvers cannot be compared, and a row covers all seeds.
 _ONE_ROW = ("workload", *SOLVER, "seed")
 FIELDS = (
     *(name for name in Cell.model_fields if name not in _ONE_ROW),
     *("machine", "framework_version"),
 )
-# What is said in a table's heading, where rows are not by it.
+# Fields in a table's heading; a field that groups rows leaves the heading.
 _IN_HEADING = {
     "data": "data",
     "data_set": "data",
@@ -41,7 +41,10 @@ _EMPTY: dict[str, Any] = {"batch_size": 0, "scaling": None}
 
 
 def parse_fields(text: str) -> tuple[str, ...]:
-    """Fields from "framework,threads"; none from "row". Raises UsageError on an unknown one."""
+    """Return the fields in "framework,threads", or none for "row".
+
+    Raises UsageError if a field is unknown.
+    """
     names = dict.fromkeys(name.strip() for name in text.split(","))
     if list(names) == [ROW]:
         return ()
@@ -118,7 +121,10 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_ranks: bool) ->
 
 
 def _choice_key(row: Row) -> tuple[bool, bool]:
-    """What comes after the others: of many that were tried once, one was lucky."""
+    """Return a sort key that puts unranked rows and rows with few launches last.
+
+    The fastest of many rows with few launches may be fastest by chance.
+    """
     speed = row.images_per_second
     return row.reason is not None, speed is None or speed.label == "smoke"
 

@@ -1,4 +1,4 @@
-"""What checkpoints cost: size, seconds to save and to load, their share of a run."""
+"""Costs of checkpoints: size, seconds to save and to load, and share of a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xfbench.records.record import Checkpoints, Record
 
 @dataclass(frozen=True)
 class CheckpointCosts:
-    """Of one cell: medians over its launches, of the launch's median checkpoint.
+    """Checkpoint costs of one cell: medians over launches of each launch's median checkpoint.
 
-    `save_seconds` until all was on the medium, `load_seconds` from there; the bandwidths are
-    their bytes per second. `share` is what saving took of the launch's training: of its
-    `wall_seconds` without the loading and comparing that only a check needs. `file_system`: all
-    types that there were.
+    `save_seconds` ends when all bytes are on the medium; `load_seconds` reads them from there. The
+    bandwidths are in bytes per second. `share` is the part of the launch's training that saving
+    takes: of its `wall_seconds` without the loading and comparing that only a check needs.
+    `file_system` lists all types of file system that the launches used.
     """
 
     format: str
@@ -30,7 +30,7 @@ class CheckpointCosts:
 
 
 def checkpoint_costs(records: Sequence[Record]) -> CheckpointCosts | None:
-    """What they cost in a cell's launches that are ok; None where none was taken."""
+    """Return the checkpoint costs of a cell's ok launches, or None if no checkpoint was taken."""
     launches = [
         (record.checkpoints, record.measurement.wall_seconds)
         for record in records

@@ -1,7 +1,7 @@
-"""What ranks exchange, and what it costs: shares of a step from what each rank told.
+"""Communication of ranks: bytes exchanged, and shares of a step from each rank's measurements.
 
-A step of all ranks takes as long as the slowest rank computes, and what of the exchange that
-does not hide. What each computes is measured by steps in which it joins nothing.
+A step takes as long as the slowest rank computes, plus the exposed part of the exchange. The
+computing time of each rank is measured by steps in which it takes part in no exchange.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shares:
 
 
 def step_shares(records: Sequence[Record]) -> Shares | None:
-    """The shares of a cell from its launches that are ok; None where they tell nothing."""
+    """Return the step shares of a cell's ok launches, or None if they measured no communication."""
     launches = [
         (record.communication, statistics.median(record.measurement.step_seconds))
         for record in records
@@ -70,7 +70,7 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
 
 
 def epoch_steps(request: Request | None) -> int | None:
-    """Updates in an epoch: its images in whole batches; None where that is not known."""
+    """Return the updates in an epoch (images in whole batches), or None if it is unknown."""
     workload = workloads().get(request.workload) if request else None
     if request is None or workload is None:
         return None
@@ -80,7 +80,7 @@ def epoch_steps(request: Request | None) -> int | None:
 
 
 def _count_exchanged_bytes(communication: Communication, nodes: int) -> float:
-    """On several nodes what went from one to another, on one what went over its loopback."""
+    """Return the bytes exchanged between nodes, or over the loopback interface of one node."""
     if nodes == 1:
         return communication.interface_bytes.get("lo", 0.0)
     return sum(count for name, count in communication.interface_bytes.items() if name != "lo")

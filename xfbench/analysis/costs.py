@@ -1,6 +1,6 @@
-"""What a result costs besides time per step: start-up, time to an outcome, memory, energy.
+"""Costs besides time per step: start-up, time to a solution, memory and energy.
 
-Throughput never stands in for these: a framework may be fast and slow to start.
+Throughput does not replace these figures: a fast framework may be slow to start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Costs:
 
 
 def costs(records: Sequence[Record], target: float) -> Costs:
-    """The costs of a cell from its launches that are ok."""
+    """Return the costs of a cell from its ok launches."""
     ok_records = [record for record in records if record.status == "ok" and record.measurement]
     peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
 
@@ -58,7 +58,7 @@ def costs(records: Sequence[Record], target: float) -> Costs:
 
 
 def _solution_seconds(record: Record, target: float | None) -> float | None:
-    """From the process's start to the end of training, or of the epoch that reached `target`."""
+    """Return seconds from process start to the end of training or of the epoch reaching `target`."""
     measurement, learning = record.measurement, record.learning
     if measurement is None or not learning or measurement.startup_seconds is None:
         return None
@@ -71,9 +71,9 @@ def _solution_seconds(record: Record, target: float | None) -> float | None:
 
 
 def _joules_per_image(record: Record) -> float | None:
-    """The device's mean power while training, by the time of an image at the median step.
+    """Return mean device power during training times the seconds per image at the median step.
 
-    None where checkpoints were taken: that power is theirs too.
+    Returns None if checkpoints were taken, because the power includes theirs.
     """
     measurement, request = record.measurement, record.request
     if measurement is None or request is None or measurement.energy_joules is None:

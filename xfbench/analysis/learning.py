@@ -14,7 +14,7 @@ from xfbench.records.record import Record
 
 
 def seconds_to_loss(record: Record, loss: float) -> float | None:
-    """Seconds of training until an epoch's test loss is `loss` or less; None if it never is.
+    """Return seconds of training until an epoch's test loss is at most `loss`, else None.
 
     Evaluations, and what comes before the first epoch, are not counted.
     """
@@ -27,20 +27,20 @@ def seconds_to_loss(record: Record, loss: float) -> float | None:
 
 
 def best_loss(record: Record) -> float | None:
-    """The least test loss after an epoch; None where none was a number."""
+    """Return the lowest test loss after an epoch, or None if no loss is a number."""
     losses = [epoch.test_loss for epoch in record.learning or () if epoch.test_loss is not None]
     return min(losses, default=None)
 
 
 def common_loss(records: Sequence[Record]) -> float | None:
-    """ℓ*: the best loss that every one of the runs reached; None where one reached none."""
+    """Return ℓ*, the best loss that every run reached, or None if a run reached none."""
     best_losses = [best_loss(record) for record in records]
     losses = [loss for loss in best_losses if loss is not None]
     return max(losses) if losses and len(losses) == len(best_losses) else None
 
 
 def times_to_loss(records: Sequence[Record], loss: float) -> Launches:
-    """Seconds to the loss of each run that got there, by its seed and launch."""
+    """Return the seconds to `loss` of each run that reached it, by seed and launch."""
     seconds_by_launch: dict[tuple[int, int], float] = {}
     for record in records:
         seconds = seconds_to_loss(record, loss)

@@ -1,4 +1,4 @@
-"""What a launch's input cost it, and whether a framework's own reader gave the same pixels."""
+"""Input cost of a launch, and the pixel difference of a framework's own reader."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from xfbench.records.record import Record
 
 
 def pixels_off(records: Iterable[Record]) -> int | None:
-    """The largest difference of a framework's own reader from ours; None where we read."""
+    """Return the largest difference between a framework's reader and xfbench's.
+
+    Returns None if xfbench reads the input.
+    """
     checks = [record.storage.reader for record in records if record.storage]
     return max((check.largest_difference for check in checks if check), default=None)
 
 
 def waiting_share(record: Record) -> float | None:
-    """The part of its timed steps that a launch waited for input."""
+    """Return the part of the timed steps that a launch waited for input."""
     measurement = record.measurement
     if record.status != "ok" or measurement is None or "input_seconds" not in measurement.phases:
         return None
@@ -23,7 +26,7 @@ def waiting_share(record: Record) -> float | None:
 
 
 def cpu_share(record: Record) -> float | None:
-    """The part of its CPU time that threads and processes took which give input."""
+    """Return the part of CPU time that input threads and processes used."""
     phases = record.measurement.phases if record.measurement else {}
     cpu_seconds, input_cpu_seconds = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")
     return (

@@ -1,7 +1,7 @@
-"""How much of what more ranks could give they do give, under a named law.
+"""Scaling efficiency under a named law.
 
-Strong scaling keeps the images of an update, weak scaling those of each rank. A figure of one
-law says nothing under the other, so that without a law there is no efficiency.
+Strong scaling keeps the images per update constant; weak scaling keeps the images per rank. A
+figure of one law does not apply to the other, so there is no efficiency without a law.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def efficiency(
     baseline_ranks: int,
     baseline: Launches,
 ) -> Efficiency:
-    """Of images per second on `ranks`, against those of the least ranks that were measured.
+    """Return the efficiency on `ranks` against the fewest ranks that were measured.
 
-    Under either law: (speed / ranks) / (baseline / baseline_ranks). Raises ValueError where
-    one has no launch.
+    Under either law: (speed / ranks) / (baseline / baseline_ranks). Raises ValueError if one side
+    has no launch.
     """
     share = baseline_ranks / ranks
     if ranks == baseline_ranks:
