@@ -1,7 +1,7 @@
-"""Comparisons of records: which cells stand against which, and what the launches say of them.
+"""Comparisons of the launches of two sides, cell by cell.
 
-A side is a filter over records, a results folder, or both. Whatever neither filter names is
-held equal, so that a difference is one of what was named.
+A side is a filter over records, a results folder, or both. Fields that neither filter names are
+held equal, so a difference comes from the named fields.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")
 _BATCH_SIZE_FIELDS = ("global_batch_size", "batch_size_per_rank")
 _MULTI_RANK_FIELDS = ("strategy", "strategy_options", "launcher", *_BATCH_SIZE_FIELDS)
-# What follows from another field: to name this one lets those differ.
+# Fields that depend on another field: naming that field allows these to differ.
 _DEPENDENT_FIELDS = {
     "framework": ("kernel", "environment"),
     "strategy": ("strategy_options",),
@@ -41,7 +41,7 @@ _DEPENDENT_FIELDS = {
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
 }
-# Not part of what is compared: how long one looked, and with which random numbers.
+# Not compared: how long a launch measures, and with which random numbers.
 _IGNORED_FIELDS = ("steps", "epochs", "warmup", "window", "seed", "site")
 _UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
 # Fields that have text in every record, by which the index chooses.
@@ -84,7 +84,7 @@ class Side:
         return cls(existing(results_folder).folder, field_values, conditions)
 
     def has_record(self, record: Record) -> bool:
-        """Whether the record is one of this side."""
+        """Return whether the record belongs to this side."""
         return record.request is not None and all(
             _has_field_value(name, value, record)
             for name, value in self.field_values.items()
@@ -154,7 +154,7 @@ class _Cell:
 
 
 def compare(a: Side, b: Side) -> list[CellComparison]:
-    """Every cell of A against every cell of B that is like it in all that neither side names."""
+    """Compare each cell of A with each cell of B that is equal in all fields held equal."""
     named_fields = (
         {*a.field_values, *b.field_values}
         if a.folder == b.folder
@@ -226,7 +226,7 @@ def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
 
 
 def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
-    """The geometric mean of the ratios that may be compared; None of fewer than two."""
+    """Return the geometric mean of the ratios with a verdict, or None for fewer than two."""
     ratios = [
         comparison.figures.ratio.value
         for comparison in comparisons
@@ -296,7 +296,7 @@ def _field_value(record: Record, name: str) -> Any:
 def incomparable_reason(
     a: Sequence[Record], b: Sequence[Record], certificates: Certificates
 ) -> str | None:
-    """Why two cells' records are not known to train the same network; None where they are."""
+    """Return why two cells may train different networks, or None if they train the same one."""
     last_a, last_b = a[-1], b[-1]
     if last_a.software and last_b.software and _translation_key(last_a) == _translation_key(last_b):
         return None
@@ -304,7 +304,7 @@ def incomparable_reason(
 
 
 def _translation_key(record: Record) -> tuple[Any, ...]:
-    """What decides which network is trained: equal ones need no proof that they are the same."""
+    """Return the values that decide which network is trained; equal values need no certificate."""
     assert record.request and record.software and record.workload
     request = record.request
     return (
@@ -317,7 +317,7 @@ def _translation_key(record: Record) -> tuple[Any, ...]:
 
 
 def _describe_cell(cell: _Cell, other_cell: _Cell, side: Side, other_side: Side) -> str:
-    """The network, and all that tells this cell from the other."""
+    """Return the network and the values in which this cell differs from the other cell."""
     request = cell.records[-1].request
     assert request is not None
     names = ("framework", "kernel", *(n for n in _REQUEST_FIELDS if n not in _UNNAMED_FIELDS))

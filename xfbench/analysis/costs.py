@@ -58,7 +58,7 @@ def costs(records: Sequence[Record], target: float) -> Costs:
 
 
 def _solution_seconds(record: Record, target: float | None) -> float | None:
-    """Return seconds from process start to the end of training or of the epoch reaching `target`."""
+    """Return seconds from process start to the end of training, or of the epoch at `target`."""
     measurement, learning = record.measurement, record.learning
     if measurement is None or not learning or measurement.startup_seconds is None:
         return None

@@ -1,1 +1,1 @@
-"""Tables as people and programs read them: rows and columns, and the formats they come in."""
+"""Tables for people and programs: rows, columns and output formats."""

@@ -50,11 +50,11 @@ class Format:
         return tabulate(rows, names, self.style, disable_numparse=True)
 
     def render_heading(self, text: str) -> str:
-        """The heading of a table."""
+        """Return the heading of a table."""
         return self.heading(legible(text, _MAX_FIELD_CHARS))
 
     def render_note(self, text: str) -> str:
-        """What is said under a table."""
+        """Return a note below a table."""
         return self.note(legible(text, _MAX_FIELD_CHARS))
 
     def _escape_field(self, text: str) -> str:
@@ -95,7 +95,7 @@ FORMATS = {
 
 
 def escape_csv_formula(value: object) -> object:
-    """As a CSV's field: a text that neither a spreadsheet nor a terminal would run."""
+    """Return a CSV field that neither a spreadsheet nor a terminal executes."""
     if not isinstance(value, str):
         return value
     text = legible(value, len(value))
@@ -114,7 +114,7 @@ def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
 
 
 def format_speed(interval: Interval | Figure | None) -> str:
-    """A throughput with the digits its interval supports, or both ends where it is wide."""
+    """Return a throughput with the digits its interval supports, or both bounds if it is wide."""
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
@@ -132,7 +132,7 @@ def format_speed(interval: Interval | Figure | None) -> str:
 
 
 def format_number(value: float, digits: int) -> str:
-    """A positive number with so many significant digits, thousands set apart."""
+    """Return a positive number with `digits` significant digits and separated thousands."""
     return _format_decimals(value, digits - 1 - math.floor(math.log10(value)))
 
 

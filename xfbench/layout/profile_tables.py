@@ -22,7 +22,7 @@ NO_PROFILE = "No launch here was profiled: xfbench run --profile"
 
 
 def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
-    """The rows that have a profile, ranked or not, the fastest first."""
+    """Return the rows that have a profile, ranked or not, fastest first."""
     return [(row, row.profile) for row in (*table.rows, *table.unranked) if row.profile]
 
 
@@ -35,12 +35,12 @@ def heaviest_layers(profiles: Sequence[Profile], max_layers: int) -> list[str]:
 
 
 def find_layer(profile: Profile, name: str) -> LayerTime | None:
-    """What the profile says of one layer."""
+    """Return the layer's time in the profile, or None if the profile lacks the layer."""
     return next((layer for layer in profile.layers if layer.layer == name), None)
 
 
 def format_milliseconds(seconds: float) -> str:
-    """Three digits of them."""
+    """Return milliseconds with three significant digits."""
     return f"{1e3 * seconds:.3g}"
 
 

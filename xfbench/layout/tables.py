@@ -1,4 +1,4 @@
-"""How tables look: one function per format, values in, text out."""
+"""Leaderboard tables as text, with one function per format."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def _launches(row: Row) -> str:
 
 
 def _reader(row: Row) -> str:
-    """Whose it is, and how far the pixels that it gives are off where its decoder is another."""
+    """Return whose reader it is, and its pixel difference if its decoder differs."""
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
 def _threads(row: Row) -> str:
-    """Asked for, and how many worked where that is another number."""
+    """Return the requested threads, and the threads that worked if the number differs."""
     if row.threads_observed in (None, row.threads):
         return str(row.threads)
     return f"{row.threads} ({row.threads_observed} worked)"
 
 
 def _configuration_count(row: Row) -> str:
-    """How many configurations a row is the best of."""
+    """Return the number of configurations from which the row was selected."""
     if row.configurations is None:
         return "–"
     ranked, total = row.configurations_ranked or 0, row.configurations
@@ -232,7 +232,7 @@ _OPTIONAL_COLUMNS = (
 
 
 def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """For a terminal."""
+    """Return the tables for a terminal."""
     return _render(tables, columns, formats.FORMATS["text"])
 
 
@@ -252,7 +252,7 @@ def to_html(tables: Sequence[Table], columns: str = "throughput") -> str:
 
 
 def to_json(tables: Sequence[Table], columns: str = "") -> str:
-    """One JSON document, which has all that there is."""
+    """Return one JSON document with all fields."""
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
 
 
