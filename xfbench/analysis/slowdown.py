@@ -210,7 +210,7 @@ def _networks(tables: Sequence[Table]) -> list[Network]:
 
 
 def _sort_key(line: Line) -> tuple[Any, ...]:
-    """The least slowdown first, then who has the most networks."""
+    """Return a sort key: lowest slowdown first, then most networks."""
     values = [entry.slowdown.value for entry in line.entries if entry.slowdown]
     mean = line.overall.value if line.overall else math.inf
     return mean, -len(values), math.prod(values), _mixed_sort_key(tuple(line.group.values()))

@@ -48,7 +48,7 @@ class Interval:
 
     @property
     def label(self) -> str:
-        """How much it may be leant on: "claim", "indicative" or "smoke"."""
+        """Return the strength of evidence: "claim", "indicative" or "smoke"."""
         if self.launches >= CLAIM_LAUNCHES:
             return "claim"
         return "indicative" if self.launches >= INDICATIVE_LAUNCHES else "smoke"
@@ -73,7 +73,7 @@ def _rate(images: int, seconds: Sequence[float]) -> float:
 
 
 def launch_throughput(record: Record) -> float:
-    """As `throughput`. Raises ValueError for a record without a measurement."""
+    """Return the record's `throughput`. Raises ValueError for a record without a measurement."""
     if record.measurement is None or record.request is None:
         raise ValueError(f"record {record.id} has no measurement")
     return throughput(record.request, record.measurement)
@@ -339,7 +339,7 @@ def _log_difference(a: Launches, b: Launches) -> _LogDifference:
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and variance, the variance of one value 0."""
+    """Return mean and variance; the variance of one value is 0."""
     mean = math.fsum(values) / len(values)
     return mean, math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
 

@@ -40,7 +40,7 @@ class FigureText:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What stands under HEADERS."""
+        """The texts in the columns of HEADERS."""
         named = f"{self.key} ({self.source})" if self.source != "published" else self.key
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
 
@@ -60,7 +60,7 @@ def figures_of_network(records: Iterable[Record], name: str | None) -> list[Reco
 
 
 def figures_in_index(index: Index) -> list[Record]:
-    """The figures from elsewhere that a results folder holds."""
+    """Return the external figures in a results folder."""
     kinds = [selection.equal("source", source) for source in ("published", "imported")]
     return external_figures(record for kind in kinds for _, record in index.select([kind]))
 
@@ -74,7 +74,7 @@ def figure_workload(record: Record) -> str | None:
 
 
 def describe_figure(record: Record) -> FigureText:
-    """The record's figure in words. Raises ValueError where it has none."""
+    """Return the record's figure as texts. Raises ValueError if the record has none."""
     figure, citation = record.figure, record.citation
     if figure is None:
         raise ValueError(f"record {record.id} has no figure")
