@@ -28,7 +28,7 @@ class CaffeReader:
 
     def __init__(self, files: TrainingFiles) -> None:
         self.files = files
-        first = prepared.samples(files.folder, files.format, "train", None)[0]
+        first = prepared.open_split(files.folder, files.format, "train", None)[0]
         self.encoded = isinstance(first.image, bytes)
 
     def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:

@@ -163,8 +163,8 @@ class CaffeTrainer:
         return profile.profile(self.net, {**scales, **own}, steps(), clock)
 
     def runtime_info(self) -> dict[str, Any]:
-        library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]
-        blas = observe.provider("cblas_sgemm", library)
+        library = next(iter(observe.mapped_libraries("libcaffe.so")), "").rpartition("/")[2]
+        blas = observe.symbol_provider("cblas_sgemm", library)
         known = {"openblas": "openblas", "libmkl": "mkl"}
         return {
             "framework_version": caffe.__version__,
@@ -172,7 +172,7 @@ class CaffeTrainer:
             "precision": self.net.blobs["data"].data.dtype.name,
             "kernel": next((name for part, name in known.items() if part in blas), "reference"),
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
-            "pools": observe.pools("openblas", "libmkl"),
+            "pools": observe.thread_pools("openblas", "libmkl"),
         }
 
     def _before_update(self) -> None:

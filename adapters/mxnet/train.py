@@ -330,7 +330,7 @@ class MXNetTrainer:
             "precision": device.precision(self.place) if precision == "float32" else precision,
             "kernel": kernel,
             "kernel_evidence": evidence,
-            "pools": observe.pools("libgomp", "mxnet/"),
+            "pools": observe.thread_pools("libgomp", "mxnet/"),
         }
 
     def _seen(self) -> tuple[str, list[str]]:

@@ -17,7 +17,7 @@ import torch
 from torch.utils import data
 
 from xfbench.worker import pictures, prepared
-from xfbench.worker.formats.lmdb import labelled
+from xfbench.worker.formats.lmdb import parse_datum
 from xfbench.worker.protocol import Options, TrainingFiles
 from xfbench.worker.samples import Sample
 
@@ -66,7 +66,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         sample = self.samples[index]
-        image = torch.from_numpy(np.array(pictures.pixels(sample, self.shape[0])))
+        image = torch.from_numpy(np.array(pictures.decode_pixels(sample, self.shape[0])))
         spare = [there - read for there, read in zip(image.shape[1:], self.shape[1:])]
         places = [self._place(most) for most in spare]
         for axis, (place, length) in enumerate(zip(places, self.shape[1:]), 1):
@@ -86,7 +86,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
         """Opened in the process that reads: an LMDB environment is not to be shared by a fork."""
         if self.files.format == "lmdb":
             return _Datums(self.files.folder / "train.lmdb")
-        return prepared.open_(self.files.folder).splits["train"]
+        return prepared.open_prepared(self.files.folder).splits["train"]
 
     def _place(self, most: int) -> int:
         return int(torch.randint(most + 1, ())) if self.training else most // 2
@@ -103,4 +103,4 @@ class _Datums:
     def __getitem__(self, index: int) -> Sample:
         key = self.keys[index]
         with self.environment.begin() as transaction:
-            return labelled(transaction.get(key, b""), key.decode())
+            return parse_datum(transaction.get(key, b""), key.decode())

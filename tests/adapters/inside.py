@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 from xfbench.worker import checkpoint, feed, observe, profile
-from xfbench.worker.input import data_set, synthetic_batch
+from xfbench.worker.input import open_data_set, synthetic_batch
 from xfbench.worker.protocol import Group, Options, TrainingFiles, Unavailable
 from xfbench.workloads import workload_from_json
 from xfbench.workloads.initial import initial_parameters
@@ -102,7 +102,7 @@ def save_and_restore(case, folder):
         for seed in seeds:
             trainer.step(trainer.load(*synthetic_batch(workload, 4, seed)))
             trainer.synchronize()
-        return checkpoint.fingerprint(trainer.parameters())
+        return checkpoint.parameter_digests(trainer.parameters())
 
     def refuse(*_, **__):
         raise RuntimeError("a pickle was read")
@@ -119,7 +119,7 @@ def save_and_restore(case, folder):
     readers = ("load", "loads", "Unpickler", "_Unpickler")
     with mock.patch.multiple(pickle, **dict.fromkeys(readers, refuse)):
         second.restore(saved)
-    restored = checkpoint.fingerprint(second.parameters())
+    restored = checkpoint.parameter_digests(second.parameters())
     weights_alone = start(0)
     weights_alone.assign(weights)
     return {}, {
@@ -127,8 +127,8 @@ def save_and_restore(case, folder):
         "end": go_on(second, range(3, 6)) == end,
         "end of weights alone": go_on(weights_alone, range(3, 6)) == end,
         "averages": sum(name.endswith("/mean") for name in before),
-        "bytes": checkpoint.size(saved),
-        "least": checkpoint.least_bytes(workload, weights),
+        "bytes": checkpoint.total_bytes(saved),
+        "least": checkpoint.min_checkpoint_bytes(workload, weights),
     }
 
 
@@ -136,7 +136,7 @@ def read(case, folder):
     """Train on what the framework's own reader gives; the images as the network reads them."""
     workload, trainer = build(case)
     module = importlib.import_module(f"xfbench.adapters.{case['framework']}.reader")
-    data = data_set("set", workload, 1, 0, case["folder"]).train
+    data = open_data_set("set", workload, 1, 0, case["folder"]).train
     where = Path(case["folder"])
     form, size = case["format"], workload.batch_size
     files = TrainingFiles(where, form, len(data), workload, size, 1)
@@ -151,7 +151,7 @@ def read(case, folder):
     left_early = reader.epoch(0)
     next(left_early)
     left_early.close()
-    compared = feed.compared(reader, data)
+    compared = feed.compare_reader(reader, data)
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = [line for line in maps if str(where.resolve()) in line]
     facts = {"compared": compared, "mapped": mapped, "loss": trainer.synchronize()}
@@ -179,7 +179,7 @@ def profile_steps(case, folder):
     batch = trainer.load(*synthetic_batch(workload, 8, 0))
     trainer.step(batch)
     trainer.synchronize()
-    profiler, seconds = profile.phases(trainer, batch, time.perf_counter)
+    profiler, seconds = profile.profile_steps(trainer, batch, time.perf_counter)
     return {}, {"profiler": profiler, "seconds": seconds}
 
 

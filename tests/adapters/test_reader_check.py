@@ -19,7 +19,7 @@ pytestmark = pytest.mark.deep
 READER = """
 import hashlib, threading
 import numpy as np
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 
 def open_reader(files, options):
     return Reader(files)
@@ -27,7 +27,7 @@ def open_reader(files, options):
 class Reader:
     def __init__(self, files):
         self.files = files
-        self.data = data_set("x", files.workload, files.batch_size, 0, str(files.folder))
+        self.data = open_data_set("x", files.workload, files.batch_size, 0, str(files.folder))
 
     def epoch(self, seed):
         END = threading.Event()

@@ -41,7 +41,9 @@ def numbered(bad=-1, endless=False):
 
 
 def fed(data, threads, group=None, trainer=None):
-    return feed.Feed(feed.ours(data, trainer or Kept(), group or Group(), BATCH, 5, threads))
+    return feed.Feed(
+        feed.prepared_epochs(data, trainer or Kept(), group or Group(), BATCH, 5, threads)
+    )
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -140,6 +142,6 @@ def test_reader_differences_are_measured(change, relabelled, found):
     images, labels = pixels.copy(), np.arange(5)
     images[2] += np.uint8(change)
     labels[4] += relabelled
-    told = feed.compared(Own(images, labels), split)
+    told = feed.compare_reader(Own(images, labels), split)
     names = ("differing", "largest_difference", "mean_difference", "labels_equal")
     assert told["compared"] == 5 and tuple(told[name] for name in names) == found

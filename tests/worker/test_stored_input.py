@@ -7,7 +7,7 @@ import pytest
 
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 from xfbench.worker.prepared import FORMATS
 from xfbench.worker.protocol import Group, Unsupported
 from xfbench.workloads import workloads
@@ -31,7 +31,7 @@ def stored(tmp_path):
         folder = tmp_path / form
         if not folder.exists():
             writing.make(of(images), folder, form, Preprocessing(channels=3))
-        return data_set("made", workload, batch_size, 0, str(folder))
+        return open_data_set("made", workload, batch_size, 0, str(folder))
 
     return make
 

@@ -14,7 +14,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 Core = Sequence[int]  # the logical CPUs of one
 
 
-def cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
+def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
     """The cores that have one of the `allowed` CPUs: those of one NUMA node after another."""
     found: dict[tuple[int, int, int], list[int]] = {}
     for cpu in sorted(allowed):
@@ -28,7 +28,7 @@ def cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
     return [found[key] for key in sorted(found)]
 
 
-def layout(
+def assign_cpus(
     available: Sequence[Core], ranks: int, threads: int, reserved: int = 0
 ) -> list[list[int]] | None:
     """The CPUs of each of a node's `ranks`; None where they are more than the node has.
@@ -48,12 +48,12 @@ def layout(
     return [sorted(cpu for slot in slots[at : at + threads] for cpu in slot) for at in starts]
 
 
-def settle(rank: int, per_node: int, threads: int, reserved: int) -> list[int] | None:
+def pin_rank(rank: int, per_node: int, threads: int, reserved: int) -> list[int] | None:
     """Let this process, and all that it starts, run on its own CPUs alone; which ones.
 
     None, and nothing done, where the node has too few of them for its ranks.
     """
-    laid_out = layout(cores(os.sched_getaffinity(0)), per_node, threads, reserved)
+    laid_out = assign_cpus(list_cores(os.sched_getaffinity(0)), per_node, threads, reserved)
     if laid_out is None:
         return None
     own = laid_out[rank % per_node]

@@ -31,7 +31,7 @@ class Layout:
         return np.ascontiguousarray(moved.transpose(np.argsort(self.axes)).reshape(self.canonical))
 
 
-def layouts(network: Network) -> dict[str, Layout]:
+def parameter_layouts(network: Network) -> dict[str, Layout]:
     """Of every parameter, by its name."""
     return {
         f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict
 
 import numpy as np
 
-from xfbench.worker.input import data_set, synthetic_batch
+from xfbench.worker.input import open_data_set, synthetic_batch
 from xfbench.worker.protocol import Group, Options, Trainer, Unsupported
 from xfbench.worker.sketch import sketch
 from xfbench.workloads import Workload, workload_from_json
@@ -20,11 +20,11 @@ from xfbench.workloads.initial import initial_parameters
 
 Arrays = Dict[str, np.ndarray]
 
-_PIECE = 16  # images that are evaluated at once for the canary
+_IMAGES_AT_ONCE = 16  # images that are evaluated at once for the canary
 _SUSPICIOUS_LOSS = 20.0  # below, hardly an image has so much that Caffe's floor matters
 
 
-def check(
+def run_cases(
     cases: list[dict[str, Any]],
     options: Options,
     build: Callable[..., Trainer],
@@ -82,8 +82,8 @@ class _Case:
         self.initial = initial_parameters(self.workload.network, case["seed"])
         if case["nudge"]:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
-            self.initial = {k: nudged(value, random, most) for k, value in self.initial.items()}
-            images = nudged(images, random, most)
+            self.initial = {k: perturb(value, random, most) for k, value in self.initial.items()}
+            images = perturb(images, random, most)
         self.arrays = images, labels
 
     def results(self) -> Arrays:
@@ -94,7 +94,7 @@ class _Case:
                 for key, value in found.items()
                 if key.startswith("gradient/")
             }
-            rate = _rate(self.workload, self.initial, gradients, self.case["largest_move"])
+            rate = _limited_rate(self.workload, self.initial, gradients, self.case["largest_move"])
             solver = replace(self.workload.solver, base_lr=rate)
             self.workload = replace(self.workload, solver=solver)
         found["rate"] = np.asarray(self.workload.solver.base_lr)
@@ -152,7 +152,7 @@ class _Case:
             self.everything = self.trainer.load(images, labels)
 
 
-def canary(
+def expected_canary(
     workload: Workload,
     request: dict[str, Any],
     options: Options,
@@ -164,7 +164,7 @@ def canary(
     In test mode no image has to do with another, so that a few are evaluated at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, batch_size, seed, folder)
+    data = open_data_set(request["data"], workload, batch_size, seed, folder)
     images, labels = data.first(batch_size, seed)
 
     def mean(precision: str, piece: int, largest: float = float("inf")) -> float:
@@ -178,16 +178,20 @@ def canary(
             total += min(loss, largest) * len(labels[part])
         return float(total / batch_size)
 
-    loss = mean("float64", _PIECE)
+    loss = mean("float64", _IMAGES_AT_ONCE)
     floored = loss
     if loss > _SUSPICIOUS_LOSS:
         floored = mean("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
     return {
-        "canary": {"loss": loss, "rounded": mean(options.precision, _PIECE), "floored": floored}
+        "canary": {
+            "loss": loss,
+            "rounded": mean(options.precision, _IMAGES_AT_ONCE),
+            "floored": floored,
+        }
     }
 
 
-def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
+def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
     """The workload's base rate, or less: the first update is to be a small one; two digits.
 
     No tensor moves by more than `largest`, relative to its norm (what a bias starts from,
@@ -207,7 +211,7 @@ def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float
     return float(f"{rate:.1e}")
 
 
-def nudged(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
+def perturb(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
     """float32 values, each moved up or down by at most so many units in the last place."""
     moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))

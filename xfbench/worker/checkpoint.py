@@ -20,9 +20,9 @@ from xfbench.worker import mounts, pages
 from xfbench.worker.protocol import Trainer
 from xfbench.workloads import Workload
 
-Fingerprint = Dict[str, str]
+Digests = Dict[str, str]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _MEGABYTE = 10**6
 _MARGIN = 2**20  # bytes beside the numbers: names, headers, blocks that are not full
 
@@ -32,7 +32,7 @@ class DiskFull(Exception):
 
 
 @contextlib.contextmanager
-def fresh(folder: Path, needed: int) -> Iterator[Path]:
+def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
     """An empty `folder` that is there for a while, where `needed` bytes at least can be written.
 
     Raises DiskFull where they cannot: beforehand, since Caffe ends the process when it cannot
@@ -41,22 +41,22 @@ def fresh(folder: Path, needed: int) -> Iterator[Path]:
     shutil.rmtree(str(folder), ignore_errors=True)  # of a launch that was killed
     room = shutil.disk_usage(str(folder.parent)).free
     if room < needed + _MARGIN:
-        raise DiskFull(_told(folder, needed, room))
+        raise DiskFull(_disk_full_message(folder, needed, room))
     folder.mkdir(mode=0o700)
     try:
         yield folder
     except Exception as error:
-        written, left = size(folder), shutil.disk_usage(str(folder)).free
+        written, left = total_bytes(folder), shutil.disk_usage(str(folder)).free
         short = left < max(needed - written, _MARGIN)
-        said = getattr(error, "errno", None) in _FULL or "No space left" in str(error)
+        said = getattr(error, "errno", None) in _DISK_FULL_ERRORS or "No space left" in str(error)
         if short or said:
-            raise DiskFull(_told(folder, max(needed, written + 1), room)) from error
+            raise DiskFull(_disk_full_message(folder, max(needed, written + 1), room)) from error
         raise
     finally:
         shutil.rmtree(str(folder), ignore_errors=True)
 
 
-def _told(folder: Path, needed: int, room: int) -> str:
+def _disk_full_message(folder: Path, needed: int, room: int) -> str:
     where = folder.parent if folder.is_absolute() else "the run's folder"
     return (
         f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {where} has room "
@@ -64,7 +64,7 @@ def _told(folder: Path, needed: int, room: int) -> str:
     )
 
 
-def least_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
+def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
     """What no checkpoint can be smaller than: every parameter, and velocities of what learns."""
     of = workload.network.parameters
     kept = 2 if workload.solver.momentum else 1
@@ -75,31 +75,35 @@ def least_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
 
 def flush(folder: Path) -> None:
     """Return when all that was written in `folder`, and what it is called, is on the medium."""
-    for path in [*_files(folder), *(path for path in folder.rglob("*") if path.is_dir()), folder]:
-        with _opened(path) as number:
+    for path in [
+        *_list_files(folder),
+        *(path for path in folder.rglob("*") if path.is_dir()),
+        folder,
+    ]:
+        with _open_descriptor(path) as number:
             os.fsync(number)
 
 
-def forget(folder: Path) -> None:
+def evict_from_cache(folder: Path) -> None:
     """Have the system drop what it keeps of flushed files, so that they are read again.
 
     A file system that lives in memory keeps them, and so may what lies beneath a virtual disk.
     """
-    pages.evict(_files(folder))
+    pages.evict(_list_files(folder))
 
 
-def size(folder: Path) -> int:
+def total_bytes(folder: Path) -> int:
     """The files' bytes."""
-    return sum(path.stat().st_size for path in _files(folder))
+    return sum(path.stat().st_size for path in _list_files(folder))
 
 
-def file_system(folder: Path) -> str:
+def file_system_type(folder: Path) -> str:
     """The type of the file system that holds `folder`, "unknown" where nobody says."""
     mount = mounts.mount_of(folder)
     return mount.file_system if mount else "unknown"
 
 
-def fingerprint(parameters: dict[str, np.ndarray]) -> Fingerprint:
+def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
     """A digest of each parameter's bits: copies of them all would stand in the peak of memory."""
     found = {}
     for name, array in parameters.items():
@@ -109,12 +113,12 @@ def fingerprint(parameters: dict[str, np.ndarray]) -> Fingerprint:
     return found
 
 
-def zeros(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def zero_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """As many of them, for the trainer to forget its own by; they take memory once read."""
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
-def meet(trainer: Trainer, batch: object) -> None:
+def wait_for_all_ranks(trainer: Trainer, batch: object) -> None:
     """Return when all ranks have come here; nothing is updated.
 
     Ranks that train together wait for one another where gradients are joined.
@@ -124,12 +128,12 @@ def meet(trainer: Trainer, batch: object) -> None:
     trainer.assign(parameters)
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_descriptor(path: Path) -> Iterator[int]:
     number = os.open(str(path), os.O_RDONLY)
     try:
         yield number

@@ -13,18 +13,18 @@ Reading = Dict[str, Tuple[float, Optional[float]]]
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def read(device: str, rank: int = 0) -> Reading:
+def read_counters(device: str, rank: int = 0) -> Reading:
     """The counters of the processor's packages (RAPL), or of the rank's NVIDIA device (NVML).
 
     Empty where there is none, or it may not be read: RAPL's are often root's alone.
     """
     if device != "cuda":
-        return _rapl()
-    used = nvml.joules(rank)
+        return _read_rapl()
+    used = nvml.energy_joules(rank)
     return {} if used is None else {"nvml": (used, None)}
 
 
-def joules(before: Reading, after: Reading) -> float | None:
+def joules_used(before: Reading, after: Reading) -> float | None:
     """What was used between two readings; None where a counter was not there both times."""
     if not before or before.keys() != after.keys():
         return None
@@ -37,7 +37,7 @@ def joules(before: Reading, after: Reading) -> float | None:
     return used
 
 
-def _rapl(folder: Path = _POWERCAP) -> Reading:
+def _read_rapl(folder: Path = _POWERCAP) -> Reading:
     found: Reading = {}
     for package in sorted(folder.glob("intel-rapl:[0-9]*")):
         if package.name.count(":") > 1:  # a part of a package, which counts it already

@@ -27,11 +27,11 @@ def evaluate(trainer: Trainer, test: Split | None, batch_size: int) -> dict[str,
         log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
         correct += int((scores.argmax(axis=1) == truth).sum())
     return {
-        "test_loss": finite(-log_likelihood / len(test)),
+        "test_loss": finite_or_none(-log_likelihood / len(test)),
         "test_accuracy": correct / len(test),
     }
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """JSON has no NaN and no infinity; null stands for both."""
     return value if np.isfinite(value) else None

@@ -19,7 +19,7 @@ from xfbench.worker.input import DataSet, OnDisk, Split
 from xfbench.worker.protocol import Group, Reader, Trainer, TrainingFiles
 from xfbench.workloads import Workload
 
-_COMPARED = 500  # images that a launch reads once more through a framework's own reader
+_MAX_COMPARED = 500  # images that a launch reads once more through a framework's own reader
 
 Epoch = Callable[[int], Iterator[Any]]
 
@@ -54,18 +54,18 @@ class Feed:
         getattr(self.current, "close", lambda: None)()
 
 
-def source(
+def build_feed(
     data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
 ) -> Feed:
     """What the request asks for: the framework's own reader, where it is given, or us."""
     seed = request["seed"]
     if reader:
-        return Feed(native(reader, seed))
+        return Feed(reader_epochs(reader, seed))
     threads = request.get("input_threads") or 0
-    return Feed(ours(data, trainer, group, request["global_batch_size"], seed, threads))
+    return Feed(prepared_epochs(data, trainer, group, request["global_batch_size"], seed, threads))
 
 
-def files(
+def training_files(
     folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]
 ) -> TrainingFiles:
     """What a framework's own reader is told."""
@@ -79,7 +79,7 @@ def files(
     )
 
 
-def ours(
+def prepared_epochs(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> Epoch:
     """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
@@ -97,18 +97,18 @@ def ours(
 
     def epoch(number: int) -> Iterator[Any]:
         order = data.order(batch_size, seed + number, part)
-        for batch in _beside(prepared, order, threads):
+        for batch in _prefetch(prepared, order, threads):
             yield batch if beside else trainer.load(*batch)
 
     return epoch
 
 
-def native(reader: Reader, seed: int) -> Epoch:
+def reader_epochs(reader: Reader, seed: int) -> Epoch:
     """What the framework's own reader gives."""
     return lambda number: reader.epoch(seed + number)
 
 
-def _beside(
+def _prefetch(
     prepared: Callable[[np.ndarray, np.ndarray | None], Any],
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
@@ -133,7 +133,7 @@ def _beside(
         pool.shutdown()
 
 
-def compared(reader: Reader, split: Split) -> Dict[str, Any]:
+def compare_reader(reader: Reader, split: Split) -> Dict[str, Any]:
     """How the first images of the framework's own reader differ from ours, in levels of 0 to 255.
 
     The middles of up to 500 images; `labels_equal` is false where even one label is another.
@@ -143,7 +143,7 @@ def compared(reader: Reader, split: Split) -> Dict[str, Any]:
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True
     for images, labels in reader.center_crops():
         for image, label in zip(images, labels):
-            if count == min(len(split), _COMPARED):
+            if count == min(len(split), _MAX_COMPARED):
                 break
             own, own_label = split.cropped(count)
             apart = np.abs(image.astype(np.int16) - own)
@@ -151,7 +151,7 @@ def compared(reader: Reader, split: Split) -> Dict[str, Any]:
             largest, mean = max(largest, int(apart.max())), max(mean, float(apart.mean()))
             labels_equal &= int(label) == own_label
             count += 1
-        if count == min(len(split), _COMPARED):
+        if count == min(len(split), _MAX_COMPARED):
             break
     return {
         "compared": count,

@@ -14,7 +14,7 @@ import sys
 from xfbench.worker import observe
 
 
-class Cores:
+class CoreLatencyProbe:
     """The first and the last CPU that this process may use."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Cores:
                 stderr=subprocess.DEVNULL,
                 universal_newlines=True,
             )
-            observe.leave_out(self._process.pid)
+            observe.exclude_process(self._process.pid)
 
     def seconds(self) -> float | None:
         """A word's way there and back, at the least; a few milliseconds' work.

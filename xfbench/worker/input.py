@@ -83,7 +83,7 @@ class OnDisk:
             image, labels[number] = self.cropped(int(index), draw)
             if self.workload.pixels.order == "BGR":
                 image = image[::-1]
-            _network_input(image, self.workload, images[number])
+            _to_network_input(image, self.workload, images[number])
         return images, labels
 
     def cropped(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
@@ -93,7 +93,7 @@ class OnDisk:
         """
         channels, height, width = self.workload.network.input_shape
         sample = self.samples[index]
-        image = pictures.pixels(sample, channels)
+        image = pictures.decode_pixels(sample, channels)
         if image.shape[1] < height or image.shape[2] < width:
             raise Unsupported(
                 f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
@@ -145,7 +145,9 @@ class DataSet:
             yield order[chosen][part], None if draws is None else draws[chosen][part]
 
 
-def misfit(name: str, workload: Workload, known: Dict[str, Any] | None = None) -> str | None:
+def mismatch_reason(
+    name: str, workload: Workload, known: Dict[str, Any] | None = None
+) -> str | None:
     """Why the named data set cannot be what the network reads; None where it can.
 
     Of a prepared one `known` has channels, classes, and shape if all its images have one.
@@ -172,7 +174,7 @@ def misfit(name: str, workload: Workload, known: Dict[str, Any] | None = None) -
     return None
 
 
-def epoch_images(name: str, workload: Workload) -> int | None:
+def images_per_epoch(name: str, workload: Workload) -> int | None:
     """How many images an epoch of the named data set has; None where nobody says.
 
     Synthetic input stands for the data set that the network was published with.
@@ -180,7 +182,7 @@ def epoch_images(name: str, workload: Workload) -> int | None:
     return {"synthetic": workload.epoch_images, "digits": DIGITS["train"]}.get(name)
 
 
-def data_set(
+def open_data_set(
     name: str, workload: Workload, batch_size: int, seed: int, folder: str | None = None
 ) -> DataSet:
     """The named data set in the shape of the workload's input; in `folder`, a prepared one.
@@ -189,9 +191,9 @@ def data_set(
     Damaged where the files are not what they should be.
     """
     if folder:
-        found = _stored(Path(folder), workload)
+        found = _open_prepared(Path(folder), workload)
     else:
-        reason = misfit(name, workload)
+        reason = mismatch_reason(name, workload)
         if reason:
             raise Unsupported(reason)
         if name == "synthetic":
@@ -199,7 +201,7 @@ def data_set(
             return DataSet(InMemory(images, labels), None, endless=True)
         if name != "digits":
             raise Unsupported(f"unknown data set {name!r}")
-        found = _digits(workload)
+        found = _digits_data_set(workload)
     if len(found.train) < batch_size:
         raise Unsupported(
             f"a batch of {batch_size} is more than the {len(found.train)} images of {name}"
@@ -207,11 +209,11 @@ def data_set(
     return found
 
 
-def _stored(folder: Path, workload: Workload) -> DataSet:
-    there = prepared.open_(folder)
+def _open_prepared(folder: Path, workload: Workload) -> DataSet:
+    there = prepared.open_prepared(folder)
     test = there.splits.get("test")
     train = OnDisk(there.splits["train"], workload)
-    files = prepared.files(folder, there.manifest, "train")
+    files = prepared.split_files(folder, there.manifest, "train")
     return DataSet(train, OnDisk(test, workload) if test else None, files=files)
 
 
@@ -221,19 +223,19 @@ def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
     random = np.random.RandomState(seed)
     pixels = random.randint(0, 256, (batch_size, *network.input_shape))
     labels = random.randint(0, network.classes, batch_size)
-    return _network_input(pixels.astype(np.float32), workload), labels.astype(np.int64)
+    return _to_network_input(pixels.astype(np.float32), workload), labels.astype(np.int64)
 
 
-def _digits(workload: Workload) -> DataSet:
+def _digits_data_set(workload: Workload) -> DataSet:
     network = workload.network
     train, test = (
-        InMemory(_network_input(images.astype(np.float32), workload), labels)
-        for images, labels in digits(network.input_shape[1:]).values()
+        InMemory(_to_network_input(images.astype(np.float32), workload), labels)
+        for images, labels in load_digits(network.input_shape[1:]).values()
     )
     return DataSet(train, test)
 
 
-def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
+def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     """The digits enlarged to (height, width): pixels float64 (N, 1, H, W) from 0 to 255, labels."""
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
@@ -241,8 +243,8 @@ def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
         small = arrays["images"].astype(np.float32) * (255.0 / 16.0)
         labels = arrays["labels"].astype(np.int64)
-    rows = _bilinear(small.shape[1], size[0])
-    columns = _bilinear(small.shape[2], size[1])
+    rows = _interpolation_matrix(small.shape[1], size[0])
+    columns = _interpolation_matrix(small.shape[2], size[1])
     # einsum without BLAS: the same bytes in every interpreter, whatever its NumPy links to.
     enlarged = np.einsum("ij,njk,lk->nil", rows, small, columns, optimize=False)[:, np.newaxis]
     order = np.random.RandomState(0).permutation(len(labels))
@@ -252,7 +254,7 @@ def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     }
 
 
-def _bilinear(source: int, target: int) -> np.ndarray:
+def _interpolation_matrix(source: int, target: int) -> np.ndarray:
     """The (target, source) matrix of linear interpolation between pixel centres, edges repeated."""
     centre = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     low = np.minimum(centre.astype(int), source - 2)
@@ -262,7 +264,7 @@ def _bilinear(source: int, target: int) -> np.ndarray:
     return weights
 
 
-def _network_input(
+def _to_network_input(
     pixels: np.ndarray, workload: Workload, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Pixels (…, C, H, W) as the network reads them, float32; in `out`, if it is given."""

@@ -18,7 +18,7 @@ _NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
 # NVML's fields, out of the device and into it; NVLink's counters are in KiB, of all its links.
 _FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
 _ALL_LINKS = 2**32 - 1
-_WORD = 4  # InfiniBand counts words
+_WORD_BYTES = 4  # InfiniBand counts words
 
 
 class _Field(ctypes.Structure):
@@ -44,15 +44,15 @@ class Meter:
 
     def start(self) -> None:
         """Begin anew."""
-        self.before, self.uncounted = read(self.device)
+        self.before, self.uncounted = read_counters(self.device)
 
     def pause(self) -> None:
         """What comes now does not count."""
-        self.paused = read(self.device)[0]
+        self.paused = read_counters(self.device)[0]
 
     def go_on(self) -> None:
         """What comes now counts again."""
-        for name, (sent, received) in read(self.device)[0].items():
+        for name, (sent, received) in read_counters(self.device)[0].items():
             kept, held = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
             self.before[name] = kept[0] + sent - held[0], kept[1] + received - held[1]
 
@@ -63,7 +63,7 @@ class Meter:
         again, and says nothing.
         """
         found: List[Dict[str, Any]] = []
-        for (kind, name), after in read(self.device)[0].items():
+        for (kind, name), after in read_counters(self.device)[0].items():
             if not any(after):
                 continue
             begun = self.before.get((kind, name), (0, 0))
@@ -77,23 +77,23 @@ class Meter:
                     "name": name,
                     "sent_bytes": sent / max(1, steps),
                     "received_bytes": received / max(1, steps),
-                    "bits_per_second": _speed(kind, name),
+                    "bits_per_second": _link_speed(kind, name),
                 }
             )
         return {"links": found, "uncounted": dict(self.uncounted)}
 
 
-def read(device: str) -> Tuple[Reading, Dict[str, str]]:
+def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
     """Every counter of this node, and by kind of link why it has none."""
-    found = _networks()
-    own, without = _infiniband()
+    found = _read_networks()
+    own, without = _read_infiniband()
     found.update(own)
-    own, more = _nvidia(device)
+    own, more = _read_nvidia(device)
     found.update(own)
     return found, {**without, **more}
 
 
-def _networks() -> Reading:
+def _read_networks() -> Reading:
     """Of every interface (proc(5)); what never leaves the node goes over the loopback."""
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
     fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
@@ -103,14 +103,14 @@ def _networks() -> Reading:
     }
 
 
-def _infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
+def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
     """Of each port: verbs pass the interfaces' counters by."""
     found: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
         counters = port / "counters"
         try:
             sent, received = (
-                int((counters / name).read_text()) * _WORD
+                int((counters / name).read_text()) * _WORD_BYTES
                 for name in ("port_xmit_data", "port_rcv_data")
             )
         except (OSError, ValueError):
@@ -119,7 +119,7 @@ def _infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
     return found, {} if found else {"infiniband": "there is no port of it"}
 
 
-def _nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
+def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
     """Of every NVIDIA device of the node, where ranks use them; sent is out of the device."""
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
@@ -131,7 +131,7 @@ def _nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str
     without: Dict[str, str] = {}
     for number, handle in enumerate(devices):
         for kind, (out, into, unit) in _FIELDS.items():
-            counted = _fields(telling, handle, kind, (out, into))
+            counted = _read_fields(telling, handle, kind, (out, into))
             if counted is None:
                 without[kind] = f"device {number} has no such counter"
             else:
@@ -139,7 +139,7 @@ def _nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str
     return found, without
 
 
-def _fields(
+def _read_fields(
     telling: Any, handle: Any, kind: str, wanted: Tuple[int, int]
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
@@ -153,7 +153,9 @@ def _fields(
     return values[0].value, values[1].value
 
 
-def _speed(kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND) -> float | None:
+def _link_speed(
+    kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND
+) -> float | None:
     """What the link carries at most, each way, in bits per second, where the kernel says so."""
     try:
         if kind == "network":

@@ -17,9 +17,9 @@ from typing import Any, Callable
 import numpy as np
 
 from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
-from xfbench.worker.evaluate import evaluate, finite
-from xfbench.worker.handover import Cores
-from xfbench.worker.input import DataSet, data_set
+from xfbench.worker.evaluate import evaluate, finite_or_none
+from xfbench.worker.handover import CoreLatencyProbe
+from xfbench.worker.input import DataSet, open_data_set
 from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
 from xfbench.worker.steady import steady_from
 from xfbench.workloads import Workload
@@ -28,10 +28,10 @@ from xfbench.workloads.initial import initial_parameters
 Build = Callable[..., Trainer]
 OpenReader = Callable[[TrainingFiles, Options], Reader]
 # The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
-_MOST_TIMES = 3
-_MOST_APART = 20  # steps that each rank does alone after the timed ones
-_LOOKS_APART = 1.0  # seconds between two looks at the cores, or more
-_COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
+_MAX_WARMUP_FACTOR = 3
+_MAX_COMPUTE_STEPS = 20  # steps that each rank does alone after the timed ones
+_LATENCY_INTERVAL_SECONDS = 1.0  # seconds between two looks at the cores, or more
+_MIN_CPU_SECONDS = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
 
 
 def train(
@@ -43,7 +43,7 @@ def train(
     folder: str | None = None,
     saved_in: Path = Path("checkpoint"),
     open_reader: OpenReader | None = None,
-    cores: Cores | None = None,
+    cores: CoreLatencyProbe | None = None,
 ) -> dict[str, Any]:
     """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
 
@@ -53,12 +53,12 @@ def train(
     prepared data set is in `folder`, and read by the framework's own reader where `open_reader` is
     given. Checkpoints lie in `saved_in`. How near `cores` are is looked at between windows.
     """
-    startup_seconds = _since_start()
+    startup_seconds = _seconds_since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, request["global_batch_size"], seed, folder)
-    of_rank = data if folder else data_set(request["data"], workload, batch_size, seed)
+    data = open_data_set(request["data"], workload, request["global_batch_size"], seed, folder)
+    of_rank = data if folder else open_data_set(request["data"], workload, batch_size, seed)
     first = of_rank.first(batch_size, seed)
-    gpu = nvml.read_before(group.rank) if options.device == "cuda" else None
+    gpu = nvml.read_idle_device(group.rank) if options.device == "cuda" else None
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
@@ -69,31 +69,34 @@ def train(
 
     reader = None
     if open_reader and folder:
-        reader = open_reader(feed.files(Path(folder), data, workload, request), options)
-    source = feed.source(data, reader, trainer, group, request)
-    series = _Series(trainer, source, batch, links.Meter(options.device), cores)
-    saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
+        reader = open_reader(feed.training_files(Path(folder), data, workload, request), options)
+    source = feed.build_feed(data, reader, trainer, group, request)
+    series = _WindowSeries(trainer, source, batch, links.Meter(options.device), cores)
+    saved = _CheckpointSchedule(series, workload, group, saved_in, request.get("checkpoints", 0))
     readings = page_cache.Readings(
         data.files,
         request.get("page_cache") or "as-is",
-        _share(data, request),
+        _epoch_share(data, request),
         group,
         aside=series.aside,
-        meet=lambda: checkpoint.meet(trainer, series.batch),
+        meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
     )
-    counters = energy.read(options.device, group.rank)
+    counters = energy.read_counters(options.device, group.rank)
     began = perf_counter()
     if request["epochs"]:
-        warm, learning = _epochs(series, request, data, group, saved, readings)
+        warm, learning = _train_epochs(series, request, data, group, saved, readings)
     else:
-        warm, learning = _steps(series, request, group, saved), []
+        warm, learning = _train_steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
     series.look()
-    used, gpu = energy.read(options.device, group.rank), gpu and nvml.since(gpu, group.rank)
+    used, gpu = (
+        energy.read_counters(options.device, group.rank),
+        gpu and nvml.changes_since(gpu, group.rank),
+    )
     timed, moved = series.counts[warm:], series.moved()
     losses, seconds = list(series.losses), list(series.seconds)
-    together = _communication(series, moved, group, len(timed))
+    together = _measure_communication(series, moved, group, len(timed))
     series.feed.end()
     reply: dict[str, Any] = {
         "measurement": {
@@ -106,36 +109,36 @@ def train(
             "wall_seconds": wall_seconds,
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes(),
-            "losses": [finite(loss) for loss in losses],
-            "energy_joules": energy.joules(counters, used),
+            "losses": [finite_or_none(loss) for loss in losses],
+            "energy_joules": energy.joules_used(counters, used),
             "phases": spent,
         },
         "checkpoints": saved.told(),
         "storage": {
             "epochs": readings.told,
-            "reader": reader and feed.compared(reader, data.train),
+            "reader": reader and feed.compare_reader(reader, data.train),
         },
         "communication": together,
         "learning": learning or None,
-        "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
+        "canary": {"loss": finite_or_none(canary), "expected": None, "relative_error": None},
         "observed": {
             **trainer.runtime_info(),
             **worked,
             "affinity": observe.affinity(),
-            "libraries": observe.libraries(),
+            "libraries": observe.math_libraries(),
             "allocator": observe.allocator(),
             "handover_seconds": series.handovers,
             "gpus": [gpu] if gpu else [],
         },
     }
     if request.get("profile"):  # after all else: a profiler is loaded, and slows down
-        profiler, of_step = profile.phases(trainer, series.batch, perf_counter)
+        profiler, of_step = profile.profile_steps(trainer, series.batch, perf_counter)
         reply["observed"]["profiler"] = profiler
         reply["measurement"]["phases"] = {**spent, **of_step}
     return reply
 
 
-class _Series:
+class _WindowSeries:
     """Windows one after another; per window the seconds of a step, and the last step's loss."""
 
     def __init__(
@@ -144,7 +147,7 @@ class _Series:
         source: feed.Feed,
         batch: Any,
         meter: links.Meter,
-        cores: Cores | None,
+        cores: CoreLatencyProbe | None,
     ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
         self.cores = cores
@@ -162,7 +165,7 @@ class _Series:
         self.meter.start()
         self.steps = sum(self.counts)
         self.since, self.used = perf_counter(), observe.cpu_seconds()
-        self.others_used = observe.cpu_seconds_of_others()
+        self.others_used = observe.descendants_cpu_seconds()
 
     def look(self) -> None:
         """See how near the cores are: not within anything that is counted."""
@@ -177,17 +180,17 @@ class _Series:
         threads and processes that were started for it, and of threads that have ended.
         """
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.used
-        others = observe.cpu_seconds_of_others() - self.others_used
+        others = observe.descendants_cpu_seconds() - self.others_used
         ticks = observe.thread_ticks()
         own = {thread: n for thread, n in ticks.items() if thread not in self.feed.threads}
         spent = {"input_seconds": sum(self.input_seconds[warm:])}
-        if self.feed.threads and passed > _COUNTABLE:
-            trained = observe.ticked_seconds(self.ticks, own)
+        if self.feed.threads and passed > _MIN_CPU_SECONDS:
+            trained = observe.cpu_seconds_between(self.ticks, own)
             spent["cpu_seconds"] = used + others
             spent["input_cpu_seconds"] = max(0.0, used - trained) + others
         told = {
             "threads": observe.working_threads(self.ticks, own),
-            "cpus": used / passed if passed > _COUNTABLE else None,
+            "cpus": used / passed if passed > _MIN_CPU_SECONDS else None,
         }
         return told, spent
 
@@ -203,7 +206,7 @@ class _Series:
         work()
         passed = perf_counter() - begun
         self.since, self.used = self.since + passed, self.used + observe.cpu_seconds() - used
-        _leave_out(self.ticks, ticks, observe.thread_ticks())
+        _exclude_ticks(self.ticks, ticks, observe.thread_ticks())
         self.meter.go_on()
         return passed
 
@@ -220,24 +223,24 @@ class _Series:
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
-        if perf_counter() - self.looked > _LOOKS_APART:
+        if perf_counter() - self.looked > _LATENCY_INTERVAL_SECONDS:
             self.aside(self.look)
 
 
-def _leave_out(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
+def _exclude_ticks(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
     """What came between two readings is as if it had been there when counting began."""
     for name, value in after.items():
         counted[name] = counted.get(name, 0) + value - before.get(name, 0)
 
 
-class _Checkpoints:
+class _CheckpointSchedule:
     """`count` of them, each saved, flushed, read back into the trainer and compared.
 
     The first rank does it, and the others wait for it: what they hold stays as it was.
     """
 
     def __init__(
-        self, series: _Series, workload: Workload, group: Group, folder: Path, count: int
+        self, series: _WindowSeries, workload: Workload, group: Group, folder: Path, count: int
     ) -> None:
         self.series, self.workload, self.group = series, workload, group
         self.folder, self.count = folder, count
@@ -270,32 +273,38 @@ class _Checkpoints:
         if self.group.rank == 0:
             self._save_and_load()
         if self.group.size > 1:
-            checkpoint.meet(self.series.trainer, self.series.batch)
+            checkpoint.wait_for_all_ranks(self.series.trainer, self.series.batch)
 
     def _save_and_load(self) -> None:
         trainer = self.series.trainer
         parameters = trainer.parameters()
-        before, zeros = checkpoint.fingerprint(parameters), checkpoint.zeros(parameters)
-        needed = max(checkpoint.least_bytes(self.workload, parameters), self.bytes)
+        before, zeros = (
+            checkpoint.parameter_digests(parameters),
+            checkpoint.zero_parameters(parameters),
+        )
+        needed = max(checkpoint.min_checkpoint_bytes(self.workload, parameters), self.bytes)
         del parameters
-        with checkpoint.fresh(self.folder, needed) as folder:
+        with checkpoint.temporary_folder(self.folder, needed) as folder:
             begun = perf_counter()
             trainer.save(folder)
             checkpoint.flush(folder)
             self.save_seconds.append(perf_counter() - begun)
-            self.bytes, self.file_system = checkpoint.size(folder), checkpoint.file_system(folder)
-            checkpoint.forget(folder)
+            self.bytes, self.file_system = (
+                checkpoint.total_bytes(folder),
+                checkpoint.file_system_type(folder),
+            )
+            checkpoint.evict_from_cache(folder)
             trainer.assign(zeros)  # what is there afterwards was read back
             begun = perf_counter()
             trainer.restore(folder)
             trainer.synchronize()
             self.load_seconds.append(perf_counter() - begun)
-        after = checkpoint.fingerprint(trainer.parameters())
+        after = checkpoint.parameter_digests(trainer.parameters())
         self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
 
 
-def _communication(
-    series: _Series, moved: dict[str, Any], group: Group, timed: int
+def _measure_communication(
+    series: _WindowSeries, moved: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
     """What joining the ranks is to be measured by: this rank's steps alone, and bytes.
 
@@ -308,7 +317,7 @@ def _communication(
     series.trainer.disable_sync()
     series.window(1)
     first = len(series.seconds)
-    for _ in range(min(timed, _MOST_APART)):
+    for _ in range(min(timed, _MAX_COMPUTE_STEPS)):
         series.window(1)
     return {
         "compute_seconds": series.seconds[first:],
@@ -317,8 +326,8 @@ def _communication(
     }
 
 
-def _steps(
-    series: _Series, request: dict[str, Any], group: Group, checkpoints: _Checkpoints
+def _train_steps(
+    series: _WindowSeries, request: dict[str, Any], group: Group, checkpoints: _CheckpointSchedule
 ) -> int:
     """Train `steps` timed steps; returns how many windows, the first step too, were warm-up.
 
@@ -332,7 +341,7 @@ def _steps(
     for _ in range(math.ceil(request["warmup"] / window)):
         series.window(window)
     warm = len(series.seconds)
-    first, most = warm, warm + (_MOST_TIMES if group.size == 1 else 1) * timed
+    first, most = warm, warm + (_MAX_WARMUP_FACTOR if group.size == 1 else 1) * timed
     series.watch()
     while len(series.seconds) < warm + timed:
         series.window(window)
@@ -342,12 +351,12 @@ def _steps(
     return warm
 
 
-def _epochs(
-    series: _Series,
+def _train_epochs(
+    series: _WindowSeries,
     request: dict[str, Any],
     data: DataSet,
     group: Group,
-    checkpoints: _Checkpoints,
+    checkpoints: _CheckpointSchedule,
     readings: page_cache.Readings,
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
@@ -375,7 +384,7 @@ def _epochs(
             {
                 "epoch": epoch,
                 "seconds": sum(each * count for each, count in seconds),
-                "train_loss": finite(float(np.mean(series.losses[first:]))),
+                "train_loss": finite_or_none(float(np.mean(series.losses[first:]))),
                 **evaluate(series.trainer, data.test, batch_size),
             }
         )
@@ -385,12 +394,12 @@ def _epochs(
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
 
 
-def _share(data: DataSet, request: dict[str, Any]) -> float:
+def _epoch_share(data: DataSet, request: dict[str, Any]) -> float:
     """The part of a data set that a rank trains on in an epoch: whole batches."""
     steps = len(data.train) // request["global_batch_size"]
     return float(steps * request["batch_size_per_rank"] / len(data.train))
 
 
-def _since_start() -> float:
+def _seconds_since_start() -> float:
     """Seconds since this process was started: the interpreter's and the framework's loading."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.started_seconds()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds()

@@ -13,27 +13,27 @@ import resource
 
 PREFIX = "out of memory"
 # Allocators of the frameworks, of what they are built on, and of devices.
-_SAID = re.compile(
+_MESSAGE = re.compile(
     r"out of memory|bad_alloc|(can't|cannot|could not|unable to|failed to) allocate|(?-i:\bOOM\b)"
     r"|resource_?exhausted|_ALLOC_FAILED|host allocation of size \d+ failed"
     r"|memory allocation (still )?failed|MemoryError",
     re.I,
 )
 # What may have other causes, where no limit was set: oneDNN names none, threads need a stack.
-_SAID_UNDER_A_LIMIT = re.compile(
+_MESSAGE_UNDER_A_LIMIT = re.compile(
     r"could not create a (primitive|memory)|thread creation failed|pthread_create"
     r"|resource temporarily unavailable|can't start new thread",
     re.I,
 )
 
 
-def confine(limit: int | None) -> None:
+def set_memory_limit(limit: int | None) -> None:
     """From here on this process, and each that it starts, gets no more than so many bytes."""
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def words(text: str, limit: int | None) -> str | None:
+def out_of_memory_line(text: str, limit: int | None) -> str | None:
     """The first line of `text` that says there was no memory; None where none does.
 
     Of a traceback not the lines that name a place in the code.
@@ -41,17 +41,19 @@ def words(text: str, limit: int | None) -> str | None:
     for line in text.splitlines():
         if line.lstrip().startswith('File "'):
             continue
-        if _SAID.search(line) or (limit and _SAID_UNDER_A_LIMIT.search(line)):
+        if _MESSAGE.search(line) or (limit and _MESSAGE_UNDER_A_LIMIT.search(line)):
             return " ".join(line.split())[:300]
     return None
 
 
-def raised(error: BaseException, limit: int | None) -> str | None:
+def out_of_memory_reason(error: BaseException, limit: int | None) -> str | None:
     """The reason, where that is why the framework raised `error`; None where it is not."""
     name = type(error).__name__
     if isinstance(error, MemoryError):
-        return f"{PREFIX}: {name} was raised: {words(str(error), limit) or 'by Python'}"
-    said = words(f"{name}\n{error}", limit)
+        return (
+            f"{PREFIX}: {name} was raised: {out_of_memory_line(str(error), limit) or 'by Python'}"
+        )
+    said = out_of_memory_line(f"{name}\n{error}", limit)
     if said is None:
         return None
-    return f"{PREFIX}: {name} was raised: {words(str(error), limit) or said}"
+    return f"{PREFIX}: {name} was raised: {out_of_memory_line(str(error), limit) or said}"

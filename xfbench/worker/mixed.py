@@ -16,7 +16,7 @@ _PRODUCTS = (xl.Convolution, xl.InnerProduct)
 _SHORT = (*_PRODUCTS, xl.ReLU, xl.Dropout, xl.Concat, xl.Eltwise)
 
 
-def read(
+def cast_inputs(
     layer: xl.Layer,
     inputs: List[Any],
     parts: Dict[str, Any],

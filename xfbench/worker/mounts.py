@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
 _SYS = Path("/sys/dev/block")
-_DEEPEST = 4  # layers of file systems that are followed
+_MAX_LAYERS = 4  # layers of file systems that are followed
 
 # File systems that keep files in this host's memory, or fetch them from other hosts.
 MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
@@ -29,7 +29,7 @@ _HOST = ("virtiofs", "9p")  # of a virtual machine
 
 # These options say how a mount works and cannot say whose it is: a value is a number or one of the
 # known words. All others are left out.
-_KEPT = re.compile(
+_PUBLIC_OPTION = re.compile(
     r"""
     ( ro | rw | nosuid | nodev | noexec | (no|rel|strict|nodir|lazy)a?time | (a|dir)?sync
     | data | (no)?(discard|barrier|delalloc) | stripe | commit | journal_(checksum|async_commit)
@@ -67,7 +67,7 @@ class Mount:
 
     def kept_options(self) -> List[str]:
         """Those that say nothing of a host, a user or a place, each once."""
-        return list(dict.fromkeys(filter(_KEPT.fullmatch, self.options)))
+        return list(dict.fromkeys(filter(_PUBLIC_OPTION.fullmatch, self.options)))
 
     @property
     def compresses(self) -> bool:
@@ -81,14 +81,14 @@ class Mount:
         return next((value for key, _, value in found if key == name), None)
 
 
-def mounts(text: str | None = None) -> List[Mount]:
+def list_mounts(text: str | None = None) -> List[Mount]:
     """What is mounted, in the kernel's order; of `text`, in mountinfo's form, where given."""
     if text is None:
         try:
             text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
         except OSError:
             return []
-    return [_mount(line) for line in text.split("\n") if " - " in line]
+    return [_parse_mount(line) for line in text.split("\n") if " - " in line]
 
 
 def mount_of(path: Path) -> Mount | None:
@@ -96,16 +96,16 @@ def mount_of(path: Path) -> Mount | None:
 
     Raises OSError where `path` cannot be opened.
     """
-    everything = mounts()
+    everything = list_mounts()
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        lines = (read(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
+        lines = (read_system_file(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
     finally:
         os.close(descriptor)
     numbers = [int(line.split()[1]) for line in lines if line.startswith("mnt_id:")]
     if numbers:
         return next((one for one in everything if one.number == numbers[0]), None)
-    return _longest(everything, path.resolve())
+    return _deepest_mount(everything, path.resolve())
 
 
 def facts(folder: Path) -> Dict[str, Any]:
@@ -113,7 +113,7 @@ def facts(folder: Path) -> Dict[str, Any]:
 
     Raises OSError where it is not there or may not be read.
     """
-    return _facts(folder, _DEEPEST)
+    return _collect_facts(folder, _MAX_LAYERS)
 
 
 def devices(path: Path) -> List[str]:
@@ -127,27 +127,27 @@ def devices(path: Path) -> List[str]:
     own = _block_devices(mount)
     if own or mount.file_system != "overlay":
         return own
-    below = (one for layer in _layers_under(mount, path) for one in devices(layer))
+    below = (one for layer in _overlay_folders(mount, path) for one in devices(layer))
     return list(dict.fromkeys(below))
 
 
-def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
+def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     mount, space = mount_of(folder), os.statvfs(folder)
     own = _block_devices(mount) if mount else []
     below: Dict[Any, Dict[str, Any]] = {}
     if mount and deepest:
-        for layer in _below(mount, own, folder):
+        for layer in _lower_folders(mount, own, folder):
             found = mount_of(layer)
             # Not by its facts: the space that is free changes from one look to the next.
             same = (found.device, *found.kept_options()) if found else None
             if same not in below:
-                below[same] = _facts(layer, deepest - 1)
+                below[same] = _collect_facts(layer, deepest - 1)
     disks = sorted({disk for device in own for disk in _disks(device)})
-    turning = {_turns(disk) for disk in disks}
+    turning = {_is_rotational(disk) for disk in disks}
     return {
         "file_system": mount.file_system if mount else "unknown",
         "device": _device_kind(mount, own),
-        "disks": sorted(_kind(disk) for disk in disks),
+        "disks": sorted(_device_type(disk) for disk in disks),
         "rotational": turning.pop() if len(turning) == 1 else None,
         "options": mount.kept_options() if mount else [],
         "block_bytes": space.f_bsize,
@@ -157,15 +157,15 @@ def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
     }
 
 
-def _below(mount: Mount, own: List[str], folder: Path) -> List[Path]:
+def _lower_folders(mount: Mount, own: List[str], folder: Path) -> List[Path]:
     """Places of the file systems that this one is kept in, those that can be seen from here."""
     if mount.file_system == "overlay":
-        return _layers_under(mount, folder)
-    backing = [read(_whole(device) / "loop/backing_file") for device in own]
+        return _overlay_folders(mount, folder)
+    backing = [read_system_file(_disk_folder(device) / "loop/backing_file") for device in own]
     return [Path(file).parent for file in backing if file and Path(file).is_file()]
 
 
-def _layers_under(mount: Mount, path: Path) -> List[Path]:
+def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
     """Where the layers of an overlay have `path`, the writable one first.
 
     The names are those of the namespace that mounted it. A layer counts where it can be seen
@@ -196,7 +196,7 @@ def _device_kind(mount: Mount | None, own: List[str]) -> str:
         return "host"
     if mount.file_system == "overlay":
         return "overlay"
-    return "+".join(sorted({_kind(device) for device in own})) or "unknown"
+    return "+".join(sorted({_device_type(device) for device in own})) or "unknown"
 
 
 def _block_devices(mount: Mount) -> List[str]:
@@ -212,7 +212,7 @@ def _block_devices(mount: Mount) -> List[str]:
         return []
     if mount.file_system == "btrfs":
         for folder in Path("/sys/fs/btrfs").glob("*/devices"):
-            parts = [read(part / "dev") or "" for part in folder.iterdir()]
+            parts = [read_system_file(part / "dev") or "" for part in folder.iterdir()]
             if named in parts:
                 return sorted(part for part in parts if part)
     return [named]
@@ -220,32 +220,34 @@ def _block_devices(mount: Mount) -> List[str]:
 
 def _disks(device: str) -> List[str]:
     """The devices that a device is made of, at the bottom; itself where there is none below."""
-    below = sorted((_whole(device) / "slaves").glob("*/dev"))
-    found = [disk for part in below for disk in _disks(read(part) or "")]
+    below = sorted((_disk_folder(device) / "slaves").glob("*/dev"))
+    found = [disk for part in below for disk in _disks(read_system_file(part) or "")]
     return found or [device]
 
 
-def _whole(device: str) -> Path:
+def _disk_folder(device: str) -> Path:
     """The folder in /sys of a device; of the disk, where it is a part of one."""
     folder = (_SYS / device).resolve()
     return folder.parent if (folder / "partition").exists() else folder
 
 
-def _turns(device: str) -> bool | None:
+def _is_rotational(device: str) -> bool | None:
     """Whether its platters turn; None where the kernel has only a default to tell."""
-    if _kind(device) not in ("nvme", "ata", "scsi", "mmc"):
+    if _device_type(device) not in ("nvme", "ata", "scsi", "mmc"):
         return None
-    return {"0": False, "1": True}.get(read(_whole(device) / "queue/rotational") or "")
+    return {"0": False, "1": True}.get(
+        read_system_file(_disk_folder(device) / "queue/rotational") or ""
+    )
 
 
-def _kind(device: str) -> str:
+def _device_type(device: str) -> str:
     """What kind of block device it is: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
-    folder = _whole(device)
+    folder = _disk_folder(device)
     if folder.name.startswith("dm-"):
-        made = (read(folder / "dm/uuid") or "").partition("-")[0].lower()
+        made = (read_system_file(folder / "dm/uuid") or "").partition("-")[0].lower()
         return f"dm-{made}" if made in ("lvm", "crypt", "mpath", "raid") else "dm"
     if folder.name.startswith("md"):
-        return f"md-{read(folder / 'md/level') or 'unknown'}"
+        return f"md-{read_system_file(folder / 'md/level') or 'unknown'}"
     if "/virtual/" in str(folder):
         return re.sub(r"[0-9].*", "", folder.name) or "unknown"
     for part, kind in (
@@ -260,27 +262,27 @@ def _kind(device: str) -> str:
     return subsystem.resolve().name if subsystem.exists() else "unknown"
 
 
-def _mount(line: str) -> Mount:
+def _parse_mount(line: str) -> Mount:
     before, _, after = line.partition(" - ")
     number, _, device, root, point, options = before.split()[:6]
     file_system, source, of_all = [*after.split(" "), "", "", ""][:3]
     return Mount(
         number=int(number),
         device=device,
-        root=_plain(root),
-        point=_plain(point),
+        root=_unescape(root),
+        point=_unescape(point),
         file_system=file_system,
-        source=_plain(source),
-        options=tuple(_plain(one) for one in f"{options},{of_all}".split(",") if one),
+        source=_unescape(source),
+        options=tuple(_unescape(one) for one in f"{options},{of_all}".split(",") if one),
     )
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     """Without the kernel's octal escapes: `\\040` for a space and the like."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
 
 
-def _longest(everything: List[Mount], path: Path) -> Mount | None:
+def _deepest_mount(everything: List[Mount], path: Path) -> Mount | None:
     """The mount with the longest point above `path`; the latest of several at one point."""
     above = [str(path), *map(str, path.parents)]
     over = [one for one in everything if one.point in above]

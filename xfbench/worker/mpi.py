@@ -12,7 +12,7 @@ import numpy as np
 
 from xfbench.worker.protocol import Group, Unsupported
 
-_PACKED = 2**20  # bytes: of less, a message's latency costs more than to copy it twice
+_MIN_SINGLE_BYTES = 2**20  # bytes: of less, a message's latency costs more than to copy it twice
 
 
 class AllReduce:
@@ -42,14 +42,14 @@ class AllReduce:
 
         All of one floating-point type, contiguous and, on every rank, of the same shapes.
         """
-        small = [array for array in arrays if array.nbytes < _PACKED]
+        small = [array for array in arrays if array.nbytes < _MIN_SINGLE_BYTES]
         sizes = [array.size for array in small]
         if small and self.buffer.size != sum(sizes):
             self.buffer = np.empty(sum(sizes), small[0].dtype)
         packed = np.split(self.buffer, np.cumsum(sizes)[:-1])
         for array, part in zip(small, packed):
             part[:] = array.ravel()
-        large = [array for array in arrays if array.nbytes >= _PACKED]
+        large = [array for array in arrays if array.nbytes >= _MIN_SINGLE_BYTES]
         for one in large + [self.buffer] * bool(small):
             self.ranks.Allreduce(self.mpi.IN_PLACE, one)
             np.divide(one, self.ranks.size, out=one)

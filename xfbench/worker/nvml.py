@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 LIBRARY = "libnvidia-ml.so.1"
-_SM_CLOCK, _OF_THE_GPU = 1, 0
-_LONGEST_NAME = 96
-_MOST_PROCESSES = 256
+_SM_CLOCK, _GPU_SENSOR = 1, 0
+_MAX_NAME_BYTES = 96
+_MAX_PROCESSES = 256
 # How busy a device is is told of a sixth of a second to a second, by its kind.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 3
 # What holds clocks down, by NVML's bits (nvmlClocksEventReasons). That it is idle is no such thing.
@@ -87,10 +87,10 @@ def handles(nvml: Any) -> List[Any]:
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return []
-    return [_by_number(nvml, number) for number in range(count.value)]
+    return [_handle_by_index(nvml, number) for number in range(count.value)]
 
 
-def own(nvml: Any, rank: int) -> Any:
+def rank_device(nvml: Any, rank: int) -> Any:
     """The device that a rank computes on, of those that CUDA_VISIBLE_DEVICES leaves it; or None.
 
     Adapters count visible devices as PCI does (CUDA_DEVICE_ORDER), and deal them out in turn.
@@ -101,48 +101,48 @@ def own(nvml: Any, rank: int) -> Any:
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()]
         visible = [
-            _by_number(nvml, int(name)) if name.isdigit() else _by_identity(nvml, name)
+            _handle_by_index(nvml, int(name)) if name.isdigit() else _handle_by_uuid(nvml, name)
             for name in names
         ]
     return visible[rank % len(visible)] if visible else None
 
 
-def joules(rank: int, name: str = LIBRARY) -> float | None:
+def energy_joules(rank: int, name: str = LIBRARY) -> float | None:
     """What the rank's device has used since its driver was loaded."""
     nvml = library(name)
-    handle = nvml and own(nvml, rank)
+    handle = nvml and rank_device(nvml, rank)
     if not handle:
         return None
-    used = _asked(nvml.nvmlDeviceGetTotalEnergyConsumption, handle, ctypes.c_ulonglong())
+    used = _query(nvml.nvmlDeviceGetTotalEnergyConsumption, handle, ctypes.c_ulonglong())
     return None if used is None else float(used.value / 1e3)
 
 
-def read_before(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     """`read`, before anything of the launch is on the device: how busy it is at its least.
 
     Where nothing keeps a driver loaded (persistence mode) it starts when it is asked, and a device
     on which nothing runs then says for a moment that it is busy.
     """
-    told = read(rank, name)
+    told = read_device(rank, name)
     for _ in range(_SAMPLES - 1):
         if not told or not told["busy"]:
             break
         time.sleep(_SAMPLE_SECONDS)
-        least, told = told["busy"], read(rank, name)
+        least, told = told["busy"], read_device(rank, name)
         if told and told["busy"] is not None:
             told["busy"] = min(told["busy"], least)
     return told
 
 
-def read(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     """What the rank's device is doing now, in SI units; None where there is none, or no NVML."""
     nvml = library(name)
-    handle = nvml and own(nvml, rank)
+    handle = nvml and rank_device(nvml, rank)
     if not handle:
         return None
 
     def asked(function: str, answer: Any, *which: int) -> Any:
-        return _asked(getattr(nvml, function, None), handle, answer, *which)
+        return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def number(function: str, unit: float, *which: int) -> float | None:
         """None where it is 0, which is what a virtual GPU says of what it does not know."""
@@ -158,24 +158,24 @@ def read(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
         for cause, policy in _POLICIES.items()
     }
     return {
-        "name": _text(nvml.nvmlDeviceGetName, handle),
-        "driver": _text(nvml.nvmlSystemGetDriverVersion),
+        "name": _query_text(nvml.nvmlDeviceGetName, handle),
+        "driver": _query_text(nvml.nvmlSystemGetDriverVersion),
         "clock_hz": number("nvmlDeviceGetClockInfo", 1e6, _SM_CLOCK),
         "most_clock_hz": number("nvmlDeviceGetMaxClockInfo", 1e6, _SM_CLOCK),
-        "temperature_celsius": number("nvmlDeviceGetTemperature", 1.0, _OF_THE_GPU),
+        "temperature_celsius": number("nvmlDeviceGetTemperature", 1.0, _GPU_SENSOR),
         "power_limit_watts": number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
         "memory_bytes": memory and memory.used,
         "memory_of_bytes": memory and memory.total,
         "busy": worked and worked.gpu / 100,
         "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
         "held": {cause: one.held / 1e9 for cause, one in held.items() if one},
-        "others": _others(nvml, handle),
+        "others": _other_processes(nvml, handle),
     }
 
 
-def since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     """What a record keeps of the device as it is now and was `before`; None if it has gone."""
-    after = read(rank, name)
+    after = read_device(rank, name)
     if after is None:
         return None
     kept = {field: value for field, value in after.items() if field not in ("busy", "held")}
@@ -191,7 +191,7 @@ def since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, A
     }
 
 
-def _others(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
+def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
     """Names of processes that compute on the device and are none of this launch.
 
     Ranks of a launch work in its folder, which no other process does. Where this process is not
@@ -199,7 +199,7 @@ def _others(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str
     """
     for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
-        count, found = ctypes.c_uint(_MOST_PROCESSES), (kind * _MOST_PROCESSES)()
+        count, found = ctypes.c_uint(_MAX_PROCESSES), (kind * _MAX_PROCESSES)()
         if function and not function(handle, ctypes.byref(count), found):
             break
     else:
@@ -219,27 +219,27 @@ def _others(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str
     return names
 
 
-def _by_number(nvml: Any, number: int) -> Any:
+def _handle_by_index(nvml: Any, number: int) -> Any:
     handle = ctypes.c_void_p()
     failed = nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
     return None if failed else handle
 
 
-def _by_identity(nvml: Any, identity: str) -> Any:
+def _handle_by_uuid(nvml: Any, identity: str) -> Any:
     """By what stands in CUDA_VISIBLE_DEVICES, a whole UUID with its prefix GPU or MIG."""
     handle = ctypes.c_void_p()
     failed = nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(handle))
     return None if failed else handle
 
 
-def _asked(function: Any, handle: Any, answer: Any, *which: int) -> Any:
+def _query(function: Any, handle: Any, answer: Any, *which: int) -> Any:
     """The answer, filled in; None where the library, or the device, has no such thing."""
     if function is None or function(handle, *which, ctypes.byref(answer)):
         return None
     return answer
 
 
-def _text(function: Any, *handle: Any) -> str | None:
-    answer = ctypes.create_string_buffer(_LONGEST_NAME)
-    failed = function(*handle, answer, ctypes.c_uint(_LONGEST_NAME))
+def _query_text(function: Any, *handle: Any) -> str | None:
+    answer = ctypes.create_string_buffer(_MAX_NAME_BYTES)
+    failed = function(*handle, answer, ctypes.c_uint(_MAX_NAME_BYTES))
     return None if failed else answer.value.decode(errors="replace")

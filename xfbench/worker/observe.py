@@ -13,26 +13,37 @@ from typing import Any, Iterator, Sequence
 
 import threadpoolctl
 
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
-_TELLING = ("blas", "mkl", "dnnl", "onednn", "gomp", "iomp", "libomp", "cudnn", "cublas", "nccl")
-_TICKS = os.sysconf("SC_CLK_TCK")  # per second
-_left_out: set[int] = set()
+_MATH_LIBRARIES = (
+    "blas",
+    "mkl",
+    "dnnl",
+    "onednn",
+    "gomp",
+    "iomp",
+    "libomp",
+    "cudnn",
+    "cublas",
+    "nccl",
+)
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")  # per second
+_excluded_processes: set[int] = set()
 
 
 def thread_ticks() -> dict[int, int]:
     """CPU time of each thread of this process so far, by thread id, in clock ticks (proc(5))."""
     ticks = {}
     for task in Path("/proc/self/task").iterdir():
-        fields = _stat(task)
+        fields = _read_stat(task)
         if fields:
             ticks[int(task.name)] = int(fields[11]) + int(fields[12])
     return ticks
 
 
-def threads_named(start: str) -> int:
+def count_threads_named(start: str) -> int:
     """How many threads of this process have a name that begins so (at most 15 characters tell)."""
-    names = (read(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
+    names = (read_system_file(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
     return sum(name.startswith(start[:15]) for name in names)
 
 
@@ -43,9 +54,9 @@ def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
     return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))
 
 
-def ticked_seconds(before: dict[int, int], after: dict[int, int]) -> float:
+def cpu_seconds_between(before: dict[int, int], after: dict[int, int]) -> float:
     """CPU time in seconds of the threads of `after` since `before`."""
-    return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS
+    return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS_PER_SECOND
 
 
 def cpu_seconds() -> float:
@@ -54,17 +65,17 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cpu_seconds_of_others() -> float:
+def descendants_cpu_seconds() -> float:
     """CPU time so far of the processes that this one started, whether they have ended or not."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    stats = [_stat(Path("/proc", str(pid))) for pid in descendants()]
+    stats = [_read_stat(Path("/proc", str(pid))) for pid in descendants()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
-    return ended.ru_utime + ended.ru_stime + ticks / _TICKS
+    return ended.ru_utime + ended.ru_stime + ticks / _TICKS_PER_SECOND
 
 
-def started_seconds() -> float:
+def start_seconds() -> float:
     """When this process was started, in seconds since boot."""
-    return int(_stat(Path("/proc/self"))[19]) / _TICKS
+    return int(_read_stat(Path("/proc/self"))[19]) / _TICKS_PER_SECOND
 
 
 def affinity() -> list[int]:
@@ -76,19 +87,19 @@ def affinity() -> list[int]:
     return sorted(allowed)
 
 
-def mapped(*parts: str) -> list[str]:
+def mapped_libraries(*parts: str) -> list[str]:
     """Mapped shared libraries with one of `parts` in their file name, each as "folder/name".
 
     The folder tells builds of one library apart; the rest of the path is nobody's business.
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
-    return sorted(_short(path) for path in paths if any(p in path.name for p in parts))
+    return sorted(_short_path(path) for path in paths if any(p in path.name for p in parts))
 
 
-def libraries() -> list[str]:
+def math_libraries() -> list[str]:
     """File names of the mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
-    return sorted({name.rpartition("/")[2] for name in mapped(*_TELLING)})
+    return sorted({name.rpartition("/")[2] for name in mapped_libraries(*_MATH_LIBRARIES)})
 
 
 def allocator() -> str:
@@ -97,10 +108,10 @@ def allocator() -> str:
     By a function that every allocator has and interpreters do not call: of what an executable
     calls, `malloc` for one, the address may be the executable's own.
     """
-    return provider("malloc_usable_size", "libc.so.6")
+    return symbol_provider("malloc_usable_size", "libc.so.6")
 
 
-def pools(*parts: str) -> dict[str, int]:
+def thread_pools(*parts: str) -> dict[str, int]:
     """Threads that the pools of mapped BLAS and OpenMP libraries have, by library.
 
     Of those with one of `parts` in their path: which libraries are the framework's own is for
@@ -113,7 +124,7 @@ def pools(*parts: str) -> dict[str, int]:
     }
 
 
-def provider(symbol: str, library: str) -> str:
+def symbol_provider(symbol: str, library: str) -> str:
     """Which file's `symbol` the mapped shared library of that name calls, as "folder/name".
 
     What was loaded before it (a preloaded library, say) comes first, as for the linker. Empty
@@ -125,14 +136,14 @@ def provider(symbol: str, library: str) -> str:
     for handle in handles:
         with contextlib.suppress(AttributeError):
             address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
-            found = _Place()
+            found = _SymbolInfo()
             if handles[0].dladdr(address, ctypes.byref(found)):
-                return _short(Path(os.fsdecode(found.file)).resolve())
+                return _short_path(Path(os.fsdecode(found.file)).resolve())
     return ""
 
 
 @contextlib.contextmanager
-def printed() -> Iterator[list[str]]:
+def captured_stdout() -> Iterator[list[str]]:
     """The lines that this process writes to standard output meanwhile, C libraries included."""
     lines: list[str] = []
     libc = ctypes.CDLL(None)
@@ -159,10 +170,10 @@ def peak_rss_bytes() -> int:
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in descendants())
+    return own + ended + sum(_peak_rss_bytes_of(Path("/proc", str(pid))) for pid in descendants())
 
 
-def packages(folders: Sequence[str] | None = None) -> dict[str, str]:
+def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
     """Distributions installed in this interpreter, or in these folders: name to version."""
     from importlib import metadata
 
@@ -175,7 +186,7 @@ def packages(folders: Sequence[str] | None = None) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-class _Place(ctypes.Structure):
+class _SymbolInfo(ctypes.Structure):
     """dladdr(3)'s Dl_info."""
 
     _fields_ = [
@@ -186,11 +197,11 @@ class _Place(ctypes.Structure):
     ]
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _stat(process: Path) -> list[str]:
+def _read_stat(process: Path) -> list[str]:
     """The fields of proc(5)'s stat after the command's name; none where it has ended since."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
@@ -198,9 +209,9 @@ def _stat(process: Path) -> list[str]:
         return []
 
 
-def leave_out(process: int) -> None:
+def exclude_process(process: int) -> None:
     """From now on a child of this process, and what it starts, is not counted with the others."""
-    _left_out.add(process)
+    _excluded_processes.add(process)
 
 
 def descendants() -> set[int]:
@@ -208,18 +219,18 @@ def descendants() -> set[int]:
     parents = {
         int(entry.name): int(fields[1])
         for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and (fields := _stat(entry))
+        if entry.name.isdigit() and (fields := _read_stat(entry))
     }
     found: set[int] = set()
     generation = {os.getpid()}
     while generation:
         generation = {pid for pid, parent in parents.items() if parent in generation}
-        generation -= found | _left_out
+        generation -= found | _excluded_processes
         found |= generation
     return found
 
 
-def _high_water(process: Path) -> int:
+def _peak_rss_bytes_of(process: Path) -> int:
     try:
         lines = (process / "status").read_text().splitlines()
     except OSError:

@@ -18,7 +18,7 @@ from typing import Dict, Iterable, Iterator, List, Tuple
 import numpy as np
 
 from xfbench.worker import mounts, observe
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
 PAGE = mmap.PAGESIZE
 _WINDOW = 2**30  # bytes of a file that are looked at in one go
@@ -26,7 +26,7 @@ _BLOCK = 2**20  # bytes read at once to warm
 _TRIES = 3
 _SECTOR = 512  # bytes, whatever the device's own are (Documentation/block/stat.rst)
 _CAP_FOWNER = 1 << 3
-_DROP = Path("/proc/sys/vm/drop_caches")
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _DONTNEED = 4  # MADV_DONTNEED
 
 
@@ -81,7 +81,7 @@ def stored_bytes(files: Iterable[Path]) -> int:
     for path in files:
         status = path.stat()
         allocated = status.st_blocks * 512 or status.st_size
-        total += min(_in_pages(status.st_size), _in_pages(allocated))
+        total += min(_round_up_to_pages(status.st_size), _round_up_to_pages(allocated))
     return total
 
 
@@ -95,48 +95,48 @@ def evict(files: Iterable[Path]) -> Residency:
     """
     files = list(files)
     for path in files:
-        with _opened(path) as descriptor, contextlib.suppress(OSError):
+        with _open_descriptor(path) as descriptor, contextlib.suppress(OSError):
             os.fsync(descriptor)  # clean pages alone can be dropped
     left = Residency(None, 0)
     for _ in range(_TRIES):
-        _unmap(files)
+        _drop_mapped_pages(files)
         for path in files:
-            with _opened(path) as descriptor:
+            with _open_descriptor(path) as descriptor:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        left = resident(files)
+        left = residency(files)
         if not left.resident_bytes:
             return left
     with contextlib.suppress(OSError):  # root's alone, and disturbs everybody: the last resort
-        _DROP.write_text("1")
-        left = resident(files)
+        _DROP_CACHES.write_text("1")
+        left = residency(files)
     return left
 
 
-def warm(files: Iterable[Path]) -> Residency:
+def read_into_memory(files: Iterable[Path]) -> Residency:
     """Read the files through, and say what of them is in memory now."""
     files = list(files)
     buffer = memoryview(bytearray(_BLOCK))
     for path in files:
-        with _opened(path) as descriptor:
+        with _open_descriptor(path) as descriptor:
             while os.readv(descriptor, [buffer]):
                 pass
-    return resident(files)
+    return residency(files)
 
 
-def resident(files: Iterable[Path]) -> Residency:
+def residency(files: Iterable[Path]) -> Residency:
     """What of the files is in memory (mincore(2)), without touching it."""
     inside = total = 0
     reason = ""
     mounted: Dict[int, str] = {}
     for path in files:
-        with _opened(path) as descriptor:
+        with _open_descriptor(path) as descriptor:
             status = os.fstat(descriptor)
-            total += _in_pages(status.st_size)
+            total += _round_up_to_pages(status.st_size)
             if status.st_dev not in mounted:
-                mounted[status.st_dev] = _in_memory(path)
-            reason = reason or mounted[status.st_dev] or _untold(path, status)
+                mounted[status.st_dev] = _memory_file_system_reason(path)
+            reason = reason or mounted[status.st_dev] or _mincore_refusal(path, status)
             if not reason:
-                inside += PAGE * _pages_inside(descriptor, status.st_size)
+                inside += PAGE * _count_resident_pages(descriptor, status.st_size)
     return Residency(None if reason else inside, total, reason)
 
 
@@ -147,30 +147,32 @@ def read_counters(files: Iterable[Path] = ()) -> Counters:
     """
     folders = {path.parent for path in files}
     below = sorted({device for folder in folders for device in mounts.devices(folder)})
-    return Counters(_of_processes(), _of_devices(below))
+    return Counters(_processes_read_bytes(), _devices_read_bytes(below))
 
 
-def _of_processes() -> int | None:
+def _processes_read_bytes() -> int | None:
     """read_bytes (proc(5)) of this process, of those it waited for, and of its descendants."""
-    own = _read_bytes(os.getpid())
+    own = _process_read_bytes(os.getpid())
     if own is None:
         return None
-    return own + sum(_read_bytes(process) or 0 for process in observe.descendants())
+    return own + sum(_process_read_bytes(process) or 0 for process in observe.descendants())
 
 
-def _read_bytes(process: int) -> int | None:
-    lines = (read(Path("/proc", str(process), "io")) or "").splitlines()
+def _process_read_bytes(process: int) -> int | None:
+    lines = (read_system_file(Path("/proc", str(process), "io")) or "").splitlines()
     return next((int(ln.split()[1]) for ln in lines if ln.startswith("read_bytes:")), None)
 
 
-def _of_devices(devices: List[str]) -> int | None:
-    counted = [(read(Path("/sys/dev/block", one, "stat")) or "").split() for one in devices]
+def _devices_read_bytes(devices: List[str]) -> int | None:
+    counted = [
+        (read_system_file(Path("/sys/dev/block", one, "stat")) or "").split() for one in devices
+    ]
     if not counted or not all(counted):
         return None
     return sum(_SECTOR * int(fields[2]) for fields in counted)
 
 
-def _in_memory(path: Path) -> str:
+def _memory_file_system_reason(path: Path) -> str:
     """That the file is on no device at all; "" where it is, as far as one knows."""
     mount = mounts.mount_of(path)
     if mount and mount.file_system in mounts.MEMORY:
@@ -178,29 +180,29 @@ def _in_memory(path: Path) -> str:
     return ""
 
 
-def _untold(path: Path, status: os.stat_result) -> str:
+def _mincore_refusal(path: Path, status: os.stat_result) -> str:
     """Why the kernel does not tell which of the file's pages are in memory; "" where it does.
 
     Since Linux 5.2 others than these are told that all are (can_do_mincore).
     """
-    if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _may_all():
+    if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _has_fowner_capability():
         return ""
     return "the kernel tells only who owns a file or may write it what of it is in memory"
 
 
-def _may_all() -> bool:
-    lines = (read(Path("/proc/self/status")) or "").splitlines()
+def _has_fowner_capability() -> bool:
+    lines = (read_system_file(Path("/proc/self/status")) or "").splitlines()
     allowed = next((int(ln.split()[1], 16) for ln in lines if ln.startswith("CapEff:")), 0)
     return bool(allowed & _CAP_FOWNER)
 
 
-def _pages_inside(descriptor: int, size: int) -> int:
+def _count_resident_pages(descriptor: int, size: int) -> int:
     """How many pages of an open file are in memory. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     inside = 0
     for start in range(0, size, _WINDOW):
         length = min(_WINDOW, size - start)
-        vector = np.zeros(_in_pages(length) // PAGE, np.uint8)
+        vector = np.zeros(_round_up_to_pages(length) // PAGE, np.uint8)
         with mmap.mmap(
             descriptor, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=start
         ) as mapping:
@@ -216,7 +218,7 @@ def _pages_inside(descriptor: int, size: int) -> int:
     return inside
 
 
-def _unmap(files: List[Path]) -> None:
+def _drop_mapped_pages(files: List[Path]) -> None:
     """Let go of the pages of this process's shared mappings of the files; they stay valid.
 
     A mapped page cannot be evicted. Private mappings are left: they may hold changes.
@@ -232,7 +234,7 @@ def _unmap(files: List[Path]) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_descriptor(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -244,5 +246,5 @@ def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def _in_pages(size: int) -> int:
+def _round_up_to_pages(size: int) -> int:
     return -(-size // PAGE) * PAGE

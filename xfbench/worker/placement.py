@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Set
 
 _NODES = Path("/sys/devices/system/node")
-_HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PREFERRED = 1  # set_mempolicy(2)
 _SYSTEM_CALL = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def rolled_up(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
+def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
     """Bytes of one kind that this process has mapped, as proc(5) calls it; None: nobody says."""
     try:
         lines = file.read_text().splitlines()
@@ -25,7 +25,7 @@ def rolled_up(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | 
     return sum(int(fields[1]) * 1024 for fields in found) if found else None
 
 
-def huge_page_mode(file: Path = _HUGE) -> str:
+def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
     """Who gets transparent huge pages here: "always", "madvise", "never", "" where nobody says."""
     try:
         return file.read_text().partition("[")[2].partition("]")[0]
@@ -33,7 +33,7 @@ def huge_page_mode(file: Path = _HUGE) -> str:
         return ""
 
 
-def nodes(kind: str, folder: Path = _NODES) -> Set[int]:
+def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
     """The NUMA nodes that the system lists as `kind`: "has_memory", "has_cpu"."""
     try:
         text = (folder / kind).read_text().strip()
@@ -46,7 +46,7 @@ def nodes(kind: str, folder: Path = _NODES) -> Set[int]:
     return found
 
 
-def prefer(node: int) -> str | None:
+def prefer_node(node: int) -> str | None:
     """Have this thread, and those that it starts, prefer the node's memory; why that cannot be."""
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.samples import Sample, stream_digest
 
 SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
-LONGEST = 2**28  # bytes of a manifest
+MAX_MANIFEST_BYTES = 2**28  # bytes of a manifest
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class Prepared:
     """A data set's manifest, and its splits; only splits that have samples are there."""
 
     manifest: Dict[str, Any]
-    listed: Dict[str, Listed]
+    listed: Dict[str, SampleList]
     splits: Dict[str, Sequence[Sample]]
 
 
-def open_(folder: Path) -> Prepared:
+def open_prepared(folder: Path) -> Prepared:
     """The data set in `folder`. Raises Damaged where it is none, or not what its manifest says."""
     manifest = read_manifest(folder)
     listed = {split: read_list(folder, split, manifest) for split in manifest["splits"]}
     splits = {
-        split: samples(folder, manifest["format"], split, one) for split, one in listed.items()
+        split: open_split(folder, manifest["format"], split, one) for split, one in listed.items()
     }
     for split, one in splits.items():
         if len(one) != len(listed[split].keys):
@@ -46,14 +46,14 @@ def open_(folder: Path) -> Prepared:
     return Prepared(manifest, listed, splits)
 
 
-def samples(folder: Path, form: str, split: str, listed: Listed | None) -> Sequence[Sample]:
+def open_split(folder: Path, form: str, split: str, listed: SampleList | None) -> Sequence[Sample]:
     """The samples of a split of files in that format; see `xfbench.worker.formats`."""
     module = importlib.import_module(f"xfbench.worker.formats.{form}")
     found: Sequence[Sample] = module.samples(folder, split, listed)
     return found
 
 
-def files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
+def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
     """The files that a split's images are in, which an epoch reads once."""
     if manifest["format"] == "folder":
         return [path for path in sorted((folder / split).rglob("*")) if path.is_file()]
@@ -68,10 +68,10 @@ def files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
     """The manifest as JSON values. Raises Damaged."""
-    path = file_of(folder, "manifest.json")
+    path = resolve_file(folder, "manifest.json")
     try:
-        if path.stat().st_size > LONGEST:
-            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it is longer than {MAX_MANIFEST_BYTES >> 20} MiB")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
             raise ValueError(f"schema {manifest['schema']}, format {manifest['format']}")
@@ -83,9 +83,9 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     return found
 
 
-def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Listed:
+def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
     """What a split consists of. Raises Damaged where the manifest says otherwise."""
-    path = file_of(folder, f"{split}.samples")
+    path = resolve_file(folder, f"{split}.samples")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         rows = [line.split("\t") for line in lines]
@@ -102,4 +102,4 @@ def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Listed:
         raise Damaged(f"{path} is not what the manifest says: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
         raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
-    return Listed(keys, labels, digests, shape, classes)
+    return SampleList(keys, labels, digests, shape, classes)

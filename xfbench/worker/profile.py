@@ -12,7 +12,9 @@ from xfbench.worker.protocol import Unsupported
 STEPS = 5
 
 
-def phases(trainer: Any, batch: Any, clock: Callable[[], float]) -> Tuple[str, Dict[str, float]]:
+def profile_steps(
+    trainer: Any, batch: Any, clock: Callable[[], float]
+) -> Tuple[str, Dict[str, float]]:
     """What profiles, and the seconds of a step that it tells of, by phase and layer.
 
     "profile/forward/<layer>" and "…/backward/<layer>"; "…/update"; "…/other", of no layer; and

@@ -22,9 +22,9 @@ from xfbench.worker import pages
 SIZE = 256 * 2**20  # bytes that a sequential round reads
 ROUNDS = 6  # so many that the least and the most are a 95 % interval of the median
 SECONDS = 2.0  # that a round takes at most
-_FREE = 0.5  # of the free space, at most, is written
-_WRITE = 8 * 2**20
-_MOST_READS = 2**20
+_MAX_FREE_SHARE = 0.5  # of the free space, at most, is written
+_WRITE_BYTES = 8 * 2**20
+_MAX_READS = 2**20
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Round:
     device_bytes: int | None
 
 
-class TooLittle(Exception):
+class NotEnoughData(Exception):
     """There is not enough to read, or no room to write it; the message says which."""
 
 
 @contextlib.contextmanager
-def file_in(folder: Path, size: int = SIZE) -> Iterator[Path]:
+def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
     """A file of `size` random bytes in `folder`, gone when the block ends, however it ends.
 
     It has no name there: what is given leads to it as long as this process has it open. Less is
@@ -71,20 +71,24 @@ def file_in(folder: Path, size: int = SIZE) -> Iterator[Path]:
     where nothing may be written.
     """
     space = os.statvfs(folder)
-    size = min(size, int(_FREE * space.f_bavail * space.f_frsize)) // _WRITE * _WRITE
+    size = (
+        min(size, int(_MAX_FREE_SHARE * space.f_bavail * space.f_frsize))
+        // _WRITE_BYTES
+        * _WRITE_BYTES
+    )
     if not size:
-        raise TooLittle(f"less than {_WRITE >> 20} MiB could be written")
+        raise NotEnoughData(f"less than {_WRITE_BYTES >> 20} MiB could be written")
     random = np.random.RandomState(0)
     with tempfile.TemporaryFile(dir=str(folder), buffering=0) as file:
-        for _ in range(size // _WRITE):
-            rest = memoryview(random.bytes(_WRITE))
+        for _ in range(size // _WRITE_BYTES):
+            rest = memoryview(random.bytes(_WRITE_BYTES))
             while rest:
                 rest = rest[file.write(rest) :]
         os.fsync(file.fileno())
         yield Path("/proc/self/fd", str(file.fileno()))
 
 
-def some_of(files: Sequence[Path], size: int = SIZE) -> List[Path]:
+def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
     """Files of a data set, drawn by a fixed seed, until they have `size` bytes together.
 
     Raises TooLittle where they have none.
@@ -97,7 +101,7 @@ def some_of(files: Sequence[Path], size: int = SIZE) -> List[Path]:
         chosen.append(files[index])
         left -= files[index].stat().st_size
     if left == size:
-        raise TooLittle("the files are empty")
+        raise NotEnoughData("the files are empty")
     return chosen
 
 
@@ -119,10 +123,10 @@ def measure(
     reason = ""
     for number in range(rounds):
         for pattern, so_far in zip(patterns, taken):
-            reads = _reads(sizes, pattern, size, number)
+            reads = _plan_reads(sizes, pattern, size, number)
             left = pages.evict(files)
             reason = left.reason
-            so_far.append(_round(files, reads, pattern, seconds, left.resident_bytes))
+            so_far.append(_run_round(files, reads, pattern, seconds, left.resident_bytes))
     return [
         {
             "pattern": pattern.name,
@@ -139,11 +143,11 @@ def measure(
 _Reads = List[Tuple[int, int, int]]
 
 
-def _reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
+def _plan_reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
     """What is read, in order: blocks of files of these sizes that come to `size` bytes at most."""
     block, sizes = pattern.block_bytes, np.asarray(of_files, np.int64)
     until = np.cumsum(-(-sizes // block))  # blocks of the files up to here
-    count = int(min(until[-1], max(1, size // block), _MOST_READS))
+    count = int(min(until[-1], max(1, size // block), _MAX_READS))
     if pattern.random:
         random = np.random.RandomState(seed)
         drawn = np.unique(random.randint(0, until[-1], 2 * count))
@@ -156,7 +160,7 @@ def _reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _
     return list(zip(of.tolist(), starts.tolist(), lengths.tolist()))
 
 
-def _round(
+def _run_round(
     files: Sequence[Path], reads: _Reads, pattern: Pattern, seconds: float, left: int | None
 ) -> Round:
     """One round; opening a file counts where it is another than the last one's."""

@@ -24,29 +24,29 @@ _CALLED = re.compile(r"\bcalls=%?([\w.-]+)")
 _OPERAND = re.compile(r"%([\w.-]+)")
 
 
-def layer(number: int) -> str:
+def layer_scope(number: int) -> str:
     """The scope of a network's layer, by its place."""
     return f"xfbench.layer.{number}"
 
 
-def update(number: int) -> str:
+def update_scope(number: int) -> str:
     """The scope in which that layer's parameters are changed."""
     return f"xfbench.update.{number}"
 
 
-def places(network: Network) -> Dict[str, int]:
+def layer_indices(network: Network) -> Dict[str, int]:
     """The place of each parameter's layer, by the parameter's name."""
     found = {one.name: number for number, one in enumerate(network.layers)}
     return {name: found[name.rpartition("/")[0]] for name in network.parameters}
 
 
-def place(scope: str) -> int | None:
+def layer_index(scope: str) -> int | None:
     """The place of the layer whose scope it is, or has in it."""
     found = _LAYER.search(scope)
     return int(found[1]) if found else None
 
 
-class Seconds:
+class ScopeSeconds:
     """Adds up what operations took, by their scopes, for layers with these names in order."""
 
     def __init__(self, layers: Sequence[str]) -> None:
@@ -56,7 +56,7 @@ class Seconds:
         self.update = self.unattributed = 0.0
 
     def add(self, scope: str, seconds: float) -> None:
-        number = place(scope)
+        number = layer_index(scope)
         if number is not None:
             gradient = any(word in scope for word in _GRADIENT)
             (self.backward if gradient else self.forward)[self.layers[number]] += seconds
@@ -71,7 +71,7 @@ class Seconds:
         )
 
 
-def of_program(text: str) -> Dict[str, str]:
+def instruction_scopes(text: str) -> Dict[str, str]:
     """The scope of each instruction of a program that XLA compiled, from its text.
 
     One that joins several has that of the last of them. What XLA has made anew has lost its own:
@@ -81,9 +81,9 @@ def of_program(text: str) -> Dict[str, str]:
     inside: Dict[str, str] = {}  # by computation, its last instruction's that has any
     unknown: List[Tuple[str, str]] = []
     reads: Dict[str, List[str]] = {}
-    for computation, name, line in _instructions(text):
+    for computation, name, line in _iterate_instructions(text):
         named = _NAMED.search(line)
-        if named and _is_ours(named[1]):
+        if named and _is_network_scope(named[1]):
             own[name] = inside[computation] = named[1]
         else:
             unknown.append((name, line))
@@ -94,21 +94,21 @@ def of_program(text: str) -> Dict[str, str]:
             own[name] = inside[called[1]]
     for name in reversed(list(reads)):
         for operand in reads[name] if name in own else ():
-            own.setdefault(operand, _read_by(own[name]))
+            own.setdefault(operand, _scope_of_operand(own[name]))
     return own
 
 
-def _read_by(scope: str) -> str:
+def _scope_of_operand(scope: str) -> str:
     """The scope of what is made for an operation of this one."""
     found = _UPDATE.search(scope)
-    return f"{_GRADIENT[1]}{layer(int(found[1]))})" if found else scope
+    return f"{_GRADIENT[1]}{layer_scope(int(found[1]))})" if found else scope
 
 
-def _is_ours(scope: str) -> bool:
+def _is_network_scope(scope: str) -> bool:
     return bool(_LAYER.search(scope) or _UPDATE.search(scope))
 
 
-def _instructions(text: str) -> Iterator[Tuple[str, str, str]]:
+def _iterate_instructions(text: str) -> Iterator[Tuple[str, str, str]]:
     """Each with its computation and its name, in order."""
     computation = ""
     for line in text.splitlines():

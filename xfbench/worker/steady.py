@@ -12,8 +12,8 @@ import numpy as np
 
 # A change is one that chance makes once in a hundred series, and that matters.
 _SIGNIFICANCE = 0.01
-_MATTERS = 0.05  # relative difference of the medians before and after
-_FEWEST = 10  # in fewer values no change can be made out
+_MIN_SHIFT = 0.05  # relative difference of the medians before and after
+_MIN_VALUES = 10  # in fewer values no change can be made out
 _BLOCKS = 20  # neighbouring steps resemble one another; medians of so many blocks hardly do
 
 
@@ -31,15 +31,15 @@ def steady_from(seconds: Sequence[float]) -> int:
         np.array([np.median(values[at : at + width]) for at in starts]) if width > 1 else values
     )
     start = 0
-    while change := _change(blocks[start:]):
+    while change := _change_point(blocks[start:]):
         start += change
     return start * width
 
 
-def _change(values: np.ndarray) -> int:
+def _change_point(values: np.ndarray) -> int:
     """After how many values the level changes; 0 where it does not."""
     count = len(values)
-    if count < _FEWEST:
+    if count < _MIN_VALUES:
         return 0
     order = np.argsort(values, kind="stable")
     ranks = np.empty(count)
@@ -50,4 +50,4 @@ def _change(values: np.ndarray) -> int:
     chance = 2 * np.exp(-6 * float(statistic.max()) ** 2 / (count**3 + count**2))
     first, second = np.median(values[:change]), np.median(values[change:])
     shift = abs(first / second - 1) if second > 0 else 0.0
-    return change if chance < _SIGNIFICANCE and shift > _MATTERS else 0
+    return change if chance < _SIGNIFICANCE and shift > _MIN_SHIFT else 0

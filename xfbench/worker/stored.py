@@ -11,13 +11,13 @@ import weakref
 from pathlib import Path
 from typing import Dict
 
-from xfbench.worker.formats import Damaged, Listed
+from xfbench.worker.formats import Damaged, SampleList
 
-LARGEST_LABEL = 2**31 - 1
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+MAX_LABEL = 2**31 - 1
+_IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
-class Stored:
+class DataFile:
     """An open file; `size` in bytes as it was opened. Raises Damaged where it cannot be."""
 
     def __init__(self, path: Path) -> None:
@@ -49,10 +49,10 @@ class Stored:
         return Damaged(f"{self.path}, {where}: {defect}")
 
 
-class Keys:
+class KeyChecker:
     """The keys met so far in a split without a list: one that comes twice is a defect."""
 
-    def __init__(self, listed: Listed | None) -> None:
+    def __init__(self, listed: SampleList | None) -> None:
         self._met: Dict[str, int] | None = {} if listed is None else None
 
     def check(self, key: str, index: int) -> str | None:
@@ -66,19 +66,19 @@ class Keys:
 
 def check_label(label: int) -> str | None:
     """What is wrong with a label, if anything is."""
-    if not 0 <= label <= LARGEST_LABEL:
-        return f"label {label} is not within 0 to {LARGEST_LABEL}"
+    if not 0 <= label <= MAX_LABEL:
+        return f"label {label} is not within 0 to {MAX_LABEL}"
     return None
 
 
-def check_picture(image: bytes) -> str | None:
+def check_image(image: bytes) -> str | None:
     """What is wrong with the first bytes of a picture file, if anything is."""
-    if not image.startswith(_PICTURES):
+    if not image.startswith(_IMAGE_SIGNATURES):
         return f"its image begins with {image[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG"
     return None
 
 
-def check_count(path: Path, found: int, listed: Listed | None) -> None:
+def check_count(path: Path, found: int, listed: SampleList | None) -> None:
     """Raises Damaged where a split has other than the samples that are listed."""
     if listed is not None and found != len(listed.keys):
         raise Damaged(f"{path} holds {found} samples, its list {len(listed.keys)}")

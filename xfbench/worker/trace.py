@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 from xfbench.worker.protocol import Group, Options, Trainer
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
@@ -32,7 +32,7 @@ def trace(
     those whose first word is in it.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, batch_size, seed)
+    data = open_data_set(request["data"], workload, batch_size, seed)
     images, labels = data.first(batch_size, seed)
     trainer = build(workload.network, workload.solver, options, Group())
     initial = initial_parameters(workload.network, seed)

@@ -26,7 +26,7 @@ _CONNECT_SECONDS = 60.0
 _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
-def beside(rank: int, work: Callable[[], int]) -> int:
+def run_watched(rank: int, work: Callable[[], int]) -> int:
     """Do `work` in a child process, its output in files of the rank's own; the exit status.
 
     Without `XFBENCH_WATCH`, where the driver itself started this process, just do it. Raises
@@ -39,7 +39,7 @@ def beside(rank: int, work: Callable[[], int]) -> int:
     driver = socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
     driver.settimeout(_CONNECT_SECONDS)
     driver.sendall(f"{token} {rank} {socket.gethostname()}\n".encode())
-    parent, woken = os.getpid(), _Woken()
+    parent, woken = os.getpid(), _SignalPipe()
     child = os.fork()
     if child == 0:
         woken.close()
@@ -48,14 +48,14 @@ def beside(rank: int, work: Callable[[], int]) -> int:
         return work()
     with suppress(OSError):  # the child may have done so, or have ended
         os.setpgid(child, child)
-    status = _until_it_ends(child, driver, woken)
+    status = _wait_for_child(child, driver, woken)
     with suppress(OSError):
         driver.sendall(f"ended {status}\n".encode())
     driver.close()
     return status if 0 <= status < 256 else 1
 
 
-class _Woken:
+class _SignalPipe:
     """A descriptor that is readable when a child has ended, or this process was asked to end."""
 
     def __init__(self) -> None:
@@ -87,14 +87,14 @@ def _become_rank(rank: int, parent: int) -> None:
         os._exit(1)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(
-            str(distributed.of_rank(Path(name), rank)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            str(distributed.path_for_rank(Path(name), rank)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         )
         os.dup2(file, descriptor)
         os.close(file)
     sys.stdout.flush()
 
 
-def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
+def _wait_for_child(child: int, driver: socket.socket, woken: _SignalPipe) -> int:
     """Wait for the child, or for a reason to end it; its exit status, or minus the signal."""
     while True:
         ready = select.select([driver.fileno(), woken.descriptor], [], [], SILENCE_SECONDS)[0]
@@ -103,7 +103,7 @@ def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
             alive = not woken.signals() - {signal.SIGCHLD}
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                return _status(status)
+                return _exit_status(status)
         if driver.fileno() in ready:
             try:
                 alive = alive and bool(driver.recv(4096))
@@ -113,8 +113,8 @@ def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
         if not alive:
             with suppress(OSError):
                 os.killpg(child, signal.SIGKILL)
-            return _status(os.waitpid(child, 0)[1])
+            return _exit_status(os.waitpid(child, 0)[1])
 
 
-def _status(status: int) -> int:
+def _exit_status(status: int) -> int:
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
 
-LARGEST = 2**29  # bytes of a picture's file: none that may be decoded needs more
+MAX_IMAGE_BYTES = 2**29  # bytes of a picture's file: none that may be decoded needs more
 
 
 class Damaged(Exception):
@@ -23,7 +23,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True)
-class Listed:
+class SampleList:
     """What a split consists of, in order: keys, labels, sample digests.
 
     `shape` is (C, H, W) where all images have one, else None; `classes` their names by label.
@@ -36,7 +36,7 @@ class Listed:
     classes: List[str]
 
 
-def file_of(folder: Path, name: str) -> Path:
+def resolve_file(folder: Path, name: str) -> Path:
     """The file of that name in a data set's folder. Raises Damaged where it leads out of it."""
     path = folder / name
     if not path.is_file():
@@ -46,9 +46,9 @@ def file_of(folder: Path, name: str) -> Path:
     return path
 
 
-def content_of(folder: Path, name: str) -> bytes:
+def read_image_file(folder: Path, name: str) -> bytes:
     """What the file of a picture holds. Raises Damaged, as `file_of`, and where it is too large."""
-    path = file_of(folder, name)
-    if path.stat().st_size > LARGEST:
-        raise Damaged(f"{path} is larger than {LARGEST >> 20} MiB: that is no picture")
+    path = resolve_file(folder, name)
+    if path.stat().st_size > MAX_IMAGE_BYTES:
+        raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: that is no picture")
     return path.read_bytes()

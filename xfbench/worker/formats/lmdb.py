@@ -16,10 +16,10 @@ from typing import Iterator, Sequence, Tuple
 
 import numpy as np
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.protobuf import BYTES, VARINT, Malformed, fields, signed
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Keys, Stored, check_count, check_label, check_picture
+from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 KEY_FIELD = 1001
@@ -39,20 +39,20 @@ _NUMBERED = re.compile(r"\d+_(.+)", re.DOTALL)
 _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _FLOATS, _ENCODED = range(1, 8)
 
 
-def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
+def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
     """The samples of a split, in the order of the database's keys."""
-    file = Stored(file_of(folder, f"{split}.lmdb/data.mdb"))
+    file = DataFile(resolve_file(folder, f"{split}.lmdb/data.mdb"))
     found = _Datums(file, listed)
     check_count(file.path, len(found), listed)
     return found
 
 
-def records(file: Stored) -> Iterator[Tuple[int, bytes, int, int]]:
+def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
     """Every record: its node's first byte, its key, its value's first byte and length.
 
     Raises Damaged where a page is not what leads to it says, or leads out of the file.
     """
-    meta = _newest(file)
+    meta = _newest_meta(file)
     if meta.flags & _DUPLICATES:
         raise Damaged(f"{file.path} has several values for one key: Caffe's databases do not")
     found, left = 0, meta.last
@@ -62,8 +62,8 @@ def records(file: Stored) -> Iterator[Tuple[int, bytes, int, int]]:
         where, left = f"page {number}", left - 1
         if left < 0 or depth < 1:
             raise file.damaged(where, "the tree does not end")
-        page = _page(file, meta, number, _LEAF if depth == 1 else _BRANCH)
-        nodes = list(_nodes(page, file, where))
+        page = _read_page(file, meta, number, _LEAF if depth == 1 else _BRANCH)
+        nodes = list(_iterate_nodes(page, file, where))
         if depth > 1:
             children = [low | high << 16 | flags << 32 for _, low, high, flags, _ in nodes]
             waiting += [(child, depth - 1) for child in reversed(children)]
@@ -75,7 +75,7 @@ def records(file: Stored) -> Iterator[Tuple[int, bytes, int, int]]:
             if flags & _SUB or flags & _DUPLICATES:
                 raise file.damaged(where, "a record has several values")
             if flags & _BIG:
-                start = _overflow(file, meta, page[key_end : key_end + 8], size, where)
+                start = _overflow_start(file, meta, page[key_end : key_end + 8], size, where)
             elif key_end + size > len(page):
                 raise file.damaged(where, "a record leads out of its page")
             yield number * meta.page_size + place, key, start, size
@@ -97,13 +97,13 @@ class _Meta:
     transaction: int
 
 
-def _newest(file: Stored) -> _Meta:
+def _newest_meta(file: DataFile) -> _Meta:
     """The newer of the two pages that say what the database is, where both are valid."""
     if file.size < _META_LENGTH:
         raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
-    first = _meta(file, 0)
-    size = first.page_size if first else _second(file)
-    second = _meta(file, size)
+    first = _read_meta(file, 0)
+    size = first.page_size if first else _find_second_meta(file)
+    second = _read_meta(file, size)
     valid = [meta for meta in (first, second) if meta and meta.page_size == size]
     if not valid:
         raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
@@ -117,16 +117,16 @@ def _newest(file: Stored) -> _Meta:
     return newest
 
 
-def _second(file: Stored) -> int:
+def _find_second_meta(file: DataFile) -> int:
     """Where the second meta page begins, in a file whose first is not valid."""
     for size in _PAGE_SIZES:
-        meta = _meta(file, size)
+        meta = _read_meta(file, size)
         if meta and meta.page_size == size:
             return size
     raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
 
 
-def _meta(file: Stored, place: int) -> _Meta | None:
+def _read_meta(file: DataFile, place: int) -> _Meta | None:
     if place + _META_LENGTH > file.size:
         return None
     content = file.read(place, _META_LENGTH, "meta page")
@@ -146,8 +146,8 @@ def _meta(file: Stored, place: int) -> _Meta | None:
 
 
 class _Datums(Sequence[Sample]):
-    def __init__(self, file: Stored, listed: Listed | None) -> None:
-        self.file, names = file, Keys(listed)
+    def __init__(self, file: DataFile, listed: SampleList | None) -> None:
+        self.file, names = file, KeyChecker(listed)
         self.nodes, self.keys = array("Q"), array("H")
         self.places, self.sizes = array("Q"), array("Q")
         last = b""
@@ -155,7 +155,7 @@ class _Datums(Sequence[Sample]):
             where = f"record {len(self.nodes)}"
             if key <= last:
                 raise file.damaged(where, f"its key {key!r} does not come after {last!r}")
-            if defect := names.check(_name(key), len(self.nodes)):
+            if defect := names.check(_key_name(key), len(self.nodes)):
                 raise file.damaged(where, defect)
             self.nodes.append(node)
             self.keys.append(len(key))
@@ -172,7 +172,7 @@ class _Datums(Sequence[Sample]):
         key = self.file.read(self.nodes[index] + _NODE.size, self.keys[index], where)
         datum = self.file.read(self.places[index], self.sizes[index], where)
         try:
-            sample = labelled(datum, _name(key))
+            sample = parse_datum(datum, _key_name(key))
         except Malformed as error:
             raise self.file.damaged(where, str(error)) from error
         if defect := check_label(sample.label):
@@ -180,7 +180,7 @@ class _Datums(Sequence[Sample]):
         return sample
 
 
-def _page(file: Stored, meta: _Meta, number: int, kind: int) -> bytes:
+def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
     """A page of the tree, seen to be the one it should be."""
     if number > meta.last or number < 2:
         raise file.damaged(f"page {number}", f"there are pages 2 to {meta.last} alone")
@@ -191,7 +191,9 @@ def _page(file: Stored, meta: _Meta, number: int, kind: int) -> bytes:
     return page
 
 
-def _nodes(page: bytes, file: Stored, where: str) -> Iterator[Tuple[int, int, int, int, int]]:
+def _iterate_nodes(
+    page: bytes, file: DataFile, where: str
+) -> Iterator[Tuple[int, int, int, int, int]]:
     """The nodes of a page: first byte, then the four parts of their heads."""
     _, _, _, lower, _ = _PAGE.unpack_from(page)
     if not _PAGE.size <= lower <= len(page):
@@ -205,7 +207,7 @@ def _nodes(page: bytes, file: Stored, where: str) -> Iterator[Tuple[int, int, in
         yield (place, *head)
 
 
-def _overflow(file: Stored, meta: _Meta, content: bytes, size: int, where: str) -> int:
+def _overflow_start(file: DataFile, meta: _Meta, content: bytes, size: int, where: str) -> int:
     """Where a value begins that has pages of its own, after their head; all are in the file."""
     number = int.from_bytes(content, "little")
     pages = -(-(_PAGE.size + size) // meta.page_size)
@@ -214,13 +216,13 @@ def _overflow(file: Stored, meta: _Meta, content: bytes, size: int, where: str) 
     return number * meta.page_size + _PAGE.size
 
 
-def _name(key: bytes) -> str:
+def _key_name(key: bytes) -> str:
     text = key.decode(errors="backslashreplace")
     numbered = _NUMBERED.fullmatch(text)
     return numbered[1] if numbered else text
 
 
-def labelled(datum: bytes, key: str) -> Sample:
+def parse_datum(datum: bytes, key: str) -> Sample:
     """The sample that a serialized Datum is. Raises Malformed."""
     numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
     start = end = 0
@@ -235,7 +237,7 @@ def labelled(datum: bytes, key: str) -> Sample:
             raise Malformed("it has float_data, not bytes")
     if numbers[_ENCODED]:
         image = datum[start:end]
-        if defect := check_picture(image):
+        if defect := check_image(image):
             raise Malformed(defect)
         return Sample(key, numbers[_LABEL], image)
     shape = (numbers[_CHANNELS], numbers[_HEIGHT], numbers[_WIDTH])

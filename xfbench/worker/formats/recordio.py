@@ -12,28 +12,28 @@ from array import array
 from pathlib import Path
 from typing import Dict, Iterator, Sequence, Tuple
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Stored, check_count, check_label, check_picture
+from xfbench.worker.stored import DataFile, check_count, check_image, check_label
 
 MAGIC = struct.pack("<I", 0xCED7230A)
-LONGEST = 2**29 - 1
+MAX_PART_BYTES = 2**29 - 1
 WHOLE, FIRST, MIDDLE, LAST = range(4)
 _IR_HEADER = struct.Struct("<IfQQ")
 
 
-def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
+def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
     """The samples of a split, in the order of its index.
 
     Their keys are the listed ones, else the index's numbers, with eight digits.
     """
-    file = Stored(file_of(folder, f"{split}.rec"))
-    found = _Records(file, file_of(folder, f"{split}.idx"), listed)
+    file = DataFile(resolve_file(folder, f"{split}.rec"))
+    found = _Records(file, resolve_file(folder, f"{split}.idx"), listed)
     check_count(file.path, len(found), listed)
     return found
 
 
-def records(file: Stored) -> Iterator[Tuple[int, int]]:
+def records(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Where each whole record begins and ends, in bytes, its parts taken together.
 
     Raises Damaged at the first one that is not whole.
@@ -43,7 +43,7 @@ def records(file: Stored) -> Iterator[Tuple[int, int]]:
         start, part, where = place, FIRST, f"record {number}"
         while part in (FIRST, MIDDLE):
             inner = place > start
-            part, length = _part(file.read(place, 8, where), file, where)
+            part, length = _parse_part_head(file.read(place, 8, where), file, where)
             if inner != (part in (MIDDLE, LAST)):
                 raise file.damaged(where, "its parts are not in order")
             place += 8 + (length + 3) // 4 * 4
@@ -55,22 +55,22 @@ def records(file: Stored) -> Iterator[Tuple[int, int]]:
         number += 1
 
 
-def _part(head: bytes, file: Stored, where: str) -> Tuple[int, int]:
+def _parse_part_head(head: bytes, file: DataFile, where: str) -> Tuple[int, int]:
     """Of a record's part, which it is, and its length in bytes."""
     if head[:4] != MAGIC:
         raise file.damaged(where, f"it begins with {head[:4].hex(' ')}, not the magic number")
     word = int.from_bytes(head[4:8], "little")
     if word >> 29 > LAST:
         raise file.damaged(where, f"it is of the unknown kind {word >> 29}")
-    return word >> 29, word & LONGEST
+    return word >> 29, word & MAX_PART_BYTES
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, file: Stored, index: Path, listed: Listed | None) -> None:
+    def __init__(self, file: DataFile, index: Path, listed: SampleList | None) -> None:
         self.file, self.listed = file, listed
         self.numbers, self.starts, self.ends = array("Q"), array("Q"), array("Q")
         ends = dict(records(file))
-        for number, start in _index(index).items():
+        for number, start in _read_index(index).items():
             end = ends.pop(start, None)
             if end is None:
                 raise Damaged(f"{index}: record {number} does not begin at byte {start}")
@@ -99,7 +99,7 @@ class _Records(Sequence[Sample]):
         if not label.is_integer():
             raise self.file.damaged(where, f"label {label} is no whole number")
         image = data[first:]
-        defect = check_label(int(label)) or check_picture(image)
+        defect = check_label(int(label)) or check_image(image)
         if defect:
             raise self.file.damaged(where, defect)
         key = self.listed.keys[index] if self.listed else f"{number:08d}"
@@ -108,13 +108,13 @@ class _Records(Sequence[Sample]):
     def _joined(self, start: int, end: int, where: str) -> bytes:
         content, place, parts = self.file.read(start, end - start, where), 0, []
         while place < len(content):
-            _, length = _part(content[place : place + 8], self.file, where)
+            _, length = _parse_part_head(content[place : place + 8], self.file, where)
             parts.append(content[place + 8 : place + 8 + length])
             place += 8 + (length + 3) // 4 * 4
         return MAGIC.join(parts)
 
 
-def _index(path: Path) -> Dict[int, int]:
+def _read_index(path: Path) -> Dict[int, int]:
     """The records' first bytes, by number, in the order they are written in."""
     found: Dict[int, int] = {}
     lines = path.read_bytes().split(b"\n")

@@ -15,26 +15,26 @@ from array import array
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from xfbench.worker.crc32c import masked
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.crc32c import masked_crc32c
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.protobuf import BYTES, VARINT, Malformed, Span, fields, signed, varints
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Keys, Stored, check_count, check_label, check_picture
+from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
 
 HEADER, FOOTER = 12, 4
 _SHARD = r"-(\d{5})-of-(\d{5}).*"
 _BYTES_LIST, _INT64_LIST = 1, 3
 
 
-def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
+def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
     """The samples of a split, shard after shard."""
-    files = [Stored(file_of(folder, name)) for name in _names(folder, split)]
+    files = [DataFile(resolve_file(folder, name)) for name in _shard_names(folder, split)]
     found = _Records(files, listed)
     check_count(folder, len(found), listed)
     return found
 
 
-def records(file: Stored) -> Iterator[Tuple[int, int]]:
+def records(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Where the data of each whole record begin and end, in bytes.
 
     Raises Damaged at the first one that is not whole, or whose length is not what was written.
@@ -44,7 +44,7 @@ def records(file: Stored) -> Iterator[Tuple[int, int]]:
         where = f"record {number}"
         header = file.read(place, HEADER, where)
         length, crc = struct.unpack("<QI", header)
-        if masked(header[:8]) != crc:
+        if masked_crc32c(header[:8]) != crc:
             raise file.damaged(where, f"its length, {length}, has another checksum")
         if length + HEADER + FOOTER > file.size - place:
             raise file.damaged(where, f"it is truncated: {length} bytes of data are not there")
@@ -53,7 +53,7 @@ def records(file: Stored) -> Iterator[Tuple[int, int]]:
         place, number = end + FOOTER, number + 1
 
 
-def _names(folder: Path, split: str) -> List[str]:
+def _shard_names(folder: Path, split: str) -> List[str]:
     """The files of a split, in order. Raises Damaged where one of its shards is missing."""
     whole = f"{split}.tfrecord"
     found = [(re.fullmatch(re.escape(split) + _SHARD, path.name)) for path in folder.glob("*")]
@@ -69,8 +69,8 @@ def _names(folder: Path, split: str) -> List[str]:
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, files: List[Stored], listed: Listed | None) -> None:
-        self.files, self.keys = files, Keys(listed)
+    def __init__(self, files: List[DataFile], listed: SampleList | None) -> None:
+        self.files, self.keys = files, KeyChecker(listed)
         self.places, self.lengths = array("Q"), array("Q")
         self.firsts: List[int] = []
         for file in files:
@@ -90,11 +90,13 @@ class _Records(Sequence[Sample]):
         length = self.lengths[index]
         content = file.read(self.places[index], length + FOOTER, where)
         data = content[:length]
-        if not self.right[index] and masked(data) != int.from_bytes(content[length:], "little"):
+        if not self.right[index] and masked_crc32c(data) != int.from_bytes(
+            content[length:], "little"
+        ):
             raise file.damaged(where, "its data have another checksum")
         self.right[index] = True
         try:
-            sample = _sample(data, index)
+            sample = _parse_example(data, index)
         except Malformed as error:
             raise file.damaged(where, str(error)) from error
         defect = check_label(sample.label) or self.keys.check(sample.key, index)
@@ -103,45 +105,45 @@ class _Records(Sequence[Sample]):
         return sample
 
 
-def _sample(data: bytes, index: int) -> Sample:
-    found = _features(data)
-    start, end = _one(data, found, "image/encoded", _BYTES_LIST)
-    label, _ = _one(data, found, "image/class/label", _INT64_LIST)
+def _parse_example(data: bytes, index: int) -> Sample:
+    found = _feature_spans(data)
+    start, end = _single_value(data, found, "image/encoded", _BYTES_LIST)
+    label, _ = _single_value(data, found, "image/class/label", _INT64_LIST)
     image, key = data[start:end], f"{index:08d}"
-    if defect := check_picture(image):
+    if defect := check_image(image):
         raise Malformed(defect)
     for name in ("image/filename", "image/key"):
         if name in found:
-            first, last = _one(data, found, name, _BYTES_LIST)
-            key = _text(data[first:last]) or key
+            first, last = _single_value(data, found, name, _BYTES_LIST)
+            key = _decode_text(data[first:last]) or key
     return Sample(key, signed(label), image)
 
 
-def _features(data: bytes) -> Dict[str, Span]:
+def _feature_spans(data: bytes) -> Dict[str, Span]:
     """Where each feature of an Example lies, by name."""
     found = {}
-    for features in _inner(data, (0, len(data)), 1):
-        for entry in _inner(data, features, 1):
+    for features in _nested_messages(data, (0, len(data)), 1):
+        for entry in _nested_messages(data, features, 1):
             name, value = b"", (0, 0)
             for number, wire, start, end in fields(data, entry):
                 if (number, wire) == (1, BYTES):
                     name = data[start:end]
                 elif (number, wire) == (2, BYTES):
                     value = start, end
-            found[_text(name)] = value
+            found[_decode_text(name)] = value
     return found
 
 
-def _inner(data: bytes, span: Span, wanted: int) -> Iterator[Span]:
+def _nested_messages(data: bytes, span: Span, wanted: int) -> Iterator[Span]:
     for number, wire, start, end in fields(data, span):
         if (number, wire) == (wanted, BYTES):
             yield start, end
 
 
-def _one(data: bytes, found: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
+def _single_value(data: bytes, found: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
     """The only value of a feature: where its bytes are, or the number and 0."""
     values: List[Tuple[int, int]] = []
-    for items in _inner(data, found.get(name, (0, 0)), kind):
+    for items in _nested_messages(data, found.get(name, (0, 0)), kind):
         for number, wire, start, end in fields(data, items):
             if number == 1 and kind == _INT64_LIST and wire == BYTES:
                 values += [(value, 0) for value in varints(data, (start, end))]
@@ -153,7 +155,7 @@ def _one(data: bytes, found: Dict[str, Span], name: str, kind: int) -> Tuple[int
     return values[0]
 
 
-def _text(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
