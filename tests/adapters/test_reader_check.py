@@ -39,7 +39,7 @@ class Reader:
 
     def center_crops(self):
         for index in range(self.files.image_count):
-            image, label = self.data.train.cropped(index)
+            image, label = self.data.train.crop(index)
             CHANGE
             yield image[np.newaxis], np.array([label])
 """

@@ -112,14 +112,14 @@ MOUNTINFO = r"""
 
 def test_mount_options_omit_hosts_users_and_paths():
     nfs, lustre, cifs, overlay, btrfs = mounts.list_mounts(MOUNTINFO)
-    assert nfs.kept_options() == [
+    assert nfs.public_options() == [
         *("rw", "noatime", "vers=4.2", "rsize=1048576", "wsize=1048576", "namlen=255", "hard"),
         *("proto=tcp", "timeo=600", "retrans=2", "sec=sys", "local_lock=none"),
     ]
-    assert lustre.kept_options() == ["rw", "relatime", "flock", "lazystatfs"]
-    assert cifs.kept_options() == ["rw", "vers=3.1.1", "soft"]
-    assert overlay.kept_options() == ["rw"]
-    assert btrfs.kept_options() == ["rw", "compress=zstd:3", "ssd"]
+    assert lustre.public_options() == ["rw", "relatime", "flock", "lazystatfs"]
+    assert cifs.public_options() == ["rw", "vers=3.1.1", "soft"]
+    assert overlay.public_options() == ["rw"]
+    assert btrfs.public_options() == ["rw", "compress=zstd:3", "ssd"]
     assert [mounts._device_kind(one, []) for one in (nfs, lustre, cifs)] == ["network"] * 3
 
 

@@ -69,8 +69,8 @@ def test_container_limits_are_read_from_the_cgroup_root(groups, path):
 
 def test_cgroup_reads_a_real_memory_limit():
     count = 2**28
-    told = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), cgroup.free_memory(), "
-    told += "host.facts()['cgroup_memory_bytes'])"
+    told = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), "
+    told += "cgroup.free_memory(), host.facts()['cgroup_memory_bytes'])"
     with limited.memory(count) as within:
         argv = within([sys.executable, "-c", told])
         done = subprocess.run(argv, capture_output=True, text=True, check=True)

@@ -87,7 +87,9 @@ def test_rank_gets_its_part_of_each_batch():
 
 
 def test_synthetic_input_is_loaded_once():
-    data = DataSet(InMemory(np.zeros((BATCH, 1, 1, 1)), np.zeros(BATCH)), None, endless=True)
+    data = DataSet(
+        InMemory(np.zeros((BATCH, 1, 1, 1)), np.zeros(BATCH)), None, is_single_batch=True
+    )
     source = fed(data, 1)
     assert source.batch() is source.batch()
     source.end()

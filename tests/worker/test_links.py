@@ -47,9 +47,9 @@ def test_traffic_per_step_excludes_pauses():
     send(4 * MEGABYTE)
     meter.pause()
     send(40 * MEGABYTE)
-    meter.go_on()
+    meter.resume()
     send(4 * MEGABYTE)
-    told = {one["name"]: one for one in meter.told(10)["links"]}
+    told = {one["name"]: one for one in meter.report(10)["links"]}
     assert 0.8 * MEGABYTE <= told["lo"]["sent_bytes"] < 4 * MEGABYTE
     assert told["lo"]["kind"] == "loopback" and told["lo"]["bits_per_second"] is None
     assert told["lo"]["received_bytes"] >= 0.8 * MEGABYTE
@@ -87,7 +87,7 @@ def test_interface_speed_comes_from_the_kernel(tmp_path, said, speed):
 def test_reset_link_counter_is_omitted_and_reported(earlier):
     meter = links.Meter("cpu")
     meter.before["loopback", "lo"] = earlier
-    told = meter.told(1)
+    told = meter.report(1)
     assert "lo" not in [one["name"] for one in told["links"]]
     assert told["uncounted"]["loopback"] == "the counter of lo began again"
 

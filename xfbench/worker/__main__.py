@@ -144,7 +144,7 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
         if cores:
             cores.end()
         reply["observed"]["laid_out"] = own_cpus
-        return {**reply, **(attempt.told(own_cpus) if attempt else {})}
+        return {**reply, **(attempt.report(own_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")
 
 

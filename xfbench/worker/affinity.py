@@ -16,7 +16,7 @@ Core = Sequence[int]  # the logical CPUs of one
 
 def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
     """The cores that have one of the `allowed` CPUs: those of one NUMA node after another."""
-    found: dict[tuple[int, int, int], list[int]] = {}
+    cpus_by_core: dict[tuple[int, int, int], list[int]] = {}
     for cpu in sorted(allowed):
         here = folder / f"cpu{cpu}"
         numa = next((int(path.name[4:]) for path in sorted(here.glob("node[0-9]*"))), 0)
@@ -24,8 +24,8 @@ def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
             _number(here / "topology" / name, default)
             for name, default in (("physical_package_id", 0), ("core_id", cpu))
         )
-        found.setdefault((numa, package, core), []).append(cpu)
-    return [found[key] for key in sorted(found)]
+        cpus_by_core.setdefault((numa, package, core), []).append(cpu)
+    return [cpus_by_core[key] for key in sorted(cpus_by_core)]
 
 
 def assign_cpus(
@@ -56,9 +56,9 @@ def pin_rank(rank: int, per_node: int, threads: int, reserved: int) -> list[int]
     laid_out = assign_cpus(list_cores(os.sched_getaffinity(0)), per_node, threads, reserved)
     if laid_out is None:
         return None
-    own = laid_out[rank % per_node]
-    os.sched_setaffinity(0, own)
-    return own
+    rank_cpus = laid_out[rank % per_node]
+    os.sched_setaffinity(0, rank_cpus)
+    return rank_cpus
 
 
 def _number(file: Path, default: int) -> int:

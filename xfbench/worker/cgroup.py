@@ -18,15 +18,15 @@ _UNLIMITED = 2**60  # version 1 has a number for none, a little less than 2**63
 
 def cpu_limit() -> float | None:
     """How many CPUs' time it may have; None without a limit."""
-    found = []
+    limits = []
     for folder in _limiting_folders("cpu"):
         quota, _, period = (read_system_file(folder / "cpu.max") or "max").partition(" ")
         if quota == "max":
             quota = read_system_file(folder / "cpu.cfs_quota_us") or "-1"
             period = read_system_file(folder / "cpu.cfs_period_us") or "1"
         if int(quota) > 0:
-            found.append(int(quota) / int(period))
-    return min(found) if found else None
+            limits.append(int(quota) / int(period))
+    return min(limits) if limits else None
 
 
 def memory_limit() -> int | None:
@@ -41,18 +41,18 @@ def free_memory() -> int | None:
 
 def throttled_seconds() -> float:
     """How long limits of CPU time have kept it waiting; 0 without one."""
-    found = [0.0]
+    seconds = [0.0]
     for folder in _limiting_folders("cpu"):
         lines = (read_system_file(folder / "cpu.stat") or "").splitlines()
         values = dict(line.split(None, 1) for line in lines if " " in line)
-        found.append(int(values.get("throttled_usec", 0)) / 1e6)
-        found.append(int(values.get("throttled_time", 0)) / 1e9)
-    return max(found)
+        seconds.append(int(values.get("throttled_usec", 0)) / 1e6)
+        seconds.append(int(values.get("throttled_time", 0)) / 1e9)
+    return max(seconds)
 
 
 def _memory_limits() -> List[Tuple[int, int]]:
     """The limit and the use of every level that has a limit."""
-    found = []
+    limits_and_use = []
     for folder in _limiting_folders("memory"):
         for limit, used in (
             ("memory.max", "memory.current"),
@@ -60,8 +60,8 @@ def _memory_limits() -> List[Tuple[int, int]]:
         ):
             most = read_system_file(folder / limit) or "max"
             if most != "max" and int(most) < _UNLIMITED:
-                found.append((int(most), int(read_system_file(folder / used) or 0)))
-    return found
+                limits_and_use.append((int(most), int(read_system_file(folder / used) or 0)))
+    return limits_and_use
 
 
 def _limiting_folders(controller: str) -> Iterator[Path]:

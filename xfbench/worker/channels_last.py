@@ -27,8 +27,10 @@ class Layout:
 
     def restore(self, array: np.ndarray) -> np.ndarray:
         """The canonical array, in a memory of its own."""
-        moved = array.reshape([self.view[axis] for axis in self.axes])
-        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes)).reshape(self.canonical))
+        transposed = array.reshape([self.view[axis] for axis in self.axes])
+        return np.ascontiguousarray(
+            transposed.transpose(np.argsort(self.axes)).reshape(self.canonical)
+        )
 
 
 def parameter_layouts(network: Network) -> dict[str, Layout]:

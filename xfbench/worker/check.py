@@ -43,20 +43,20 @@ def run_cases(
     A case that the framework cannot do is in `unsupported` with the reason; `observed` is what
     the first trainer in the launch's own precision says of the kernel that ran.
     """
-    found: Arrays = {}
+    arrays: Arrays = {}
     unsupported: dict[str, str] = {}
     observed: dict[str, Any] = {}
     stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
     for case in cases:
         run = _Case(case, replace(options, **case["options"]), build, group, stored)
         try:
-            found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
+            arrays.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
             if not observed and run.options.precision == options.precision:
                 observed = run.trainer.runtime_info()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output.open("wb") as file:
-        np.savez(file, **found)  # type: ignore[arg-type]
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"unsupported": unsupported, "observed": observed}
 
 
@@ -87,45 +87,45 @@ class _Case:
         self.arrays = images, labels
 
     def results(self) -> Arrays:
-        found = self._before()
+        arrays = self._before()
         if self.case["largest_move"]:
             gradients = {
                 key.partition("/")[2]: value
-                for key, value in found.items()
+                for key, value in arrays.items()
                 if key.startswith("gradient/")
             }
             rate = _limited_rate(self.workload, self.initial, gradients, self.case["largest_move"])
             solver = replace(self.workload.solver, base_lr=rate)
             self.workload = replace(self.workload, solver=solver)
-        found["rate"] = np.asarray(self.workload.solver.base_lr)
+        arrays["rate"] = np.asarray(self.workload.solver.base_lr)
         if self.case["steps"]:
-            found.update(self._trained())
-        return found
+            arrays.update(self._trained())
+        return arrays
 
     def _before(self) -> Arrays:
         """What can be seen at the initial weights."""
-        found: Arrays = {}
+        arrays: Arrays = {}
         self._start()
         # Of several ranks each has seen its part alone, and says nothing of the whole batch.
         if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "outputs"):
             values = self.trainer.outputs(self.batch)
-            found.update({f"output/{name}": sketch(value) for name, value in values.items()})
+            arrays.update({f"output/{name}": sketch(value) for name, value in values.items()})
             for name in self.case["activations"]:
-                found[f"activation/{name}"] = np.asarray(values[name], np.float32)
+                arrays[f"activation/{name}"] = np.asarray(values[name], np.float32)
             del values
             self.trainer.assign(self.initial)
         for name, gradient in self.trainer.gradients(self.batch).items():
-            found[f"gradient/{name}"] = sketch(gradient)
+            arrays[f"gradient/{name}"] = sketch(gradient)
         for time in range(self.case["full"]):
             for name, gradient in self.trainer.gradients(self.batch).items():
-                found[f"full{time}/{name}"] = gradient
+                arrays[f"full{time}/{name}"] = gradient
         self.trainer.assign(self.initial)
-        found["test_loss"] = np.asarray([self.trainer.loss(self.everything)])
-        found["test_scores"] = sketch(self.trainer.scores(self.everything))
-        return found
+        arrays["test_loss"] = np.asarray([self.trainer.loss(self.full_batch)])
+        arrays["test_scores"] = sketch(self.trainer.scores(self.full_batch))
+        return arrays
 
     def _trained(self) -> Arrays:
-        found: Arrays = {}
+        arrays: Arrays = {}
         if self.case["largest_move"]:  # the solver has changed
             self._start()
         losses = []
@@ -134,11 +134,11 @@ class _Case:
             losses.append(self.trainer.synchronize())
             if step in self.case["steps"]:
                 for name, value in self.trainer.parameters().items():
-                    moved = np.subtract(value, self.initial[name], dtype=np.float64)
-                    found[f"step{step}/{name}"] = sketch(moved)
-        found["losses"] = np.asarray(losses)
-        found["trained_test_loss"] = np.asarray([self.trainer.loss(self.everything)])
-        return found
+                    change = np.subtract(value, self.initial[name], dtype=np.float64)
+                    arrays[f"step{step}/{name}"] = sketch(change)
+        arrays["losses"] = np.asarray(losses)
+        arrays["trained_test_loss"] = np.asarray([self.trainer.loss(self.full_batch)])
+        return arrays
 
     def _start(self) -> None:
         self.trainer: Any = self.build(
@@ -147,9 +147,9 @@ class _Case:
         self.trainer.assign(self.initial)
         images, labels = self.arrays
         part = self.group.shard(len(labels))
-        self.batch = self.everything = self.trainer.load(images[part], labels[part])
+        self.batch = self.full_batch = self.trainer.load(images[part], labels[part])
         if len(labels) > part.stop - part.start:
-            self.everything = self.trainer.load(images, labels)
+            self.full_batch = self.trainer.load(images, labels)
 
 
 def expected_canary(

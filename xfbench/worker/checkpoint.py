@@ -46,20 +46,24 @@ def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
     try:
         yield folder
     except Exception as error:
-        written, left = total_bytes(folder), shutil.disk_usage(str(folder)).free
-        short = left < max(needed - written, _MARGIN)
-        said = getattr(error, "errno", None) in _DISK_FULL_ERRORS or "No space left" in str(error)
-        if short or said:
-            raise DiskFull(_disk_full_message(folder, max(needed, written + 1), room)) from error
+        written_bytes, free_bytes = total_bytes(folder), shutil.disk_usage(str(folder)).free
+        short = free_bytes < max(needed - written_bytes, _MARGIN)
+        says_disk_full = getattr(
+            error, "errno", None
+        ) in _DISK_FULL_ERRORS or "No space left" in str(error)
+        if short or says_disk_full:
+            raise DiskFull(
+                _disk_full_message(folder, max(needed, written_bytes + 1), room)
+            ) from error
         raise
     finally:
         shutil.rmtree(str(folder), ignore_errors=True)
 
 
 def _disk_full_message(folder: Path, needed: int, room: int) -> str:
-    where = folder.parent if folder.is_absolute() else "the run's folder"
+    location = folder.parent if folder.is_absolute() else "the run's folder"
     return (
-        f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {where} has room "
+        f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {location} has room "
         f"for {room / _MEGABYTE:.1f} MB: name another folder with --checkpoint-dir"
     )
 
@@ -67,9 +71,10 @@ def _disk_full_message(folder: Path, needed: int, room: int) -> str:
 def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
     """What no checkpoint can be smaller than: every parameter, and velocities of what learns."""
     of = workload.network.parameters
-    kept = 2 if workload.solver.momentum else 1
+    arrays_per_weight = 2 if workload.solver.momentum else 1
     return sum(
-        array.nbytes * (kept if of[name].learned else 1) for name, array in parameters.items()
+        array.nbytes * (arrays_per_weight if of[name].learned else 1)
+        for name, array in parameters.items()
     )
 
 
@@ -105,12 +110,12 @@ def file_system_type(folder: Path) -> str:
 
 def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
     """A digest of each parameter's bits: copies of them all would stand in the peak of memory."""
-    found = {}
+    digests = {}
     for name, array in parameters.items():
         bits = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
         bits.update(np.ascontiguousarray(array).data)
-        found[name] = bits.hexdigest()
-    return found
+        digests[name] = bits.hexdigest()
+    return digests
 
 
 def zero_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -69,9 +69,9 @@ def _halves(words: np.ndarray) -> np.ndarray:
 def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
     """What becomes of states, in halves, when 4·2**level bytes of zeros follow."""
     lower, upper = _zeros_table(level)
-    found: np.ndarray = np.take(lower, states[:, 0], mode="clip")
-    found ^= np.take(upper, states[:, 1], mode="clip")
-    return found
+    states_after: np.ndarray = np.take(lower, states[:, 0], mode="clip")
+    states_after ^= np.take(upper, states[:, 1], mode="clip")
+    return states_after
 
 
 @functools.lru_cache(maxsize=None)

@@ -18,5 +18,5 @@ def is_far_apart(handovers: Sequence[float], least: float | None = None) -> bool
 
     That takes the `least` seconds, or the shortest of these where nothing else is known.
     """
-    known = [*handovers, *([least] if least else [])]
-    return bool(handovers) and max(handovers) > FAR_RATIO * min(known)
+    all_handovers = [*handovers, *([least] if least else [])]
+    return bool(handovers) and max(handovers) > FAR_RATIO * min(all_handovers)

@@ -54,11 +54,13 @@ def host_address(remote: bool) -> str:
             return _address_of_interface(chosen)
         except OSError as error:
             raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
-    found = [_address_of_name(socket.gethostname())]
+    candidates = [_address_of_name(socket.gethostname())]
     for _, name in socket.if_nameindex():
         with contextlib.suppress(OSError):  # it has none
-            found.append(_address_of_interface(name))
-    return next((one for one in found if not one.startswith("127.")), _LOOPBACK)
+            candidates.append(_address_of_interface(name))
+    return next(
+        (candidate for candidate in candidates if not candidate.startswith("127.")), _LOOPBACK
+    )
 
 
 def _address_of_name(name: str) -> str:
@@ -71,8 +73,8 @@ def _address_of_name(name: str) -> str:
 def _address_of_interface(name: str) -> str:
     """Raises OSError where the interface is not there or has no IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        asked = struct.pack("256s", name.encode()[:15])
-        return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, asked)[20:24])
+        interface_request = struct.pack("256s", name.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, interface_request)[20:24])
 
 
 def rank_addresses(group: Group) -> list[str]:
@@ -94,16 +96,16 @@ def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> 
     """
     with socket.socket() as probe:
         probe.bind((host, 0))
-        own = f"{host}:{probe.getsockname()[1]}"
-    told = [Path(f"{meeting}.{one}") for one in names]
+        own_address = f"{host}:{probe.getsockname()[1]}"
+    paths = [Path(f"{meeting}.{rank_name}") for rank_name in names]
     partial = Path(f"{meeting}.{name}.partial")
-    partial.write_text(own)
+    partial.write_text(own_address)
     partial.replace(f"{meeting}.{name}")
     for _ in range(_MAX_POLLS):
-        if all(path.exists() for path in told):
-            return [path.read_text() for path in told]
+        if all(path.exists() for path in paths):
+            return [path.read_text() for path in paths]
         time.sleep(_PAUSE_SECONDS)
-    missing = [one for one, path in zip(names, told) if not path.exists()]
+    missing = [rank_name for rank_name, path in zip(names, paths) if not path.exists()]
     raise RuntimeError(f"ranks {', '.join(missing)} did not come to the meeting in two minutes")
 
 

@@ -38,7 +38,7 @@ def joules_used(before: Reading, after: Reading) -> float | None:
 
 
 def _read_rapl(folder: Path = _POWERCAP) -> Reading:
-    found: Reading = {}
+    counters: Reading = {}
     for package in sorted(folder.glob("intel-rapl:[0-9]*")):
         if package.name.count(":") > 1:  # a part of a package, which counts it already
             continue
@@ -49,5 +49,5 @@ def _read_rapl(folder: Path = _POWERCAP) -> Reading:
             )
         except (OSError, ValueError):
             return {}
-        found[package.name] = (used, span)
-    return found
+        counters[package.name] = (used, span)
+    return counters

@@ -85,20 +85,20 @@ def prepared_epochs(
     """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
     part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
-    beside = getattr(trainer, "thread_safe_load", False)
-    if data.endless:
-        [own] = data.epoch(batch_size, seed, part)
-        loaded = trainer.load(*own)
+    is_thread_safe = getattr(trainer, "thread_safe_load", False)
+    if data.is_single_batch:
+        [batch] = data.epoch(batch_size, seed, part)
+        loaded = trainer.load(*batch)
         return lambda _: repeat(loaded)
 
     def prepared(chosen: np.ndarray, draws: np.ndarray | None) -> Any:
         arrays = data.train.batch(chosen, draws, channels_last=channels_last)
-        return trainer.load(*arrays) if beside else arrays
+        return trainer.load(*arrays) if is_thread_safe else arrays
 
     def epoch(number: int) -> Iterator[Any]:
         order = data.order(batch_size, seed + number, part)
         for batch in _prefetch(prepared, order, threads):
-            yield batch if beside else trainer.load(*batch)
+            yield batch if is_thread_safe else trainer.load(*batch)
 
     return epoch
 
@@ -128,8 +128,8 @@ def _prefetch(
                 waiting.append(pool.submit(prepared, chosen, draws))
             yield ready
     finally:
-        for one in waiting:
-            one.cancel()
+        for future in waiting:
+            future.cancel()
         pool.shutdown()
 
 
@@ -145,11 +145,11 @@ def compare_reader(reader: Reader, split: Split) -> Dict[str, Any]:
         for image, label in zip(images, labels):
             if count == min(len(split), _MAX_COMPARED):
                 break
-            own, own_label = split.cropped(count)
-            apart = np.abs(image.astype(np.int16) - own)
-            differing += bool(apart.any())
-            largest, mean = max(largest, int(apart.max())), max(mean, float(apart.mean()))
-            labels_equal &= int(label) == own_label
+            expected, expected_label = split.crop(count)
+            difference = np.abs(image.astype(np.int16) - expected)
+            differing += bool(difference.any())
+            largest, mean = max(largest, int(difference.max())), max(mean, float(difference.mean()))
+            labels_equal &= int(label) == expected_label
             count += 1
         if count == min(len(split), _MAX_COMPARED):
             break

@@ -80,13 +80,13 @@ class OnDisk:
         labels = np.empty(len(chosen), np.int64)
         for number, index in enumerate(chosen):
             draw = None if draws is None else draws[number]
-            image, labels[number] = self.cropped(int(index), draw)
+            image, labels[number] = self.crop(int(index), draw)
             if self.workload.pixels.order == "BGR":
                 image = image[::-1]
             _to_network_input(image, self.workload, images[number])
         return images, labels
 
-    def cropped(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
+    def crop(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
         """One image, uint8 (C, H, W) of the network's size, red before blue, and its label.
 
         `draw` as one of `Split.batch`'s. Raises Unsupported for an image that is too small.
@@ -100,11 +100,11 @@ class OnDisk:
                 f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
             )
         spare_rows, spare_columns = image.shape[1] - height, image.shape[2] - width
-        top, left, turn = spare_rows // 2, spare_columns // 2, 0.0
+        top, left_column, turn = spare_rows // 2, spare_columns // 2, 0.0
         if draw is not None:
             down, right, turn = draw
-            top, left = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
-        image = image[:, top : top + height, left : left + width]
+            top, left_column = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
+        image = image[:, top : top + height, left_column : left_column + width]
         mirrored = turn >= 0.5 and self.workload.pixels.mirror
         return image[..., ::-1] if mirrored else image, sample.label
 
@@ -118,7 +118,7 @@ class DataSet:
 
     train: Split
     test: Split | None
-    endless: bool = False
+    is_single_batch: bool = False
     files: Sequence[Path] = ()
 
     def first(self, batch_size: int, seed: int) -> Arrays:
@@ -135,7 +135,7 @@ class DataSet:
     ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
         """Of each batch of `epoch`, which images it has, and their draws (see `Split.batch`)."""
         count = len(self.train)
-        if self.endless:
+        if self.is_single_batch:
             order, draws = np.arange(count), None
         else:
             random = np.random.RandomState(seed)
@@ -146,7 +146,7 @@ class DataSet:
 
 
 def mismatch_reason(
-    name: str, workload: Workload, known: Dict[str, Any] | None = None
+    name: str, workload: Workload, manifest: Dict[str, Any] | None = None
 ) -> str | None:
     """Why the named data set cannot be what the network reads; None where it can.
 
@@ -154,19 +154,19 @@ def mismatch_reason(
     """
     network = workload.network
     channels, height, width = network.input_shape
-    if name == "digits" and not known and (channels != 1 or network.classes < 10):
+    if name == "digits" and not manifest and (channels != 1 or network.classes < 10):
         return (
             f"the digits are one-channel images of 10 classes; {workload.name} reads "
             f"{channels} channels and has {network.classes} classes"
         )
-    if not known:
+    if not manifest:
         return None
-    if known["classes"] > network.classes:
-        return f"{name} has {known['classes']} classes, {workload.name} {network.classes}"
-    if known["channels"] != channels:
-        return f"{name} has {known['channels']} channels, {workload.name} reads {channels}"
-    if known["shape"] and (known["shape"][1] < height or known["shape"][2] < width):
-        here = f"{known['shape'][1]}×{known['shape'][2]}"
+    if manifest["classes"] > network.classes:
+        return f"{name} has {manifest['classes']} classes, {workload.name} {network.classes}"
+    if manifest["channels"] != channels:
+        return f"{name} has {manifest['channels']} channels, {workload.name} reads {channels}"
+    if manifest["shape"] and (manifest["shape"][1] < height or manifest["shape"][2] < width):
+        here = f"{manifest['shape'][1]}×{manifest['shape'][2]}"
         return (
             f"images of {here} are less than the {height}×{width} that {workload.name} reads: "
             f"prepare {name} with --size"
@@ -191,22 +191,22 @@ def open_data_set(
     Damaged where the files are not what they should be.
     """
     if folder:
-        found = _open_prepared(Path(folder), workload)
+        data = _open_prepared(Path(folder), workload)
     else:
         reason = mismatch_reason(name, workload)
         if reason:
             raise Unsupported(reason)
         if name == "synthetic":
             images, labels = synthetic_batch(workload, batch_size, seed)
-            return DataSet(InMemory(images, labels), None, endless=True)
+            return DataSet(InMemory(images, labels), None, is_single_batch=True)
         if name != "digits":
             raise Unsupported(f"unknown data set {name!r}")
-        found = _digits_data_set(workload)
-    if len(found.train) < batch_size:
+        data = _digits_data_set(workload)
+    if len(data.train) < batch_size:
         raise Unsupported(
-            f"a batch of {batch_size} is more than the {len(found.train)} images of {name}"
+            f"a batch of {batch_size} is more than the {len(data.train)} images of {name}"
         )
-    return found
+    return data
 
 
 def _open_prepared(folder: Path, workload: Workload) -> DataSet:

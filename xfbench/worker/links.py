@@ -50,19 +50,19 @@ class Meter:
         """What comes now does not count."""
         self.paused = read_counters(self.device)[0]
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """What comes now counts again."""
         for name, (sent, received) in read_counters(self.device)[0].items():
-            kept, held = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
-            self.before[name] = kept[0] + sent - held[0], kept[1] + received - held[1]
+            start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
+            self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
-    def told(self, steps: int) -> Dict[str, Any]:
+    def report(self, steps: int) -> Dict[str, Any]:
         """`links`, with bytes per step of `steps`, and `uncounted`: a reason by kind of link.
 
         One that never counted anything is no link in use; one that went backwards has begun
         again, and says nothing.
         """
-        found: List[Dict[str, Any]] = []
+        link_rows: List[Dict[str, Any]] = []
         for (kind, name), after in read_counters(self.device)[0].items():
             if not any(after):
                 continue
@@ -71,7 +71,7 @@ class Meter:
             if sent < 0 or received < 0:
                 self.uncounted[kind] = f"the counter of {name} began again"
                 continue
-            found.append(
+            link_rows.append(
                 {
                     "kind": kind,
                     "name": name,
@@ -80,17 +80,17 @@ class Meter:
                     "bits_per_second": _link_speed(kind, name),
                 }
             )
-        return {"links": found, "uncounted": dict(self.uncounted)}
+        return {"links": link_rows, "uncounted": dict(self.uncounted)}
 
 
 def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
     """Every counter of this node, and by kind of link why it has none."""
-    found = _read_networks()
-    own, without = _read_infiniband()
-    found.update(own)
-    own, more = _read_nvidia(device)
-    found.update(own)
-    return found, {**without, **more}
+    counters = _read_networks()
+    added, without = _read_infiniband()
+    counters.update(added)
+    added, more = _read_nvidia(device)
+    counters.update(added)
+    return counters, {**without, **more}
 
 
 def _read_networks() -> Reading:
@@ -105,7 +105,7 @@ def _read_networks() -> Reading:
 
 def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
     """Of each port: verbs pass the interfaces' counters by."""
-    found: Reading = {}
+    port_counters: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
         counters = port / "counters"
         try:
@@ -115,40 +115,40 @@ def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str
             )
         except (OSError, ValueError):
             return {}, {"infiniband": "the counters of its ports cannot be read"}
-        found["infiniband", f"{port.parent.parent.name}:{port.name}"] = sent, received
-    return found, {} if found else {"infiniband": "there is no port of it"}
+        port_counters["infiniband", f"{port.parent.parent.name}:{port.name}"] = sent, received
+    return port_counters, {} if port_counters else {"infiniband": "there is no port of it"}
 
 
 def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
     """Of every NVIDIA device of the node, where ranks use them; sent is out of the device."""
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
-    telling = nvml.library(library)
-    devices = nvml.handles(telling) if telling else []
+    library_handle = nvml.library(library)
+    devices = nvml.handles(library_handle) if library_handle else []
     if not devices:
         return {}, dict.fromkeys(_FIELDS, f"{library} finds no device, or is not there")
-    found: Reading = {}
+    counters: Reading = {}
     without: Dict[str, str] = {}
     for number, handle in enumerate(devices):
         for kind, (out, into, unit) in _FIELDS.items():
-            counted = _read_fields(telling, handle, kind, (out, into))
+            counted = _read_fields(library_handle, handle, kind, (out, into))
             if counted is None:
                 without[kind] = f"device {number} has no such counter"
             else:
-                found[kind, str(number)] = counted[0] * unit, counted[1] * unit
-    return found, without
+                counters[kind, str(number)] = counted[0] * unit, counted[1] * unit
+    return counters, without
 
 
 def _read_fields(
-    telling: Any, handle: Any, kind: str, wanted: Tuple[int, int]
+    nvml_library: Any, handle: Any, kind: str, field_ids: Tuple[int, int]
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
-    values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in wanted))
+    values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in field_ids))
     try:
-        failed = telling.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
+        failed = nvml_library.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
     except AttributeError:  # an older library
         return None
-    if failed or any(one.result for one in values):
+    if failed or any(value.result for value in values):
         return None
     return values[0].value, values[1].value
 

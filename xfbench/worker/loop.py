@@ -78,7 +78,7 @@ def train(
         request.get("page_cache") or "as-is",
         _epoch_share(data, request),
         group,
-        aside=series.aside,
+        run_untimed=series.run_untimed,
         meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
     )
     counters = energy.read_counters(options.device, group.rank)
@@ -88,15 +88,15 @@ def train(
     else:
         warm, learning = _train_steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
-    series.look()
+    usage, phases = series.usage(warm)  # before anything else works, the trainer's probes too
+    series.measure_latency()
     used, gpu = (
         energy.read_counters(options.device, group.rank),
         gpu and nvml.changes_since(gpu, group.rank),
     )
-    timed, moved = series.counts[warm:], series.moved()
+    timed, traffic = series.counts[warm:], series.link_traffic()
     losses, seconds = list(series.losses), list(series.seconds)
-    together = _measure_communication(series, moved, group, len(timed))
+    communication = _measure_communication(series, traffic, group, len(timed))
     series.feed.end()
     reply: dict[str, Any] = {
         "measurement": {
@@ -111,19 +111,19 @@ def train(
             "peak_rss_bytes": observe.peak_rss_bytes(),
             "losses": [finite_or_none(loss) for loss in losses],
             "energy_joules": energy.joules_used(counters, used),
-            "phases": spent,
+            "phases": phases,
         },
-        "checkpoints": saved.told(),
+        "checkpoints": saved.report(),
         "storage": {
-            "epochs": readings.told,
+            "epochs": readings.report,
             "reader": reader and feed.compare_reader(reader, data.train),
         },
-        "communication": together,
+        "communication": communication,
         "learning": learning or None,
         "canary": {"loss": finite_or_none(canary), "expected": None, "relative_error": None},
         "observed": {
             **trainer.runtime_info(),
-            **worked,
+            **usage,
             "affinity": observe.affinity(),
             "libraries": observe.math_libraries(),
             "allocator": observe.allocator(),
@@ -134,7 +134,7 @@ def train(
     if request.get("profile"):  # after all else: a profiler is loaded, and slows down
         profiler, of_step = profile.profile_steps(trainer, series.batch, perf_counter)
         reply["observed"]["profiler"] = profiler
-        reply["measurement"]["phases"] = {**spent, **of_step}
+        reply["measurement"]["phases"] = {**phases, **of_step}
     return reply
 
 
@@ -160,54 +160,59 @@ class _WindowSeries:
     def watch(self) -> None:
         """From here on threads are counted, and cores looked at."""
         self.handovers: list[float] = []
-        self.look()
+        self.measure_latency()
         self.ticks = observe.thread_ticks()
         self.meter.start()
         self.steps = sum(self.counts)
-        self.since, self.used = perf_counter(), observe.cpu_seconds()
-        self.others_used = observe.descendants_cpu_seconds()
+        self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
+        self.descendants_seconds = observe.descendants_cpu_seconds()
 
-    def look(self) -> None:
+    def measure_latency(self) -> None:
         """See how near the cores are: not within anything that is counted."""
-        if self.cores and (seen := self.cores.seconds()):
-            self.handovers.append(seen)
-        self.looked = perf_counter()
+        if self.cores and (latency := self.cores.seconds()):
+            self.handovers.append(latency)
+        self.measured_at = perf_counter()
 
-    def worked(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
+    def usage(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
         """How many threads have worked since, and how many CPUs they kept busy; and seconds.
 
         Waiting for input from window `warm` on; CPU time since, and what of it was input's: of
         threads and processes that were started for it, and of threads that have ended.
         """
-        passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.used
-        others = observe.descendants_cpu_seconds() - self.others_used
+        passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.cpu_seconds
+        descendants = observe.descendants_cpu_seconds() - self.descendants_seconds
         ticks = observe.thread_ticks()
-        own = {thread: n for thread, n in ticks.items() if thread not in self.feed.threads}
-        spent = {"input_seconds": sum(self.input_seconds[warm:])}
+        trainer_ticks = {
+            thread: n for thread, n in ticks.items() if thread not in self.feed.threads
+        }
+        phases = {"input_seconds": sum(self.input_seconds[warm:])}
         if self.feed.threads and passed > _MIN_CPU_SECONDS:
-            trained = observe.cpu_seconds_between(self.ticks, own)
-            spent["cpu_seconds"] = used + others
-            spent["input_cpu_seconds"] = max(0.0, used - trained) + others
-        told = {
-            "threads": observe.working_threads(self.ticks, own),
+            trained = observe.cpu_seconds_between(self.ticks, trainer_ticks)
+            phases["cpu_seconds"] = used + descendants
+            phases["input_cpu_seconds"] = max(0.0, used - trained) + descendants
+        usage = {
+            "threads": observe.working_threads(self.ticks, trainer_ticks),
             "cpus": used / passed if passed > _MIN_CPU_SECONDS else None,
         }
-        return told, spent
+        return usage, phases
 
-    def moved(self) -> dict[str, Any]:
+    def link_traffic(self) -> dict[str, Any]:
         """What has gone over this node's links since, per step (`links.Meter.told`)."""
-        return self.meter.told(sum(self.counts) - self.steps)
+        return self.meter.report(sum(self.counts) - self.steps)
 
-    def aside(self, work: Callable[[], None]) -> float:
+    def run_untimed(self, work: Callable[[], None]) -> float:
         """Do `work` between windows, where nothing counts as the steps'; its seconds."""
         ticks = observe.thread_ticks()
         self.meter.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
         work()
         passed = perf_counter() - begun
-        self.since, self.used = self.since + passed, self.used + observe.cpu_seconds() - used
+        self.since, self.cpu_seconds = (
+            self.since + passed,
+            self.cpu_seconds + observe.cpu_seconds() - used,
+        )
         _exclude_ticks(self.ticks, ticks, observe.thread_ticks())
-        self.meter.go_on()
+        self.meter.resume()
         return passed
 
     def window(self, steps: int) -> None:
@@ -215,16 +220,16 @@ class _WindowSeries:
         waited = 0.0
         start = perf_counter()
         for _ in range(steps):
-            asked = perf_counter()
+            asked_at = perf_counter()
             self.batch = self.feed.batch()
-            waited += perf_counter() - asked
+            waited += perf_counter() - asked_at
             self.trainer.step(self.batch)
         self.losses.append(self.trainer.synchronize())
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
-        if perf_counter() - self.looked > _LATENCY_INTERVAL_SECONDS:
-            self.aside(self.look)
+        if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
+            self.run_untimed(self.measure_latency)
 
 
 def _exclude_ticks(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
@@ -249,13 +254,13 @@ class _CheckpointSchedule:
         self.differing: set[str] = set()
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
-    def after(self, place: int, places: int) -> None:
+    def take_if_due(self, place: int, places: int) -> None:
         """Take one where it is due, after this of so many places, over which they are spread."""
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
-            self.wall_seconds += self.series.aside(self._take)
+            self.wall_seconds += self.series.run_untimed(self._take_checkpoint)
 
-    def told(self) -> dict[str, Any] | None:
+    def report(self) -> dict[str, Any] | None:
         """The reply's; None where there were none, or another rank took them."""
         if not self.save_seconds:
             return None
@@ -269,7 +274,7 @@ class _CheckpointSchedule:
             "differing": sorted(self.differing),
         }
 
-    def _take(self) -> None:
+    def _take_checkpoint(self) -> None:
         if self.group.rank == 0:
             self._save_and_load()
         if self.group.size > 1:
@@ -345,7 +350,7 @@ def _train_steps(
     series.watch()
     while len(series.seconds) < warm + timed:
         series.window(window)
-        checkpoints.after(len(series.seconds) - first, timed)
+        checkpoints.take_if_due(len(series.seconds) - first, timed)
         if len(series.seconds) == warm + timed <= most:
             warm += min(steady_from(series.seconds[warm:]), most - len(series.seconds))
     return warm
@@ -369,11 +374,11 @@ def _train_epochs(
     learning = []
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
-        first, left = len(series.seconds), steps
+        first, remaining = len(series.seconds), steps
         readings.begin()
-        while left:
-            series.window(min(left, window) if series.seconds else 1)
-            left -= series.counts[-1]
+        while remaining:
+            series.window(min(remaining, window) if series.seconds else 1)
+            remaining -= series.counts[-1]
             if not warm and sum(series.counts) > request["warmup"]:
                 warm = len(series.seconds)
                 series.watch()
@@ -388,7 +393,7 @@ def _train_epochs(
                 **evaluate(series.trainer, data.test, batch_size),
             }
         )
-        checkpoints.after(epoch, request["epochs"])
+        checkpoints.take_if_due(epoch, request["epochs"])
     warm = warm or len(series.seconds)
     later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning

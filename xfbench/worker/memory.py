@@ -53,7 +53,7 @@ def out_of_memory_reason(error: BaseException, limit: int | None) -> str | None:
         return (
             f"{PREFIX}: {name} was raised: {out_of_memory_line(str(error), limit) or 'by Python'}"
         )
-    said = out_of_memory_line(f"{name}\n{error}", limit)
-    if said is None:
+    line = out_of_memory_line(f"{name}\n{error}", limit)
+    if line is None:
         return None
-    return f"{PREFIX}: {name} was raised: {out_of_memory_line(str(error), limit) or said}"
+    return f"{PREFIX}: {name} was raised: {out_of_memory_line(str(error), limit) or line}"

@@ -65,7 +65,7 @@ class Mount:
     source: str
     options: Tuple[str, ...]
 
-    def kept_options(self) -> List[str]:
+    def public_options(self) -> List[str]:
         """Those that say nothing of a host, a user or a place, each once."""
         return list(dict.fromkeys(filter(_PUBLIC_OPTION.fullmatch, self.options)))
 
@@ -77,8 +77,8 @@ class Mount:
 
     def value(self, name: str) -> str | None:
         """What an option is set to; None where it is not there."""
-        found = (option.partition("=") for option in self.options)
-        return next((value for key, _, value in found if key == name), None)
+        pairs = (option.partition("=") for option in self.options)
+        return next((value for key, _, value in pairs if key == name), None)
 
 
 def list_mounts(text: str | None = None) -> List[Mount]:
@@ -104,7 +104,7 @@ def mount_of(path: Path) -> Mount | None:
         os.close(descriptor)
     numbers = [int(line.split()[1]) for line in lines if line.startswith("mnt_id:")]
     if numbers:
-        return next((one for one in everything if one.number == numbers[0]), None)
+        return next((mount for mount in everything if mount.number == numbers[0]), None)
     return _deepest_mount(everything, path.resolve())
 
 
@@ -124,32 +124,32 @@ def devices(path: Path) -> List[str]:
     mount = mount_of(path)
     if mount is None:
         return []
-    own = _block_devices(mount)
-    if own or mount.file_system != "overlay":
-        return own
-    below = (one for layer in _overlay_folders(mount, path) for one in devices(layer))
+    device_ids = _block_devices(mount)
+    if device_ids or mount.file_system != "overlay":
+        return device_ids
+    below = (device for layer in _overlay_folders(mount, path) for device in devices(layer))
     return list(dict.fromkeys(below))
 
 
 def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     mount, space = mount_of(folder), os.statvfs(folder)
-    own = _block_devices(mount) if mount else []
+    device_ids = _block_devices(mount) if mount else []
     below: Dict[Any, Dict[str, Any]] = {}
     if mount and deepest:
-        for layer in _lower_folders(mount, own, folder):
-            found = mount_of(layer)
+        for layer in _lower_folders(mount, device_ids, folder):
+            layer_mount = mount_of(layer)
             # Not by its facts: the space that is free changes from one look to the next.
-            same = (found.device, *found.kept_options()) if found else None
+            same = (layer_mount.device, *layer_mount.public_options()) if layer_mount else None
             if same not in below:
                 below[same] = _collect_facts(layer, deepest - 1)
-    disks = sorted({disk for device in own for disk in _disks(device)})
+    disks = sorted({disk for device in device_ids for disk in _disks(device)})
     turning = {_is_rotational(disk) for disk in disks}
     return {
         "file_system": mount.file_system if mount else "unknown",
-        "device": _device_kind(mount, own),
+        "device": _device_kind(mount, device_ids),
         "disks": sorted(_device_type(disk) for disk in disks),
         "rotational": turning.pop() if len(turning) == 1 else None,
-        "options": mount.kept_options() if mount else [],
+        "options": mount.public_options() if mount else [],
         "block_bytes": space.f_bsize,
         "total_bytes": space.f_blocks * space.f_frsize,
         "free_bytes": space.f_bavail * space.f_frsize,
@@ -157,11 +157,13 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     }
 
 
-def _lower_folders(mount: Mount, own: List[str], folder: Path) -> List[Path]:
+def _lower_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
     """Places of the file systems that this one is kept in, those that can be seen from here."""
     if mount.file_system == "overlay":
         return _overlay_folders(mount, folder)
-    backing = [read_system_file(_disk_folder(device) / "loop/backing_file") for device in own]
+    backing = [
+        read_system_file(_disk_folder(device) / "loop/backing_file") for device in device_ids
+    ]
     return [Path(file).parent for file in backing if file and Path(file).is_file()]
 
 
@@ -171,21 +173,21 @@ def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
     The names are those of the namespace that mounted it. A layer counts where it can be seen
     from here and its folder changed when the overlay's did.
     """
-    within = os.path.relpath(path.resolve(), mount.point)
+    relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
-        within = f"{mount.root.strip('/')}/{within}"
+        relative_path = f"{mount.root.strip('/')}/{relative_path}"
     lower = [value for value in (mount.value("lowerdir"),) if value]
     lower += [option.partition("=")[2] for option in mount.options if option[:9] == "lowerdir+"]
     named = [mount.value("upperdir") or ""]
-    named += [one.replace("\\", "") for text in lower for one in re.split(r"(?<!\\):+", text)]
-    places = [Path(one, within) for one in named if one.startswith("/")]
+    named += [path.replace("\\", "") for text in lower for path in re.split(r"(?<!\\):+", text)]
+    places = [Path(path, relative_path) for path in named if path.startswith("/")]
     there = [place for place in places if place.exists()]
     if not there or there[0].stat().st_mtime_ns != path.stat().st_mtime_ns:
         return []
     return there
 
 
-def _device_kind(mount: Mount | None, own: List[str]) -> str:
+def _device_kind(mount: Mount | None, device_ids: List[str]) -> str:
     if mount is None:
         return "unknown"
     if mount.file_system in MEMORY:
@@ -196,7 +198,7 @@ def _device_kind(mount: Mount | None, own: List[str]) -> str:
         return "host"
     if mount.file_system == "overlay":
         return "overlay"
-    return "+".join(sorted({_device_type(device) for device in own})) or "unknown"
+    return "+".join(sorted({_device_type(device) for device in device_ids})) or "unknown"
 
 
 def _block_devices(mount: Mount) -> List[str]:
@@ -221,8 +223,8 @@ def _block_devices(mount: Mount) -> List[str]:
 def _disks(device: str) -> List[str]:
     """The devices that a device is made of, at the bottom; itself where there is none below."""
     below = sorted((_disk_folder(device) / "slaves").glob("*/dev"))
-    found = [disk for part in below for disk in _disks(read_system_file(part) or "")]
-    return found or [device]
+    bottom_devices = [disk for part in below for disk in _disks(read_system_file(part) or "")]
+    return bottom_devices or [device]
 
 
 def _disk_folder(device: str) -> Path:
@@ -244,8 +246,8 @@ def _device_type(device: str) -> str:
     """What kind of block device it is: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
     folder = _disk_folder(device)
     if folder.name.startswith("dm-"):
-        made = (read_system_file(folder / "dm/uuid") or "").partition("-")[0].lower()
-        return f"dm-{made}" if made in ("lvm", "crypt", "mpath", "raid") else "dm"
+        dm_target = (read_system_file(folder / "dm/uuid") or "").partition("-")[0].lower()
+        return f"dm-{dm_target}" if dm_target in ("lvm", "crypt", "mpath", "raid") else "dm"
     if folder.name.startswith("md"):
         return f"md-{read_system_file(folder / 'md/level') or 'unknown'}"
     if "/virtual/" in str(folder):
@@ -273,17 +275,17 @@ def _parse_mount(line: str) -> Mount:
         point=_unescape(point),
         file_system=file_system,
         source=_unescape(source),
-        options=tuple(_unescape(one) for one in f"{options},{of_all}".split(",") if one),
+        options=tuple(_unescape(option) for option in f"{options},{of_all}".split(",") if option),
     )
 
 
 def _unescape(text: str) -> str:
     """Without the kernel's octal escapes: `\\040` for a space and the like."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
 def _deepest_mount(everything: List[Mount], path: Path) -> Mount | None:
     """The mount with the longest point above `path`; the latest of several at one point."""
     above = [str(path), *map(str, path.parents)]
-    over = [one for one in everything if one.point in above]
-    return max(over, key=lambda one: (len(one.point), everything.index(one)), default=None)
+    over = [mount for mount in everything if mount.point in above]
+    return max(over, key=lambda mount: (len(mount.point), everything.index(mount)), default=None)

@@ -50,9 +50,9 @@ class AllReduce:
         for array, part in zip(small, packed):
             part[:] = array.ravel()
         large = [array for array in arrays if array.nbytes >= _MIN_SINGLE_BYTES]
-        for one in large + [self.buffer] * bool(small):
-            self.ranks.Allreduce(self.mpi.IN_PLACE, one)
-            np.divide(one, self.ranks.size, out=one)
+        for message in large + [self.buffer] * bool(small):
+            self.ranks.Allreduce(self.mpi.IN_PLACE, message)
+            np.divide(message, self.ranks.size, out=message)
         for array, part in zip(small, packed):
             array[...] = part.reshape(array.shape)
 

@@ -123,15 +123,15 @@ def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     Where nothing keeps a driver loaded (persistence mode) it starts when it is asked, and a device
     on which nothing runs then says for a moment that it is busy.
     """
-    told = read_device(rank, name)
+    reading = read_device(rank, name)
     for _ in range(_SAMPLES - 1):
-        if not told or not told["busy"]:
+        if not reading or not reading["busy"]:
             break
         time.sleep(_SAMPLE_SECONDS)
-        least, told = told["busy"], read_device(rank, name)
-        if told and told["busy"] is not None:
-            told["busy"] = min(told["busy"], least)
-    return told
+        least_busy, reading = reading["busy"], read_device(rank, name)
+        if reading and reading["busy"] is not None:
+            reading["busy"] = min(reading["busy"], least_busy)
+    return reading
 
 
 def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
@@ -141,20 +141,20 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     if not handle:
         return None
 
-    def asked(function: str, answer: Any, *which: int) -> Any:
+    def query(function: str, answer: Any, *which: int) -> Any:
         return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def number(function: str, unit: float, *which: int) -> float | None:
         """None where it is 0, which is what a virtual GPU says of what it does not know."""
-        answer = asked(function, ctypes.c_uint(), *which)
+        answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
 
-    memory = asked("nvmlDeviceGetMemoryInfo", _Memory())
-    worked = asked("nvmlDeviceGetUtilizationRates", _Utilization())
+    memory = query("nvmlDeviceGetMemoryInfo", _Memory())
+    utilization = query("nvmlDeviceGetUtilizationRates", _Utilization())
     # The older of its two names, which later drivers have as well.
-    reasons = asked("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
+    reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     held = {
-        cause: asked("nvmlDeviceGetViolationStatus", _Violation(), policy)
+        cause: query("nvmlDeviceGetViolationStatus", _Violation(), policy)
         for cause, policy in _POLICIES.items()
     }
     return {
@@ -166,9 +166,9 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
         "power_limit_watts": number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
         "memory_bytes": memory and memory.used,
         "memory_of_bytes": memory and memory.total,
-        "busy": worked and worked.gpu / 100,
+        "busy": utilization and utilization.gpu / 100,
         "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
-        "held": {cause: one.held / 1e9 for cause, one in held.items() if one},
+        "held": {cause: violation.held / 1e9 for cause, violation in held.items() if violation},
         "others": _other_processes(nvml, handle),
     }
 
@@ -178,9 +178,11 @@ def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dic
     after = read_device(rank, name)
     if after is None:
         return None
-    kept = {field: value for field, value in after.items() if field not in ("busy", "held")}
+    record_fields = {
+        field: value for field, value in after.items() if field not in ("busy", "held")
+    }
     return {
-        **kept,
+        **record_fields,
         "busy_before": before["busy"],
         "slowed_seconds": {
             cause: seconds - before["held"][cause]
@@ -199,22 +201,22 @@ def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) ->
     """
     for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
-        count, found = ctypes.c_uint(_MAX_PROCESSES), (kind * _MAX_PROCESSES)()
-        if function and not function(handle, ctypes.byref(count), found):
+        count, processes_found = ctypes.c_uint(_MAX_PROCESSES), (kind * _MAX_PROCESSES)()
+        if function and not function(handle, ctypes.byref(count), processes_found):
             break
     else:
         return []
     names = []
     here = str(Path.cwd())
-    for one in found[: count.value]:
+    for process in processes_found[: count.value]:
         try:
-            ours = os.readlink(processes / str(one.pid) / "cwd") == here
-            named = (processes / str(one.pid) / "comm").read_text().strip()
+            is_same_launch = os.readlink(processes / str(process.pid) / "cwd") == here
+            named = (processes / str(process.pid) / "comm").read_text().strip()
         except PermissionError:  # another user's
-            ours, named = False, "a process"
+            is_same_launch, named = False, "a process"
         except OSError:  # none of this namespace, or gone
             continue
-        if not ours:
+        if not is_same_launch:
             names.append(named)
     return names
 

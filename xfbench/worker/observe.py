@@ -49,9 +49,9 @@ def count_threads_named(start: str) -> int:
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
     """How many threads worked between two readings: a tenth or more of the busiest's time."""
-    spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
-    busiest = max(spent, default=0)
-    return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))
+    ticks_spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
+    busiest = max(ticks_spent, default=0)
+    return sum(1 for ticks in ticks_spent if ticks >= max(1, busiest / 10))
 
 
 def cpu_seconds_between(before: dict[int, int], after: dict[int, int]) -> float:
@@ -136,9 +136,9 @@ def symbol_provider(symbol: str, library: str) -> str:
     for handle in handles:
         with contextlib.suppress(AttributeError):
             address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
-            found = _SymbolInfo()
-            if handles[0].dladdr(address, ctypes.byref(found)):
-                return _short_path(Path(os.fsdecode(found.file)).resolve())
+            info = _SymbolInfo()
+            if handles[0].dladdr(address, ctypes.byref(info)):
+                return _short_path(Path(os.fsdecode(info.file)).resolve())
     return ""
 
 
@@ -150,14 +150,14 @@ def captured_stdout() -> Iterator[list[str]]:
     with tempfile.TemporaryFile() as file:
         sys.stdout.flush()
         libc.fflush(None)
-        kept = os.dup(1)
+        saved_stdout = os.dup(1)
         os.dup2(file.fileno(), 1)
         try:
             yield lines
         finally:
             libc.fflush(None)
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(saved_stdout, 1)
+            os.close(saved_stdout)
             file.seek(0)
             lines += file.read().decode(errors="replace").splitlines()
 
@@ -169,21 +169,23 @@ def peak_rss_bytes() -> int:
     processes that have ended the largest counts.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return own + ended + sum(_peak_rss_bytes_of(Path("/proc", str(pid))) for pid in descendants())
+    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return (
+        own_peak + ended + sum(_peak_rss_bytes_of(Path("/proc", str(pid))) for pid in descendants())
+    )
 
 
 def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
     """Distributions installed in this interpreter, or in these folders: name to version."""
     from importlib import metadata
 
-    found: dict[str, Any] = {}
-    given: dict[str, Any] = {} if folders is None else {"path": list(folders)}
-    for distribution in metadata.distributions(**given):
+    versions: dict[str, Any] = {}
+    search: dict[str, Any] = {} if folders is None else {"path": list(folders)}
+    for distribution in metadata.distributions(**search):
         name = distribution.metadata["Name"]
         if name:
-            found[name.lower().replace("_", "-")] = distribution.version
-    return dict(sorted(found.items()))
+            versions[name.lower().replace("_", "-")] = distribution.version
+    return dict(sorted(versions.items()))
 
 
 class _SymbolInfo(ctypes.Structure):
@@ -221,13 +223,13 @@ def descendants() -> set[int]:
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and (fields := _read_stat(entry))
     }
-    found: set[int] = set()
+    processes: set[int] = set()
     generation = {os.getpid()}
     while generation:
         generation = {pid for pid, parent in parents.items() if parent in generation}
-        generation -= found | _excluded_processes
-        found |= generation
-    return found
+        generation -= processes | _excluded_processes
+        processes |= generation
+    return processes
 
 
 def _peak_rss_bytes_of(process: Path) -> int:

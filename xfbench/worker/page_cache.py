@@ -57,20 +57,20 @@ class Readings:
         mode: str,
         share: float,
         group: Group,
-        aside: Callable[[Callable[[], None]], Any],
+        run_untimed: Callable[[Callable[[], None]], Any],
         meet: Callable[[], None],
     ) -> None:
         self.files, self.mode, self.share, self.group = files, mode, share, group
-        self.aside, self.meet = aside, meet
-        self.told: List[Dict[str, Any]] = []
+        self.run_untimed, self.meet = run_untimed, meet
+        self.report: List[Dict[str, Any]] = []
 
     def begin(self) -> None:
         if self.files:
-            self.aside(self._prepare)
+            self.run_untimed(self._prepare)
 
     def end(self) -> None:
         if self.files:
-            self.told.append(account(self.before, alone=self.group.size == 1))
+            self.report.append(account(self.before, alone=self.group.size == 1))
 
     def _prepare(self) -> None:
         """Of several ranks the first tries and prepares, then the others, then all once more."""
@@ -103,9 +103,9 @@ def prepare(
     files = list(files)
     uncounted = "" if mode == "as-is" or tried else _uncounted_reason(files)
     act = {"cold": pages.evict, "warm": pages.read_into_memory, "as-is": pages.residency}[mode]
-    left = act(files)
+    residency = act(files)
     counters = pages.read_counters(files)
-    return EpochStart(mode, files, pages.stored_bytes(files), share, left, uncounted, counters)
+    return EpochStart(mode, files, pages.stored_bytes(files), share, residency, uncounted, counters)
 
 
 def evict_again(before: EpochStart) -> EpochStart:
@@ -128,7 +128,7 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     """
     read = pages.read_counters(before.files).since(before.counters)
     device_bytes, reason = _checked_device_bytes(before, read.process)
-    found = {
+    reading = {
         "page_cache": before.mode,
         "bytes": before.bytes,
         "share": before.share,
@@ -138,22 +138,25 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
         "device_bytes_of_all": read.device,
         "reason": reason,
     }
-    left = before.resident.resident_bytes or 0
-    if before.mode == "cold" and left > TOLERANCE * before.resident.bytes:
-        why = f"{left} bytes could not be evicted: another process has them mapped, or wrote them"
-        return {**found, "reason": why, "held": False}
+    left_bytes = before.resident.resident_bytes or 0
+    if before.mode == "cold" and left_bytes > TOLERANCE * before.resident.bytes:
+        why = (
+            f"{left_bytes} bytes could not be evicted: "
+            "another process has them mapped, or wrote them"
+        )
+        return {**reading, "reason": why, "held": False}
     if not alone:
-        return {**found, "held": None}
+        return {**reading, "held": None}
     verdict = cache_state_error(before.mode, before.bytes, device_bytes, before.share)
     if verdict is False and 0 < (device_bytes or 0) < before.bytes and _is_compressed(before.files):
-        return {**found, "reason": "the file system compresses what it stores", "held": None}
+        return {**reading, "reason": "the file system compresses what it stores", "held": None}
     if verdict is None and device_bytes is not None and before.mode != "as-is":
         return {
-            **found,
+            **reading,
             "reason": _surplus_message(before.mode, before.bytes, device_bytes),
             "held": None,
         }
-    return {**found, "held": verdict}
+    return {**reading, "held": verdict}
 
 
 def merge_readings(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:

@@ -64,15 +64,15 @@ def files_under(folder: Path) -> List[Path]:
     """
     if folder.is_file():
         return [folder]
-    found: Dict[Tuple[int, int], Path] = {}
+    unique_files: Dict[Tuple[int, int], Path] = {}
     for above, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
             path = Path(above, name)
             if path.is_file():
                 status = path.stat()
-                found.setdefault((status.st_dev, status.st_ino), path)
-    return list(found.values())
+                unique_files.setdefault((status.st_dev, status.st_ino), path)
+    return list(unique_files.values())
 
 
 def stored_bytes(files: Iterable[Path]) -> int:
@@ -97,19 +97,19 @@ def evict(files: Iterable[Path]) -> Residency:
     for path in files:
         with _open_descriptor(path) as descriptor, contextlib.suppress(OSError):
             os.fsync(descriptor)  # clean pages alone can be dropped
-    left = Residency(None, 0)
+    remaining = Residency(None, 0)
     for _ in range(_TRIES):
         _drop_mapped_pages(files)
         for path in files:
             with _open_descriptor(path) as descriptor:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        left = residency(files)
-        if not left.resident_bytes:
-            return left
+        remaining = residency(files)
+        if not remaining.resident_bytes:
+            return remaining
     with contextlib.suppress(OSError):  # root's alone, and disturbs everybody: the last resort
         _DROP_CACHES.write_text("1")
-        left = residency(files)
-    return left
+        remaining = residency(files)
+    return remaining
 
 
 def read_into_memory(files: Iterable[Path]) -> Residency:
@@ -127,14 +127,14 @@ def residency(files: Iterable[Path]) -> Residency:
     """What of the files is in memory (mincore(2)), without touching it."""
     inside = total = 0
     reason = ""
-    mounted: Dict[int, str] = {}
+    reason_by_device: Dict[int, str] = {}
     for path in files:
         with _open_descriptor(path) as descriptor:
             status = os.fstat(descriptor)
             total += _round_up_to_pages(status.st_size)
-            if status.st_dev not in mounted:
-                mounted[status.st_dev] = _memory_file_system_reason(path)
-            reason = reason or mounted[status.st_dev] or _mincore_refusal(path, status)
+            if status.st_dev not in reason_by_device:
+                reason_by_device[status.st_dev] = _memory_file_system_reason(path)
+            reason = reason or reason_by_device[status.st_dev] or _mincore_refusal(path, status)
             if not reason:
                 inside += PAGE * _count_resident_pages(descriptor, status.st_size)
     return Residency(None if reason else inside, total, reason)
@@ -152,10 +152,10 @@ def read_counters(files: Iterable[Path] = ()) -> Counters:
 
 def _processes_read_bytes() -> int | None:
     """read_bytes (proc(5)) of this process, of those it waited for, and of its descendants."""
-    own = _process_read_bytes(os.getpid())
-    if own is None:
+    own_bytes = _process_read_bytes(os.getpid())
+    if own_bytes is None:
         return None
-    return own + sum(_process_read_bytes(process) or 0 for process in observe.descendants())
+    return own_bytes + sum(_process_read_bytes(process) or 0 for process in observe.descendants())
 
 
 def _process_read_bytes(process: int) -> int | None:
@@ -165,7 +165,8 @@ def _process_read_bytes(process: int) -> int | None:
 
 def _devices_read_bytes(devices: List[str]) -> int | None:
     counted = [
-        (read_system_file(Path("/sys/dev/block", one, "stat")) or "").split() for one in devices
+        (read_system_file(Path("/sys/dev/block", device, "stat")) or "").split()
+        for device in devices
     ]
     if not counted or not all(counted):
         return None
@@ -223,11 +224,11 @@ def _drop_mapped_pages(files: List[Path]) -> None:
 
     A mapped page cannot be evicted. Private mappings are left: they may hold changes.
     """
-    wanted = {path.stat().st_ino for path in files}
+    inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)
     for line in os.fsdecode(Path("/proc/self/maps").read_bytes()).split("\n"):
         fields = line.split(None, 5)
-        if len(fields) < 6 or fields[1][3:] != "s" or int(fields[4]) not in wanted:
+        if len(fields) < 6 or fields[1][3:] != "s" or int(fields[4]) not in inodes:
             continue
         first, last = (int(part, 16) for part in fields[0].split("-"))
         libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _DONTNEED)

@@ -21,8 +21,8 @@ def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int
         lines = file.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith(name + ":")]
-    return sum(int(fields[1]) * 1024 for fields in found) if found else None
+    matching_lines = [line.split() for line in lines if line.startswith(name + ":")]
+    return sum(int(fields[1]) * 1024 for fields in matching_lines) if matching_lines else None
 
 
 def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
@@ -39,11 +39,11 @@ def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
         text = (folder / kind).read_text().strip()
     except OSError:
         return set()
-    found: Set[int] = set()
+    node_numbers: Set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        node_numbers |= set(range(int(first), int(last or first) + 1))
+    return node_numbers
 
 
 def prefer_node(node: int) -> str | None:
@@ -66,12 +66,12 @@ def pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
         lines = file.read_text().splitlines()
     except OSError:
         return {}
-    found: dict[int, int] = {}
+    page_counts: dict[int, int] = {}
     for line in lines:
         if " anon=" not in line:
             continue
         for field in line.split():
             name, _, count = field.partition("=")
             if name[:1] == "N" and name[1:].isdigit():
-                found[int(name[1:])] = found.get(int(name[1:]), 0) + int(count)
-    return found
+                page_counts[int(name[1:])] = page_counts.get(int(name[1:]), 0) + int(count)
+    return page_counts

@@ -36,12 +36,14 @@ def open_prepared(folder: Path) -> Prepared:
     manifest = read_manifest(folder)
     listed = {split: read_list(folder, split, manifest) for split in manifest["splits"]}
     splits = {
-        split: open_split(folder, manifest["format"], split, one) for split, one in listed.items()
+        split: open_split(folder, manifest["format"], split, sample_list)
+        for split, sample_list in listed.items()
     }
-    for split, one in splits.items():
-        if len(one) != len(listed[split].keys):
+    for split, split_samples in splits.items():
+        if len(split_samples) != len(listed[split].keys):
             raise Damaged(
-                f"{folder}: {len(one)} {split} samples, the manifest says {len(listed[split].keys)}"
+                f"{folder}: {len(split_samples)} {split} samples, "
+                f"the manifest says {len(listed[split].keys)}"
             )
     return Prepared(manifest, listed, splits)
 
@@ -49,21 +51,21 @@ def open_prepared(folder: Path) -> Prepared:
 def open_split(folder: Path, form: str, split: str, listed: SampleList | None) -> Sequence[Sample]:
     """The samples of a split of files in that format; see `xfbench.worker.formats`."""
     module = importlib.import_module(f"xfbench.worker.formats.{form}")
-    found: Sequence[Sample] = module.samples(folder, split, listed)
-    return found
+    split_samples: Sequence[Sample] = module.samples(folder, split, listed)
+    return split_samples
 
 
 def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
     """The files that a split's images are in, which an epoch reads once."""
     if manifest["format"] == "folder":
         return [path for path in sorted((folder / split).rglob("*")) if path.is_file()]
-    kept = {
+    name_patterns = {
         "raw": ["{}.pixels"],
         "tfrecord": ["{}.tfrecord"],
         "lmdb": ["{}.lmdb/data.mdb"],
         "recordio": ["{}.rec"],
     }
-    return [folder / name.format(split) for name in kept[manifest["format"]]]
+    return [folder / name.format(split) for name in name_patterns[manifest["format"]]]
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
@@ -79,8 +81,8 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
             raise ValueError(f"its splits are {', '.join(manifest['splits'])}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is no manifest of ours: {error}") from error
-    found: Dict[str, Any] = manifest
-    return found
+    manifest_values: Dict[str, Any] = manifest
+    return manifest_values
 
 
 def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
@@ -92,13 +94,13 @@ def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
         keys, labels = [key for key, *_ in rows], [int(label) for _, label, *_ in rows]
         digests = [digest for _, _, digest, *_ in rows]
         classes, shape = list(manifest["classes"]), manifest["shape"]
-        wanted = manifest["splits"][split]
-        whole = len(lines) == wanted["samples"]
-        whole = whole and stream_digest(digests) == wanted["stream_digest"]
+        split_facts = manifest["splits"][split]
+        is_complete = len(lines) == split_facts["samples"]
+        is_complete = is_complete and stream_digest(digests) == split_facts["stream_digest"]
         shape = tuple(shape) if shape else None
     except (ValueError, LookupError, TypeError) as error:
         raise Damaged(f"{path}: {error}") from error
-    if not whole:
+    if not is_complete:
         raise Damaged(f"{path} is not what the manifest says: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
         raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")

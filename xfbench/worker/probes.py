@@ -55,16 +55,16 @@ class ProbeRun:
         self.trainer = WatchedTrainer(trainer, signalled=self.kind == "process")
         return self.trainer
 
-    def told(self, own: list[int] | None) -> Dict[str, Any]:
+    def report(self, assigned_cpus: list[int] | None) -> Dict[str, Any]:
         """The reply's: what was answered here, and what the driver needs of each rank."""
-        parameters, updates = self.trainer.together()
+        parameters, updates = self.trainer.parameter_digest()
         return {
-            "support": self._answers(own),
+            "support": self._answers(assigned_cpus),
             "place": {
                 "told_by": sorted(
                     name for name in os.environ if name.startswith(_LAUNCHER_VARIABLES)
                 ),
-                "own": own,
+                "own": assigned_cpus,
                 "cpus": observe.affinity(),
                 "parameters": parameters,
                 "updates": updates,
@@ -74,7 +74,7 @@ class ProbeRun:
             },
         }
 
-    def _answers(self, own: list[int] | None) -> List[Answer]:
+    def _answers(self, assigned_cpus: list[int] | None) -> List[Answer]:
         if self.kind == "huge_pages":
             return [_huge_pages_answer(self.explicit, placement.mapped_bytes("Private_Hugetlb"))]
         if self.kind != "process":
@@ -84,7 +84,7 @@ class ProbeRun:
             for node, count in placement.pages_by_node().items()
         }
         return [
-            _affinity_answer(own, observe.affinity()),
+            _affinity_answer(assigned_cpus, observe.affinity()),
             _transparent_pages_answer(self.transparent, placement.mapped_bytes("AnonHugePages")),
             *_placement_answers(self.target, self.refused, grown),
             self.trainer.outcome(),
@@ -93,21 +93,21 @@ class ProbeRun:
 
 def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
     """How many ranks the framework finds, in the words of a place; it may wait for them in vain."""
-    told: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
+    place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
     def ask() -> None:
         try:
-            told.update(found=ranks(), said="")
+            place.update(found=ranks(), said="")
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            told["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
+            place["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
     signal.alarm(2 * _TIMEOUT_SECONDS)  # for what lets no other thread run
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_TIMEOUT_SECONDS)
     signal.alarm(0)
-    return {"place": told}
+    return {"place": place}
 
 
 class WatchedTrainer:
@@ -120,20 +120,20 @@ class WatchedTrainer:
     def __init__(self, trainer: Any, signalled: bool) -> None:
         self._trainer, self._signalled = trainer, signalled
         self.steps = 0
-        self._together: Tuple[str, int] | None = None
+        self._final_digest: Tuple[str, int] | None = None
         self._caught = False
         self._saved: Tuple[str, str] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._trainer, name)
+        attribute = getattr(self._trainer, name)
         if name == "disable_sync":  # from then on ranks are no more alike
-            self._together = self.together()
-        return found
+            self._final_digest = self.parameter_digest()
+        return attribute
 
-    def together(self) -> Tuple[str, int]:
+    def parameter_digest(self) -> Tuple[str, int]:
         """A digest of all parameters, and after how many updates, of ranks that train together."""
-        if self._together:
-            return self._together
+        if self._final_digest:
+            return self._final_digest
         bits = checkpoint.parameter_digests(self._trainer.parameters())
         text = "".join(bits[name] for name in sorted(bits))
         return hashlib.sha256(text.encode()).hexdigest(), self.steps
@@ -144,10 +144,10 @@ class WatchedTrainer:
             self._trainer.step(batch)
             return
         before = signal.signal(signal.SIGTERM, self._catch)
-        asked = threading.Timer(_SIGNAL_AFTER, os.kill, (os.getpid(), signal.SIGTERM))
-        asked.start()
+        timer = threading.Timer(_SIGNAL_AFTER, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
         self._trainer.step(batch)
-        asked.join()
+        timer.join()
         self._trainer.synchronize()
         signal.signal(signal.SIGTERM, before)
         if self._caught:
@@ -210,11 +210,16 @@ def _infiniband_devices() -> List[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def _affinity_answer(own: list[int] | None, seen: List[int]) -> Answer:
-    if own is None:
+def _affinity_answer(assigned_cpus: list[int] | None, allowed_cpus: List[int]) -> Answer:
+    if assigned_cpus is None:
         return build_answer("affinity", "not here", "too few processors to give it some of its own")
-    words = f"given CPUs {_format_cpus(own)}; after training its threads may run on {_format_cpus(seen)}"
-    return build_answer("affinity", "yes" if set(seen) <= set(own) else "no", words)
+    words = (
+        f"given CPUs {_format_cpus(assigned_cpus)}; after training its threads may run on "
+        f"{_format_cpus(allowed_cpus)}"
+    )
+    return build_answer(
+        "affinity", "yes" if set(allowed_cpus) <= set(assigned_cpus) else "no", words
+    )
 
 
 def _transparent_pages_answer(before: int | None, after: int | None) -> Answer:
@@ -247,13 +252,13 @@ def _placement_answers(target: int, refused: str | None, grown: Dict[int, int]) 
         f"{share:.0%} of {everywhere * placement.PAGE_BYTES / _MEGABYTE:.0f} MB that came after "
         f"set_mempolicy (preferred: node {target}) lie there"
     )
-    told = "yes" if share > 0.9 else "no"
+    supported = "yes" if share > 0.9 else "no"
     if refused or not grown:
-        told, words = "not here", refused or "the system does not say where memory lies"
-    numa = build_answer("numa", told, words)
+        supported, words = "not here", refused or "the system does not say where memory lies"
+    numa = build_answer("numa", supported, words)
     if len(there) < 2 and not refused:
         numa = build_answer("numa", "not here", f"there is one NUMA node alone; {words}")
-    high = build_answer("high_bandwidth", told, words)
+    high = build_answer("high_bandwidth", supported, words)
     if not alone:
         why = "no NUMA node has memory and no processors, as MCDRAM and HBM in flat mode do"
         high = build_answer("high_bandwidth", "not here", why)

@@ -20,23 +20,29 @@ def profile_steps(
     "profile/forward/<layer>" and "…/backward/<layer>"; "…/update"; "…/other", of no layer; and
     "profile/step", by `clock`, all of it. Where nothing profiles, why not, and no seconds.
     """
-    taken: List[float] = []
+    durations: List[float] = []
 
     def steps() -> float:
         begun = clock()
         for _ in range(STEPS):
             trainer.step(batch)
         trainer.synchronize()
-        taken.append(clock() - begun)
-        return taken[-1]
+        durations.append(clock() - begun)
+        return durations[-1]
 
     if not hasattr(trainer, "profile"):
         return "none: the adapter has no profiler", {}
     try:
-        found = trainer.profile(batch, steps, clock)
+        layer_profile = trainer.profile(batch, steps, clock)
     except Unsupported as error:
         return f"none: {error}", {}
-    seconds = {"step": taken[-1], "update": found.update, "other": found.unattributed}
-    for phase, layers in (("forward", found.forward), ("backward", found.backward)):
+    seconds = {
+        "step": durations[-1],
+        "update": layer_profile.update,
+        "other": layer_profile.unattributed,
+    }
+    for phase, layers in (("forward", layer_profile.forward), ("backward", layer_profile.backward)):
         seconds.update({f"{phase}/{layer}": value for layer, value in layers.items()})
-    return found.profiler, {f"profile/{name}": value / STEPS for name, value in seconds.items()}
+    return layer_profile.profiler, {
+        f"profile/{name}": value / STEPS for name, value in seconds.items()
+    }

@@ -60,11 +60,11 @@ def varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
 
 def varints(message: bytes, span: Span) -> List[int]:
     """The numbers of a packed field."""
-    (place, end), found = span, []
+    (place, end), values = span, []
     while place < end:
         value, place = varint(message, place, end)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def signed(value: int) -> int:

@@ -94,13 +94,13 @@ def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
     Raises TooLittle where they have none.
     """
     chosen: List[Path] = []
-    left = size
+    remaining_bytes = size
     for index in np.random.RandomState(0).permutation(len(files)):
-        if left <= 0:
+        if remaining_bytes <= 0:
             break
         chosen.append(files[index])
-        left -= files[index].stat().st_size
-    if left == size:
+        remaining_bytes -= files[index].stat().st_size
+    if remaining_bytes == size:
         raise NotEnoughData("the files are empty")
     return chosen
 
@@ -118,24 +118,24 @@ def measure(
     round ends after `size` bytes or `seconds`; none reads a block twice. Each entry: pattern,
     block_bytes, random, reason (why it is not known what was in memory), rounds.
     """
-    taken: List[List[Round]] = [[] for _ in patterns]
+    rounds_by_pattern: List[List[Round]] = [[] for _ in patterns]
     sizes = [path.stat().st_size for path in files]
     reason = ""
     for number in range(rounds):
-        for pattern, so_far in zip(patterns, taken):
+        for pattern, so_far in zip(patterns, rounds_by_pattern):
             reads = _plan_reads(sizes, pattern, size, number)
-            left = pages.evict(files)
-            reason = left.reason
-            so_far.append(_run_round(files, reads, pattern, seconds, left.resident_bytes))
+            residency = pages.evict(files)
+            reason = residency.reason
+            so_far.append(_run_round(files, reads, pattern, seconds, residency.resident_bytes))
     return [
         {
             "pattern": pattern.name,
             "block_bytes": pattern.block_bytes,
             "random": pattern.random,
             "reason": reason or None,
-            "rounds": [asdict(one) for one in done],
+            "rounds": [asdict(round_result) for round_result in done],
         }
-        for pattern, done in zip(patterns, taken)
+        for pattern, done in zip(patterns, rounds_by_pattern)
     ]
 
 
@@ -161,7 +161,11 @@ def _plan_reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int)
 
 
 def _run_round(
-    files: Sequence[Path], reads: _Reads, pattern: Pattern, seconds: float, left: int | None
+    files: Sequence[Path],
+    reads: _Reads,
+    pattern: Pattern,
+    seconds: float,
+    resident_bytes: int | None,
 ) -> Round:
     """One round; opening a file counts where it is another than the last one's."""
     buffer = memoryview(bytearray(pattern.block_bytes))
@@ -169,11 +173,11 @@ def _run_round(
     counters = pages.read_counters(files)
     total = operations = 0
     start = perf_counter()
-    for index, wanted in itertools.groupby(reads, key=lambda read: read[0]):
+    for index, file_reads in itertools.groupby(reads, key=lambda read: read[0]):
         descriptor = os.open(files[index], os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, advice)
-            for _, offset, length in wanted:
+            for _, offset, length in file_reads:
                 total += os.preadv(descriptor, [buffer[:length]], offset)
                 operations += 1
                 if perf_counter() - start >= seconds:
@@ -184,4 +188,4 @@ def _run_round(
             break
     passed = perf_counter() - start
     counted = pages.read_counters(files).since(counters)
-    return Round(passed, total, operations, left, counted.process)
+    return Round(passed, total, operations, resident_bytes, counted.process)

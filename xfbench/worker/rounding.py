@@ -25,9 +25,9 @@ def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int
     places = range(1, _FRACTION_BITS["float32"] + 1)
     diagonal[places] = [1 + 2.0**-place for place in places]
     identity = np.eye(SIZE, dtype=np.float32)
-    found = product(np.diag(diagonal), identity), product(identity, np.diag(diagonal))
-    kept = [[place for place in places if one[place, place] != 1] for one in found]
-    return min(max(of_one, default=0) for of_one in kept)
+    products = product(np.diag(diagonal), identity), product(identity, np.diag(diagonal))
+    exact_bits = [[place for place in places if one[place, place] != 1] for one in products]
+    return min(max(of_one, default=0) for of_one in exact_bits)
 
 
 def measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
@@ -41,8 +41,8 @@ def matrix_as_images(matrix: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-def precision_of_bits(kept: int) -> str:
+def precision_of_bits(bit_count: int) -> str:
     """The precision that keeps so many bits, or fewer than the next better one."""
     return max(
-        (least, name) for name, least in _FRACTION_BITS.items() if least <= kept or least == 7
+        (least, name) for name, least in _FRACTION_BITS.items() if least <= bit_count or least == 7
     )[1]

@@ -34,4 +34,7 @@ def sample_digest(pixels: np.ndarray, label: int) -> str:
 
 def stream_digest(digests: Iterable[str]) -> str:
     """ "sha256:" and the digest of samples one after another: equal streams, equal digests."""
-    return "sha256:" + hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
+    return (
+        "sha256:"
+        + hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+    )

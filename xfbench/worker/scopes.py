@@ -36,14 +36,16 @@ def update_scope(number: int) -> str:
 
 def layer_indices(network: Network) -> Dict[str, int]:
     """The place of each parameter's layer, by the parameter's name."""
-    found = {one.name: number for number, one in enumerate(network.layers)}
-    return {name: found[name.rpartition("/")[0]] for name in network.parameters}
+    index_by_layer = {
+        network_layer.name: number for number, network_layer in enumerate(network.layers)
+    }
+    return {name: index_by_layer[name.rpartition("/")[0]] for name in network.parameters}
 
 
 def layer_index(scope: str) -> int | None:
     """The place of the layer whose scope it is, or has in it."""
-    found = _LAYER.search(scope)
-    return int(found[1]) if found else None
+    match = _LAYER.search(scope)
+    return int(match[1]) if match else None
 
 
 class ScopeSeconds:
@@ -77,31 +79,31 @@ def instruction_scopes(text: str) -> Dict[str, str]:
     One that joins several has that of the last of them. What XLA has made anew has lost its own:
     it is for whoever reads it, and where that is an update, it is the layer's gradient.
     """
-    own: Dict[str, str] = {}
+    scopes: Dict[str, str] = {}
     inside: Dict[str, str] = {}  # by computation, its last instruction's that has any
     unknown: List[Tuple[str, str]] = []
     reads: Dict[str, List[str]] = {}
     for computation, name, line in _iterate_instructions(text):
         named = _NAMED.search(line)
         if named and _is_network_scope(named[1]):
-            own[name] = inside[computation] = named[1]
+            scopes[name] = inside[computation] = named[1]
         else:
             unknown.append((name, line))
         reads[name] = _OPERAND.findall(line.partition(" = ")[2])
     for name, line in unknown:
         called = _CALLED.search(line)
         if called and called[1] in inside:
-            own[name] = inside[called[1]]
+            scopes[name] = inside[called[1]]
     for name in reversed(list(reads)):
-        for operand in reads[name] if name in own else ():
-            own.setdefault(operand, _scope_of_operand(own[name]))
-    return own
+        for operand in reads[name] if name in scopes else ():
+            scopes.setdefault(operand, _scope_of_operand(scopes[name]))
+    return scopes
 
 
 def _scope_of_operand(scope: str) -> str:
     """The scope of what is made for an operation of this one."""
-    found = _UPDATE.search(scope)
-    return f"{_GRADIENT[1]}{layer_scope(int(found[1]))})" if found else scope
+    match = _UPDATE.search(scope)
+    return f"{_GRADIENT[1]}{layer_scope(int(match[1]))})" if match else scope
 
 
 def _is_network_scope(scope: str) -> bool:
@@ -112,9 +114,9 @@ def _iterate_instructions(text: str) -> Iterator[Tuple[str, str, str]]:
     """Each with its computation and its name, in order."""
     computation = ""
     for line in text.splitlines():
-        found = _INSTRUCTION.match(line)
-        if found:
-            yield computation, found[2], line
+        match = _INSTRUCTION.match(line)
+        if match:
+            yield computation, match[2], line
         else:
             header = _COMPUTATION.match(line)
             computation = header[1] if header else computation

@@ -29,24 +29,27 @@ class DataFile:
         weakref.finalize(self, os.close, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
 
-    def read(self, offset: int, length: int, what: str) -> bytes:
+    def read(self, offset: int, length: int, description: str) -> bytes:
         """`length` bytes from `offset`; `what` they are is said where the file ends before."""
         if offset + length > self.size:
             raise self.damaged(
-                what, f"it is truncated: {offset + length} bytes needed, the file has {self.size}"
+                description,
+                f"it is truncated: {offset + length} bytes needed, the file has {self.size}",
             )
-        parts, left = [], length
-        while left:
-            part = os.pread(self._descriptor, left, offset)
+        parts, remaining = [], length
+        while remaining:
+            part = os.pread(self._descriptor, remaining, offset)
             if not part:
-                raise self.damaged(what, f"the file has been cut to {offset} bytes meanwhile")
+                raise self.damaged(
+                    description, f"the file has been cut to {offset} bytes meanwhile"
+                )
             parts.append(part)
-            offset, left = offset + len(part), left - len(part)
+            offset, remaining = offset + len(part), remaining - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def damaged(self, where: str, defect: str) -> Damaged:
+    def damaged(self, place_name: str, defect: str) -> Damaged:
         """The error for a defect: which file, where in it, and what is wrong."""
-        return Damaged(f"{self.path}, {where}: {defect}")
+        return Damaged(f"{self.path}, {place_name}: {defect}")
 
 
 class KeyChecker:
@@ -78,7 +81,7 @@ def check_image(image: bytes) -> str | None:
     return None
 
 
-def check_count(path: Path, found: int, listed: SampleList | None) -> None:
+def check_count(path: Path, sample_count: int, listed: SampleList | None) -> None:
     """Raises Damaged where a split has other than the samples that are listed."""
-    if listed is not None and found != len(listed.keys):
-        raise Damaged(f"{path} holds {found} samples, its list {len(listed.keys)}")
+    if listed is not None and sample_count != len(listed.keys):
+        raise Damaged(f"{path} holds {sample_count} samples, its list {len(listed.keys)}")

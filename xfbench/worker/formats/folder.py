@@ -28,19 +28,19 @@ def list_classes(folder: Path) -> List[str]:
     """Names of the class folders. Raises Damaged where there are none."""
     if not folder.is_dir():
         raise Damaged(f"{folder} is no folder")
-    found = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    if not found:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not names:
         raise Damaged(f"{folder} has no folders in it: one for each class is needed")
-    return found
+    return names
 
 
 def list_images(folder: Path) -> List[str]:
     """Names of the images of a class. Raises Damaged where there are none."""
     there = folder.iterdir() if folder.is_dir() else []
-    found = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
-    if not found:
+    names = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
+    if not names:
         raise Damaged(f"{folder} has no images: a class needs some ({', '.join(SUFFIXES)})")
-    return found
+    return names
 
 
 class _Files(Sequence[Sample]):

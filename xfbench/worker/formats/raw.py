@@ -23,8 +23,8 @@ def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sam
     file = DataFile(resolve_file(folder, f"{split}.pixels"))
     shape = (len(listed.keys), *listed.shape)
     if file.size != prod(shape):
-        wanted = " × ".join(map(str, shape))
-        raise Damaged(f"{file.path} has {file.size} bytes, not the {prod(shape)} of {wanted}")
+        shape_text = " × ".join(map(str, shape))
+        raise Damaged(f"{file.path} has {file.size} bytes, not the {prod(shape)} of {shape_text}")
     return _Pixels(file, listed, listed.shape)
 
 
