@@ -1,8 +1,8 @@
-"""`PYTHON worker.pyz JOB REPLY`: do one job, write one reply. The first module that runs.
+"""Entry point: `PYTHON worker.pyz JOB REPLY` does one job and writes one reply.
 
-The reply is written whole or not at all, and names the job it answers by digest, so
-that a stale or foreign reply is recognised. What a framework cannot do is a status, not
-an error; whatever else goes wrong is `failed`, with the traceback kept.
+The reply is written atomically. It names its job by digest, so that a stale or foreign reply is
+recognised. A status reports what a framework cannot do. Any other failure is `failed`, with its
+traceback.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from xfbench.worker import affinity, distributed, host, memory, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
-    """Do the job in `job_path`; returns the exit status, 0 for a single job that failed in words.
+    """Do the job in `job_path` and return the exit status.
 
-    One of several ranks that fails says so by its status: the others may wait for it.
+    The status is 0 for a single rank, even if its reply reports a failure. One of several ranks
+    that fails returns 1, because other ranks may wait for it.
     """
     rank, size = distributed.rank_and_size()
     return watch.run_watched(rank, lambda: _write_reply(job_path, reply_path, rank, size))
@@ -73,7 +74,7 @@ def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
 
 
 def _pin(job: dict[str, Any]) -> list[int] | None:
-    """Go to this rank's own CPUs: before NumPy is loaded, whose threads would stay elsewhere."""
+    """Pin this rank to its CPUs, before NumPy starts threads on other CPUs."""
     request = job.get("request", {})
     if request.get("affinity") != "cores":
         return None
@@ -149,7 +150,7 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
 
 
 def _native_ranks(framework: str) -> Any:
-    """What says how many ranks a framework finds by itself. Raises Unsupported."""
+    """Return the adapter's function that counts ranks. Raises Unsupported if there is none."""
     from xfbench.worker.protocol import Unsupported
 
     try:
@@ -161,7 +162,7 @@ def _native_ranks(framework: str) -> Any:
 
 
 def _reader_opener(request: dict[str, Any]) -> Any:
-    """What opens the framework's own reader."""
+    """Return the adapter's `open_reader`."""
     return importlib.import_module(f"xfbench.adapters.{request['framework']}.reader").open_reader
 
 

@@ -1,7 +1,7 @@
-"""What the control groups of this process leave it: versions 1 and 2, every level above it.
+"""Limits of this process's control groups, versions 1 and 2, on all levels.
 
-A scheduler limits a job's group and a container runtime the container's, each somewhere between
-the process and the root, which has no limit. From within a container the root is the container's.
+A scheduler limits a job's group, and a container runtime limits the container's group. The root
+has no limit. Inside a container, the root is the container's group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNLIMITED = 2**60  # version 1 has a number for none, a little less than 2**63
 
 
 def cpu_limit() -> float | None:
-    """How many CPUs' time it may have; None without a limit."""
+    """Return the number of CPUs that the process may use. None without a limit."""
     limits = []
     for folder in _limiting_folders("cpu"):
         quota, _, period = (read_system_file(folder / "cpu.max") or "max").partition(" ")
@@ -30,17 +30,17 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit() -> int | None:
-    """How many bytes it may have, with all that share its limit; None without one."""
+    """Return the memory limit in bytes, shared by all processes in the group. None without one."""
     return min((limit for limit, _ in _memory_limits()), default=None)
 
 
 def free_memory() -> int | None:
-    """How many of them nobody has yet."""
+    """Return the bytes below the memory limit that are not in use. None without a limit."""
     return min((limit - used for limit, used in _memory_limits()), default=None)
 
 
 def throttled_seconds() -> float:
-    """How long limits of CPU time have kept it waiting; 0 without one."""
+    """Return the seconds for which CPU limits have throttled the process; 0 without a limit."""
     seconds = [0.0]
     for folder in _limiting_folders("cpu"):
         lines = (read_system_file(folder / "cpu.stat") or "").splitlines()
@@ -51,7 +51,7 @@ def throttled_seconds() -> float:
 
 
 def _memory_limits() -> List[Tuple[int, int]]:
-    """The limit and the use of every level that has a limit."""
+    """Return the limit and the use, in bytes, of every level that has a limit."""
     limits_and_use = []
     for folder in _limiting_folders("memory"):
         for limit, used in (
@@ -65,7 +65,7 @@ def _memory_limits() -> List[Tuple[int, int]]:
 
 
 def _limiting_folders(controller: str) -> Iterator[Path]:
-    """The folders of this process's groups that may limit it, from its own to the root."""
+    """Yield the folders of groups that may limit this process, from its own group to the root."""
     for line in (read_system_file(_PROCESS_GROUPS) or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):

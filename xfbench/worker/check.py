@@ -1,7 +1,7 @@
-"""Equality cases: small trainings whose every number is to be compared with the oracle's.
+"""Equality cases: small trainings whose numbers are compared with the oracle's.
 
-A case says all: network, solver, precision, weights, input, steps. This module runs it and
-writes down what came out; what it should be is the driver's to judge.
+A case defines everything: network, solver, precision, weights, input, steps. This module runs
+cases and writes the numbers. The driver judges them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run_cases(
 
 
 class _Case:
-    """One case: the trainer it needs, at its initial weights, with its batch loaded."""
+    """One case with its trainer at the initial weights and its batch loaded."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Case:
         return arrays
 
     def _before(self) -> Arrays:
-        """What can be seen at the initial weights."""
+        """Return the quantities that are measured at the initial weights."""
         arrays: Arrays = {}
         self._start()
         # Of several ranks each has seen its part alone, and says nothing of the whole batch.
@@ -212,7 +212,7 @@ def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, larges
 
 
 def perturb(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
-    """float32 values, each moved up or down by at most so many units in the last place."""
+    """Return float32 values, each changed at random by at most `most` units in the last place."""
     moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))
     return nudged

@@ -1,7 +1,7 @@
-"""Checkpoints on a medium, all but the clock: their folder, flushing, size, and what comes back.
+"""Checkpoint folders: free space, flushing, size and comparison. Timing is elsewhere.
 
-A trainer writes and reads them in its framework's own format, and flushes nothing. One lies on
-disk at a time, and none once the launch has ended.
+A trainer writes and reads checkpoints in its framework's own format and flushes nothing. At
+most one checkpoint is on disk at a time, and none after the launch.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _MARGIN = 2**20  # bytes beside the numbers: names, headers, blocks that are not
 
 
 class DiskFull(Exception):
-    """There is no room for a checkpoint; the message says where, and how much it needs."""
+    """There is no room for a checkpoint. The message says where and how much it needs."""
 
 
 @contextlib.contextmanager
 def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
-    """An empty `folder` that is there for a while, where `needed` bytes at least can be written.
+    """Create an empty `folder` for `needed` bytes or more, and remove it afterwards.
 
-    Raises DiskFull where they cannot: beforehand, since Caffe ends the process when it cannot
-    write, or where what is done in it fails and little room is left.
+    Raises DiskFull beforehand if there is too little room, because Caffe ends the process when a
+    write fails. Also raises it if the work in the folder fails and little room is left.
     """
     shutil.rmtree(str(folder), ignore_errors=True)  # of a launch that was killed
     room = shutil.disk_usage(str(folder.parent)).free
@@ -69,7 +69,7 @@ def _disk_full_message(folder: Path, needed: int, room: int) -> str:
 
 
 def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
-    """What no checkpoint can be smaller than: every parameter, and velocities of what learns."""
+    """Return a lower bound of a checkpoint's size: parameters, and velocities of learned ones."""
     of = workload.network.parameters
     arrays_per_weight = 2 if workload.solver.momentum else 1
     return sum(
@@ -79,7 +79,7 @@ def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) 
 
 
 def flush(folder: Path) -> None:
-    """Return when all that was written in `folder`, and what it is called, is on the medium."""
+    """Flush all files in `folder`, and their directory entries, to the medium."""
     for path in [
         *_list_files(folder),
         *(path for path in folder.rglob("*") if path.is_dir()),
@@ -90,26 +90,26 @@ def flush(folder: Path) -> None:
 
 
 def evict_from_cache(folder: Path) -> None:
-    """Have the system drop what it keeps of flushed files, so that they are read again.
+    """Drop flushed files from the page cache, so that they are read from the medium again.
 
-    A file system that lives in memory keeps them, and so may what lies beneath a virtual disk.
+    A file system in memory keeps them. The host below a virtual disk may keep them too.
     """
     pages.evict(_list_files(folder))
 
 
 def total_bytes(folder: Path) -> int:
-    """The files' bytes."""
+    """Return the size of all files in bytes."""
     return sum(path.stat().st_size for path in _list_files(folder))
 
 
 def file_system_type(folder: Path) -> str:
-    """The type of the file system that holds `folder`, "unknown" where nobody says."""
+    """Return the type of the file system that holds `folder`; "unknown" if it is not reported."""
     mount = mounts.mount_of(folder)
     return mount.file_system if mount else "unknown"
 
 
 def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
-    """A digest of each parameter's bits: copies of them all would stand in the peak of memory."""
+    """Return a digest of each parameter's bits. Copies would raise the peak of memory."""
     digests = {}
     for name, array in parameters.items():
         bits = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
@@ -119,14 +119,14 @@ def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
 
 
 def zero_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As many of them, for the trainer to forget its own by; they take memory once read."""
+    """Return zeros in place of all parameters. They take memory only when read."""
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
 def wait_for_all_ranks(trainer: Trainer, batch: object) -> None:
-    """Return when all ranks have come here; nothing is updated.
+    """Wait until all ranks have called this function. No parameter is updated.
 
-    Ranks that train together wait for one another where gradients are joined.
+    Ranks wait for each other when they average gradients.
     """
     parameters = trainer.parameters()
     trainer.gradients(batch)

@@ -1,7 +1,7 @@
-"""The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720), and its masked form.
+"""The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720) and its masked form.
 
-A checksum is linear over the bits, so that words are folded in halves by NumPy: 32-bit word i
-of n counts as itself, followed by 4·(n − i) bytes of zeros.
+The checksum is linear over bits, so NumPy folds words in halves. Word i of n 32-bit words
+counts as itself followed by 4·(n − i) zero bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLE = _build_table()
 
 
 def crc32c(content: bytes) -> int:
-    """CRC-32C of bytes."""
+    """Return the CRC-32C of bytes."""
     state = 0xFFFFFFFF
     if len(content) <= _MAX_BYTEWISE:
         return _update_bytewise(state, content) ^ 0xFFFFFFFF
@@ -39,7 +39,7 @@ def crc32c(content: bytes) -> int:
 
 
 def masked_crc32c(content: bytes) -> int:
-    """CRC-32C as TFRecord files keep it: rotated, and with a constant added."""
+    """Return the CRC-32C as stored in TFRecord files: rotated, with a constant added."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -51,7 +51,7 @@ def _update_bytewise(state: int, content: bytes) -> int:
 
 
 def _fold_words(words: np.ndarray) -> int:
-    """The state behind uint32 words, from state 0."""
+    """Return the state after uint32 words, starting from state 0."""
     level = 0
     while len(words) > 1:
         if len(words) % 2:
@@ -62,12 +62,12 @@ def _fold_words(words: np.ndarray) -> int:
 
 
 def _halves(words: np.ndarray) -> np.ndarray:
-    """Words as (n, 2): the lower 16 bits, the upper ones."""
+    """Return words as (n, 2): the lower and the upper 16 bits."""
     return words.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
 
 
 def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
-    """What becomes of states, in halves, when 4·2**level bytes of zeros follow."""
+    """Return the states, given in halves, after 4·2**level zero bytes."""
     lower, upper = _zeros_table(level)
     states_after: np.ndarray = np.take(lower, states[:, 0], mode="clip")
     states_after ^= np.take(upper, states[:, 1], mode="clip")
@@ -76,7 +76,7 @@ def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=None)
 def _zeros_table(level: int) -> np.ndarray:
-    """`_followed` as a table (2, 65536): what becomes of each value of each half of a state."""
+    """Return `_append_zeros` as a table (2, 65536), for each value of each half of a state."""
     if level:
         once = _zeros_table(level - 1).reshape(-1)
         return _append_zeros(level - 1, _halves(once)).reshape(2, -1)

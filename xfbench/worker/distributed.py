@@ -1,4 +1,4 @@
-"""Which of the ranks this process is: told by whatever started it."""
+"""Find out which rank this process is, from the variables of the launcher."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RANK_VARIABLES = (
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's rank, and how many there are; (0, 1) where nobody says."""
+    """Return this process's rank and the number of ranks; (0, 1) if no variable says so."""
     for named, counted in _RANK_VARIABLES:
         if named in os.environ and counted in os.environ:
             return int(os.environ[named]), int(os.environ[counted])
@@ -35,16 +35,16 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def path_for_rank(path: Path, rank: int) -> Path:
-    """Where a rank writes what the first one writes to `path`: reply.json, reply.1.json."""
+    """Return the path for a rank's own copy of `path`: reply.json, reply.1.json."""
     return path.with_name(f"{path.stem}.{rank}{path.suffix}") if rank else path
 
 
 def host_address(remote: bool) -> str:
-    """This host's IPv4 address: the loopback's, or as other nodes reach it.
+    """Return this host's IPv4 address: the loopback address, or one that other nodes can reach.
 
-    That is the one of the interface which `XFBENCH_INTERFACE` names (a site's fast network),
-    else what the host's name stands for, else the first interface's; on a machine without any,
-    the loopback's. Raises RuntimeError where the named interface has none.
+    The latter is the address of the interface in `XFBENCH_INTERFACE` (a site's fast network).
+    Without it, it is the address of the host's name, then that of the first interface, then the
+    loopback address. Raises RuntimeError if the named interface has no address.
     """
     if not remote:
         return _LOOPBACK
@@ -71,16 +71,16 @@ def _address_of_name(name: str) -> str:
 
 
 def _address_of_interface(name: str) -> str:
-    """Raises OSError where the interface is not there or has no IPv4 address."""
+    """Return the interface's IPv4 address. Raises OSError if there is none or no such interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         interface_request = struct.pack("256s", name.encode()[:15])
         return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, interface_request)[20:24])
 
 
 def rank_addresses(group: Group) -> list[str]:
-    """An address for each rank to listen on, "host:port", in order: for frameworks that ask.
+    """Return an address "host:port" for each rank to listen on, in rank order.
 
-    Raises RuntimeError where they do not all come within two minutes.
+    Raises RuntimeError if a rank does not register within two minutes.
     """
     names = [str(rank) for rank in range(group.size)]
     return exchange_addresses(
@@ -89,10 +89,10 @@ def rank_addresses(group: Group) -> list[str]:
 
 
 def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> list[str]:
-    """An address for each of `names`, in order, of which this process is the one called `name`.
+    """Return an address for each of `names`, in order. This process is the one called `name`.
 
-    Each chooses its own on its `host` and tells the others through the meeting place, a file
-    that all see. Raises RuntimeError where they do not all come within two minutes.
+    Each process chooses its own address on its `host` and writes it to a file next to the
+    rendezvous path, which all can see. Raises RuntimeError if one is missing after two minutes.
     """
     with socket.socket() as probe:
         probe.bind((host, 0))
@@ -112,9 +112,9 @@ def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> 
 def build_group(
     request: dict[str, Any], remote: bool = False, options: dict[str, Any] | None = None
 ) -> Group:
-    """The group that `request` asks for, with these of its strategy's options.
+    """Return the group that `request` describes, with the options of its strategy.
 
-    Raises RuntimeError where another one was started.
+    Raises RuntimeError if a different number of ranks was started.
     """
     from xfbench.worker.protocol import Group
 
@@ -126,7 +126,7 @@ def build_group(
 
 
 def fill_in_addresses(remote: bool) -> None:
-    """Put this host's address where the environment says "{address}"."""
+    """Replace "{address}" in environment variables with this host's address."""
     for name, value in os.environ.items():
         if "{address}" in value:
             os.environ[name] = value.replace("{address}", host_address(remote))

@@ -1,4 +1,4 @@
-"""Energy that the training device has used, read from its counters; never estimated."""
+"""Energy used by the training device, read from its counters and never estimated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 def read_counters(device: str, rank: int = 0) -> Reading:
-    """The counters of the processor's packages (RAPL), or of the rank's NVIDIA device (NVML).
+    """Return the counters of the processor packages (RAPL) or of the rank's device (NVML).
 
-    Empty where there is none, or it may not be read: RAPL's are often root's alone.
+    The result is empty if there are none or they are not readable. RAPL often needs root.
     """
     if device != "cuda":
         return _read_rapl()
@@ -25,7 +25,7 @@ def read_counters(device: str, rank: int = 0) -> Reading:
 
 
 def joules_used(before: Reading, after: Reading) -> float | None:
-    """What was used between two readings; None where a counter was not there both times."""
+    """Return the joules used between two readings. None if the counters differ."""
     if not before or before.keys() != after.keys():
         return None
     used = 0.0

@@ -1,7 +1,7 @@
-"""Feeds a trainer: batches where they train, prepared beside training where they come from files.
+"""Feed batches to a trainer, and prepare those from files during training.
 
-Either by us (`input.py`), the same in every framework, or by the framework's own reader.
-Time that is spent here is waiting for input.
+Batches come from `input.py`, the same for every framework, or from the framework's own reader.
+Time spent here counts as waiting for input.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Epoch = Callable[[int], Iterator[Any]]
 
 
 class Feed:
-    """Epoch after epoch, without end; `epoch` gives the batches of the one of that number, from 0.
+    """An endless series of epochs. `epoch` returns the batches of the epoch with a number, from 0.
 
-    `threads` are those that were started to give input; the kernel's numbers for them.
+    `threads` holds the kernel's ids of the threads that were started to prepare input.
     """
 
     def __init__(self, epoch: Epoch) -> None:
@@ -36,7 +36,7 @@ class Feed:
         self.threads: Set[int] = set()
 
     def batch(self) -> Any:
-        """The next one."""
+        """Return the next batch."""
         for batch in self.current:
             return batch
         before = set(observe.thread_ticks())
@@ -50,14 +50,14 @@ class Feed:
             self.threads |= set(observe.thread_ticks()) - before
 
     def end(self) -> None:
-        """The epoch is over: whatever was open for it is closed."""
+        """End the current epoch and close its files."""
         getattr(self.current, "close", lambda: None)()
 
 
 def build_feed(
     data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
 ) -> Feed:
-    """What the request asks for: the framework's own reader, where it is given, or us."""
+    """Return a feed from the framework's own reader if given, otherwise from `input.py`."""
     seed = request["seed"]
     if reader:
         return Feed(reader_epochs(reader, seed))
@@ -68,7 +68,7 @@ def build_feed(
 def training_files(
     folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]
 ) -> TrainingFiles:
-    """What a framework's own reader is told."""
+    """Return the description of the data set that a framework's own reader receives."""
     return TrainingFiles(
         folder=folder,
         format=request["data_set"]["format"],
@@ -82,7 +82,7 @@ def training_files(
 def prepared_epochs(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> Epoch:
-    """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
+    """Return epochs with this rank's shard of each batch, prepared by `threads` threads if any."""
     part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
     is_thread_safe = getattr(trainer, "thread_safe_load", False)
@@ -104,7 +104,7 @@ def prepared_epochs(
 
 
 def reader_epochs(reader: Reader, seed: int) -> Epoch:
-    """What the framework's own reader gives."""
+    """Return epochs that the framework's own reader reads."""
     return lambda number: reader.epoch(seed + number)
 
 
@@ -113,7 +113,7 @@ def _prefetch(
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
 ) -> Iterator[Any]:
-    """Batches in order; each thread prepares one, while the ones before it are trained on."""
+    """Yield batches in order. Each thread prepares one while earlier batches are trained on."""
     if not threads:
         yield from (prepared(chosen, draws) for chosen, draws in order)
         return
@@ -134,10 +134,10 @@ def _prefetch(
 
 
 def compare_reader(reader: Reader, split: Split) -> Dict[str, Any]:
-    """How the first images of the framework's own reader differ from ours, in levels of 0 to 255.
+    """Compare images of the framework's own reader with those of `input.py`, in levels 0 to 255.
 
-    The middles of up to 500 images; `labels_equal` is false where even one label is another.
-    `mean_difference` is that of the image that is least like ours: of another image's, tens.
+    It compares center crops of up to 500 images. `labels_equal` is false if any label differs.
+    `mean_difference` is the mean of the image that differs most. An unrelated image gives tens.
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True

@@ -1,7 +1,7 @@
-"""What the host of this process is: plain facts from the system's own files, nothing installed.
+"""Facts about this host from the system's own files. No package is needed.
 
-Nothing in them names the machine or its user: of the host's name there is a hash, so that
-records of one host can be told to be of one host.
+No fact names the machine or its user. Only a hash of the host name is kept, so that records of
+one host can be matched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CPU = Path("/sys/devices/system/cpu")
 
 
 def facts() -> dict[str, Any]:
-    """As a record's `machine` has them, and the processor's vendor and flags besides."""
+    """Return the facts of a record's `machine`, plus the processor's vendor and flags."""
     processor = cpuinfo()
     return {
         "hostname_hash": hashlib.sha256(platform.node().encode()).hexdigest()[:16],
@@ -39,14 +39,14 @@ def facts() -> dict[str, Any]:
 
 
 def cpuinfo(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
-    """The first processor's entries."""
+    """Return the fields of the first processor."""
     first = (read_system_file(file) or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def usable_cores() -> int:
-    """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
+    """Return the physical cores this process may use, by affinity and cgroup quota."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
         siblings = read_system_file(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
@@ -56,7 +56,7 @@ def usable_cores() -> int:
 
 
 def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """Models of the devices that NVIDIA's driver has; none where there is no driver."""
+    """Return the models of devices with NVIDIA's driver. Empty without a driver."""
     files = sorted(folder.glob("*/information"))
     lines = [line for file in files for line in (read_system_file(file) or "").splitlines()]
     return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]

@@ -1,8 +1,8 @@
-"""What a network is fed: the same batches, in the same order, for every framework.
+"""Input of a network: the same batches, in the same order, for every framework.
 
-Pixels are turned into the network's input here, once, so that no framework's own
-reader or resizer comes between. Synthetic input is seeded noise, one batch for all steps. A
-prepared data set (`xfbench data`) is read as it is needed, cropped and mirrored by the seed.
+Pixels are converted to network input here, so that no framework's reader or resizer changes
+them. Synthetic input is seeded noise, one batch for all steps. A prepared data set
+(`xfbench data`) is read on demand, and the seed defines how images are cropped and mirrored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIGITS = {"train": 1437, "test": 360}
 
 
 class Split(Protocol):
-    """Part of a data set, as the network gets it."""
+    """A split of a data set, as network input."""
 
     def __len__(self) -> int: ...
 
@@ -44,7 +44,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """A split whose images are at hand."""
+    """A split whose images are in memory."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -111,9 +111,9 @@ class OnDisk:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is trained on, and what is tested with; `endless` input is one batch for all steps.
+    """The training split and the test split. With `is_single_batch`, one batch serves all steps.
 
-    `files` are those that an epoch reads, of a data set on disk.
+    `files` are the files that an epoch reads from disk.
     """
 
     train: Split
@@ -122,7 +122,7 @@ class DataSet:
     files: Sequence[Path] = ()
 
     def first(self, batch_size: int, seed: int) -> Arrays:
-        """The first batch that is trained on."""
+        """Return the first training batch."""
         return next(self.epoch(batch_size, seed))
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
@@ -148,9 +148,9 @@ class DataSet:
 def mismatch_reason(
     name: str, workload: Workload, manifest: Dict[str, Any] | None = None
 ) -> str | None:
-    """Why the named data set cannot be what the network reads; None where it can.
+    """Return why the network cannot read the named data set. None if it can.
 
-    Of a prepared one `known` has channels, classes, and shape if all its images have one.
+    For a prepared set, `known` gives channels, classes, and the shape if all images share one.
     """
     network = workload.network
     channels, height, width = network.input_shape
@@ -175,7 +175,7 @@ def mismatch_reason(
 
 
 def images_per_epoch(name: str, workload: Workload) -> int | None:
-    """How many images an epoch of the named data set has; None where nobody says.
+    """Return the number of images in an epoch of the named data set. None if unknown.
 
     Synthetic input stands for the data set that the network was published with.
     """
@@ -218,7 +218,7 @@ def _open_prepared(folder: Path, workload: Workload) -> DataSet:
 
 
 def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
-    """One batch of uniform noise pixels and labels, from NumPy's frozen random stream."""
+    """Return one batch of uniform noise pixels and labels, from NumPy's frozen random stream."""
     network = workload.network
     random = np.random.RandomState(seed)
     pixels = random.randint(0, 256, (batch_size, *network.input_shape))

@@ -1,6 +1,6 @@
-"""Bytes over the links of a node, by their counters: networks, InfiniBand, NVLink, PCIe.
+"""Bytes over a node's links, from their counters: networks, InfiniBand, NVLink, PCIe.
 
-What has no counter here is said with its reason, and never estimated.
+A link without a counter gets a reason. Nothing is estimated.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ class _Field(ctypes.Structure):
 
 
 class Meter:
-    """Counts from `start` on, but for what came between `pause` and `go_on`."""
+    """Count bytes since `start`, except those between `pause` and `resume`."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.start()
 
     def start(self) -> None:
-        """Begin anew."""
+        """Restart counting from 0."""
         self.before, self.uncounted = read_counters(self.device)
 
     def pause(self) -> None:
-        """What comes now does not count."""
+        """Stop counting."""
         self.paused = read_counters(self.device)[0]
 
     def resume(self) -> None:
-        """What comes now counts again."""
+        """Continue counting."""
         for name, (sent, received) in read_counters(self.device)[0].items():
             start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
             self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
     def report(self, steps: int) -> Dict[str, Any]:
-        """`links`, with bytes per step of `steps`, and `uncounted`: a reason by kind of link.
+        """Return `links` with bytes per step, and `uncounted` with a reason by kind of link.
 
-        One that never counted anything is no link in use; one that went backwards has begun
-        again, and says nothing.
+        A link that never counted anything is left out. A counter that went backwards has restarted,
+        and is reported as uncounted.
         """
         link_rows: List[Dict[str, Any]] = []
         for (kind, name), after in read_counters(self.device)[0].items():
@@ -84,7 +84,7 @@ class Meter:
 
 
 def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
-    """Every counter of this node, and by kind of link why it has none."""
+    """Return all counters of this node, and the reason for each kind of link without one."""
     counters = _read_networks()
     added, without = _read_infiniband()
     counters.update(added)
@@ -94,7 +94,7 @@ def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
 
 
 def _read_networks() -> Reading:
-    """Of every interface (proc(5)); what never leaves the node goes over the loopback."""
+    """Read the counters of every interface (proc(5)). The loopback has traffic within the node."""
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
     fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
     return {
@@ -104,7 +104,7 @@ def _read_networks() -> Reading:
 
 
 def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
-    """Of each port: verbs pass the interfaces' counters by."""
+    """Read the counters of every port. Verbs bypass the counters of interfaces."""
     port_counters: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
         counters = port / "counters"
@@ -120,7 +120,7 @@ def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str
 
 
 def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
-    """Of every NVIDIA device of the node, where ranks use them; sent is out of the device."""
+    """Read counters of the node's NVIDIA devices if ranks use them. Sent leaves the device."""
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
     library_handle = nvml.library(library)
@@ -156,7 +156,7 @@ def _read_fields(
 def _link_speed(
     kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND
 ) -> float | None:
-    """What the link carries at most, each way, in bits per second, where the kernel says so."""
+    """Return the link's speed per direction in bits per second. None if the kernel has none."""
     try:
         if kind == "network":
             speed = int((folder / name / "speed").read_text())

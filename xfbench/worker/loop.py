@@ -1,9 +1,9 @@
-"""The training loop, and the only place in the project that reads a clock around training.
+"""The training loop: the only module that reads a clock around training.
 
-A window is the steps between two waits for the device: one where steps are done when they
-return, several where a device queues them. Its time runs from asking for its first batch
-until the device is done. Evaluation, set-up and checkpoints lie outside it. What windows'
-seconds mean in a table is `analysis/statistics.py`'s business.
+A window is the steps between two synchronizations with the device. It has one step if steps
+are done when they return, and several if a device queues them. The time of a window runs from
+the request for its first batch until the device is done. Evaluation, set-up and checkpoints
+are outside of it. `analysis/statistics.py` defines how tables summarize window times.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ def train(
     open_reader: OpenReader | None = None,
     cores: CoreLatencyProbe | None = None,
 ) -> dict[str, Any]:
-    """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
+    """Run one launch: build, train and measure. Return measurement, learning and observations.
 
-    Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
-    evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up goes
-    on while times still change. Of several ranks each trains on its part of every batch. A
-    prepared data set is in `folder`, and read by the framework's own reader where `open_reader` is
-    given. Checkpoints lie in `saved_in`. How near `cores` are is looked at between windows.
+    If `request["epochs"]` is set, whole epochs of a data set are trained, each followed by an
+    evaluation. Otherwise `steps` steps are trained after a first step and `warmup` more steps. The
+    warm-up is extended while step times still change. If there are several ranks, each trains on
+    its shard of every batch. `folder` holds a prepared data set, which `open_reader` opens with the
+    framework's own reader if given. Checkpoints go to `saved_in`. `cores` measures core-to-core
+    latency between windows.
     """
     startup_seconds = _seconds_since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
@@ -139,7 +140,7 @@ def train(
 
 
 class _WindowSeries:
-    """Windows one after another; per window the seconds of a step, and the last step's loss."""
+    """Consecutive windows, with seconds per step and the last step's loss for each window."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class _WindowSeries:
         self.watch()
 
     def watch(self) -> None:
-        """From here on threads are counted, and cores looked at."""
+        """Start to count threads, and measure core-to-core latency."""
         self.handovers: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
@@ -168,16 +169,16 @@ class _WindowSeries:
         self.descendants_seconds = observe.descendants_cpu_seconds()
 
     def measure_latency(self) -> None:
-        """See how near the cores are: not within anything that is counted."""
+        """Measure core-to-core latency. Call it outside of anything that is timed."""
         if self.cores and (latency := self.cores.seconds()):
             self.handovers.append(latency)
         self.measured_at = perf_counter()
 
     def usage(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
-        """How many threads have worked since, and how many CPUs they kept busy; and seconds.
+        """Return threads and CPUs used since `watch`, and input and CPU seconds.
 
-        Waiting for input from window `warm` on; CPU time since, and what of it was input's: of
-        threads and processes that were started for it, and of threads that have ended.
+        `input_seconds` is the time spent waiting for input from window `warm` on.
+        `input_cpu_seconds` is the CPU time of threads and processes started for input, and of threads that have ended.
         """
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.cpu_seconds
         descendants = observe.descendants_cpu_seconds() - self.descendants_seconds
@@ -197,11 +198,11 @@ class _WindowSeries:
         return usage, phases
 
     def link_traffic(self) -> dict[str, Any]:
-        """What has gone over this node's links since, per step (`links.Meter.told`)."""
+        """Return this node's link traffic per step since `watch` (`links.Meter.report`)."""
         return self.meter.report(sum(self.counts) - self.steps)
 
     def run_untimed(self, work: Callable[[], None]) -> float:
-        """Do `work` between windows, where nothing counts as the steps'; its seconds."""
+        """Do `work` between windows, excluded from all step measurements. Return its seconds."""
         ticks = observe.thread_ticks()
         self.meter.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
@@ -233,15 +234,15 @@ class _WindowSeries:
 
 
 def _exclude_ticks(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
-    """What came between two readings is as if it had been there when counting began."""
+    """Add the ticks between two readings to the starting values, so that they do not count."""
     for name, value in after.items():
         counted[name] = counted.get(name, 0) + value - before.get(name, 0)
 
 
 class _CheckpointSchedule:
-    """`count` of them, each saved, flushed, read back into the trainer and compared.
+    """Take `count` checkpoints: save, flush, read back into the trainer, and compare each.
 
-    The first rank does it, and the others wait for it: what they hold stays as it was.
+    The first rank does this while the other ranks wait. Their parameters stay unchanged.
     """
 
     def __init__(
@@ -255,13 +256,13 @@ class _CheckpointSchedule:
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
     def take_if_due(self, place: int, places: int) -> None:
-        """Take one where it is due, after this of so many places, over which they are spread."""
+        """Take a checkpoint if one is due after this place of `places`; they are spread evenly."""
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
             self.wall_seconds += self.series.run_untimed(self._take_checkpoint)
 
     def report(self) -> dict[str, Any] | None:
-        """The reply's; None where there were none, or another rank took them."""
+        """Return the reply's checkpoints. None if there were none or another rank took them."""
         if not self.save_seconds:
             return None
         return {
@@ -311,10 +312,10 @@ class _CheckpointSchedule:
 def _measure_communication(
     series: _WindowSeries, moved: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
-    """What joining the ranks is to be measured by: this rank's steps alone, and bytes.
+    """Measure this rank's steps without synchronization, and return them with the bytes exchanged.
 
-    The steps are done after everything else, since ranks drift apart. `moved` has bytes per step
-    and link, of this rank's whole node; `payload_bytes` is the size of all gradients.
+    This runs last, because the ranks' parameters diverge. Traffic is in bytes per step and link of
+    this rank's whole node. `payload_bytes` is the size of all gradients.
     """
     if group.size == 1 or not hasattr(series.trainer, "disable_sync"):
         return None
@@ -334,11 +335,10 @@ def _measure_communication(
 def _train_steps(
     series: _WindowSeries, request: dict[str, Any], group: Group, checkpoints: _CheckpointSchedule
 ) -> int:
-    """Train `steps` timed steps; returns how many windows, the first step too, were warm-up.
+    """Train `steps` timed steps. Return the number of warm-up windows, the first step included.
 
-    Several ranks do as many steps as they were told, all of them: none decides for itself.
-    Checkpoints are spread over as many windows as were asked for, whether or not the warm-up
-    then takes longer.
+    Several ranks do a fixed number of steps, because no rank can decide alone. Checkpoints are
+    spread over the requested windows, even if the warm-up takes longer.
     """
     window = request["window"]
     timed = request["steps"] // window
@@ -364,10 +364,10 @@ def _train_epochs(
     checkpoints: _CheckpointSchedule,
     readings: page_cache.Readings,
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
+    """Train and evaluate whole epochs. Return the warm-up windows and the learning by epoch.
 
-    How many steps there are is fixed, so the warm-up grows at the cost of the timed ones, to
-    half of them at most.
+    The number of steps is fixed, so a longer warm-up takes windows from the timed ones. It takes
+    at most half of them.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]
@@ -400,11 +400,11 @@ def _train_epochs(
 
 
 def _epoch_share(data: DataSet, request: dict[str, Any]) -> float:
-    """The part of a data set that a rank trains on in an epoch: whole batches."""
+    """Return the share of a data set that a rank trains on in an epoch of whole batches."""
     steps = len(data.train) // request["global_batch_size"]
     return float(steps * request["batch_size_per_rank"] / len(data.train))
 
 
 def _seconds_since_start() -> float:
-    """Seconds since this process was started: the interpreter's and the framework's loading."""
+    """Return seconds since this process was started: loading the interpreter and the framework."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds()

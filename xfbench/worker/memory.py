@@ -1,9 +1,8 @@
-"""Memory of this process: the most it may have, and whether that was what it died of.
+"""The memory limit of this process, and whether a failure was out of memory.
 
-The limit is on private writable memory (RLIMIT_DATA, setrlimit(2)): what an allocator gets is
-counted, address space that is only reserved and libraries' code are not. Where no more is to be had
-the framework is told so, as on a machine whose memory is at an end, and no other process is
-touched. What it then says, or the signal that it dies of, is its own.
+The limit is on private writable memory (RLIMIT_DATA, setrlimit(2)). It counts allocated memory,
+but not reserved address space or library code. At the limit, allocation fails for the
+framework as on a full machine, and no other process is affected.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _MESSAGE_UNDER_A_LIMIT = re.compile(
 
 
 def set_memory_limit(limit: int | None) -> None:
-    """From here on this process, and each that it starts, gets no more than so many bytes."""
+    """Limit the memory of this process, and of each process it starts, to `limit` bytes."""
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def out_of_memory_line(text: str, limit: int | None) -> str | None:
-    """The first line of `text` that says there was no memory; None where none does.
+    """Return the first line of `text` that reports out of memory. None if there is none.
 
-    Of a traceback not the lines that name a place in the code.
+    Lines of a traceback that name a place in the code are skipped.
     """
     for line in text.splitlines():
         if line.lstrip().startswith('File "'):
@@ -47,7 +46,7 @@ def out_of_memory_line(text: str, limit: int | None) -> str | None:
 
 
 def out_of_memory_reason(error: BaseException, limit: int | None) -> str | None:
-    """The reason, where that is why the framework raised `error`; None where it is not."""
+    """Return the reason if `error` was raised for lack of memory, otherwise None."""
     name = type(error).__name__
     if isinstance(error, MemoryError):
         return (

@@ -1,4 +1,4 @@
-"""What really happened in this process: threads that worked, affinity, libraries, memory."""
+"""Observe this process: threads that worked, affinity, libraries, memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _excluded_processes: set[int] = set()
 
 
 def thread_ticks() -> dict[int, int]:
-    """CPU time of each thread of this process so far, by thread id, in clock ticks (proc(5))."""
+    """Return the CPU time of each thread so far, by thread id, in clock ticks (proc(5))."""
     ticks = {}
     for task in Path("/proc/self/task").iterdir():
         fields = _read_stat(task)
@@ -42,31 +42,31 @@ def thread_ticks() -> dict[int, int]:
 
 
 def count_threads_named(start: str) -> int:
-    """How many threads of this process have a name that begins so (at most 15 characters tell)."""
+    """Count this process's threads whose name starts with `start` (first 15 characters only)."""
     names = (read_system_file(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
     return sum(name.startswith(start[:15]) for name in names)
 
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
-    """How many threads worked between two readings: a tenth or more of the busiest's time."""
+    """Count threads with at least a tenth of the busiest thread's CPU time between two readings."""
     ticks_spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
     busiest = max(ticks_spent, default=0)
     return sum(1 for ticks in ticks_spent if ticks >= max(1, busiest / 10))
 
 
 def cpu_seconds_between(before: dict[int, int], after: dict[int, int]) -> float:
-    """CPU time in seconds of the threads of `after` since `before`."""
+    """Return the CPU seconds of the threads in `after` since `before`."""
     return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS_PER_SECOND
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process so far, of threads that have ended too."""
+    """Return the CPU time of this process so far, including ended threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def descendants_cpu_seconds() -> float:
-    """CPU time so far of the processes that this one started, whether they have ended or not."""
+    """Return the CPU time so far of all processes that this one started, ended ones included."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     stats = [_read_stat(Path("/proc", str(pid))) for pid in descendants()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
@@ -74,12 +74,12 @@ def descendants_cpu_seconds() -> float:
 
 
 def start_seconds() -> float:
-    """When this process was started, in seconds since boot."""
+    """Return when this process was started, in seconds since boot."""
     return int(_read_stat(Path("/proc/self"))[19]) / _TICKS_PER_SECOND
 
 
 def affinity() -> list[int]:
-    """The CPUs that this process's threads may run on, all together."""
+    """Return the CPUs that any thread of this process may run on."""
     allowed: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended since
@@ -88,9 +88,9 @@ def affinity() -> list[int]:
 
 
 def mapped_libraries(*parts: str) -> list[str]:
-    """Mapped shared libraries with one of `parts` in their file name, each as "folder/name".
+    """Return mapped shared libraries with one of `parts` in their name, as "folder/name".
 
-    The folder tells builds of one library apart; the rest of the path is nobody's business.
+    The folder distinguishes builds of a library. The rest of the path stays private.
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
@@ -98,24 +98,24 @@ def mapped_libraries(*parts: str) -> list[str]:
 
 
 def math_libraries() -> list[str]:
-    """File names of the mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
+    """Return file names of mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
     return sorted({name.rpartition("/")[2] for name in mapped_libraries(*_MATH_LIBRARIES)})
 
 
 def allocator() -> str:
-    """Which file the process's memory comes from, as "folder/name".
+    """Return the file that provides the memory allocator, as "folder/name".
 
-    By a function that every allocator has and interpreters do not call: of what an executable
-    calls, `malloc` for one, the address may be the executable's own.
+    It looks up a function that every allocator has and interpreters do not call. The address of a
+    function that an executable calls, such as `malloc`, may be the executable's own.
     """
     return symbol_provider("malloc_usable_size", "libc.so.6")
 
 
 def thread_pools(*parts: str) -> dict[str, int]:
-    """Threads that the pools of mapped BLAS and OpenMP libraries have, by library.
+    """Return the pool sizes of mapped BLAS and OpenMP libraries, by library.
 
-    Of those with one of `parts` in their path: which libraries are the framework's own is for
-    its adapter to say.
+    Only libraries with one of `parts` in their path count. The adapter knows which libraries
+    belong to its framework.
     """
     return {
         info["internal_api"] + " " + Path(info["filepath"]).name: info["num_threads"]
@@ -125,10 +125,10 @@ def thread_pools(*parts: str) -> dict[str, int]:
 
 
 def symbol_provider(symbol: str, library: str) -> str:
-    """Which file's `symbol` the mapped shared library of that name calls, as "folder/name".
+    """Return the file whose `symbol` the mapped library calls, as "folder/name".
 
-    What was loaded before it (a preloaded library, say) comes first, as for the linker. Empty
-    where it is nowhere.
+    Libraries that were loaded earlier (preloaded, for example) come first, as for the linker. The
+    result is empty if the symbol is not found.
     """
     handles = [ctypes.CDLL(None)]
     with contextlib.suppress(OSError):
@@ -144,7 +144,7 @@ def symbol_provider(symbol: str, library: str) -> str:
 
 @contextlib.contextmanager
 def captured_stdout() -> Iterator[list[str]]:
-    """The lines that this process writes to standard output meanwhile, C libraries included."""
+    """Capture the lines that this process writes to standard output, C libraries included."""
     lines: list[str] = []
     libc = ctypes.CDLL(None)
     with tempfile.TemporaryFile() as file:
@@ -163,10 +163,10 @@ def captured_stdout() -> Iterator[list[str]]:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process and those it started have held, in bytes.
+    """Return the peak memory of this process and those it started, in bytes.
 
-    Each one's own peak, added up: no less than what they held together at any time. Of
-    processes that have ended the largest counts.
+    It adds the peaks of all processes, which is at least their common peak. Of processes that have
+    ended, only the largest counts.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -176,7 +176,7 @@ def peak_rss_bytes() -> int:
 
 
 def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
-    """Distributions installed in this interpreter, or in these folders: name to version."""
+    """Return the distributions installed in this interpreter, or in `folders`: name to version."""
     from importlib import metadata
 
     versions: dict[str, Any] = {}
@@ -204,7 +204,7 @@ def _short_path(path: Path) -> str:
 
 
 def _read_stat(process: Path) -> list[str]:
-    """The fields of proc(5)'s stat after the command's name; none where it has ended since."""
+    """Return the fields of proc(5)'s stat after the command's name. Empty if the process ended."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -212,12 +212,12 @@ def _read_stat(process: Path) -> list[str]:
 
 
 def exclude_process(process: int) -> None:
-    """From now on a child of this process, and what it starts, is not counted with the others."""
+    """Exclude a child process and its descendants from all counts from now on."""
     _excluded_processes.add(process)
 
 
 def descendants() -> set[int]:
-    """The processes that this one has started and that are still there, and theirs."""
+    """Return the running processes that this one started, and their descendants."""
     parents = {
         int(entry.name): int(fields[1])
         for entry in Path("/proc").iterdir()

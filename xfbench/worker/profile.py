@@ -1,6 +1,6 @@
-"""Where a step's time goes: a few steps more, under the framework's own profiler.
+"""Profile a few extra steps with the framework's own profiler.
 
-They come when all else is measured, since a profiler takes time and memory of its own.
+They run after all measurements, because a profiler takes time and memory.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ STEPS = 5
 def profile_steps(
     trainer: Any, batch: Any, clock: Callable[[], float]
 ) -> Tuple[str, Dict[str, float]]:
-    """What profiles, and the seconds of a step that it tells of, by phase and layer.
+    """Return the profiler's name and the seconds per step, by phase and layer.
 
-    "profile/forward/<layer>" and "…/backward/<layer>"; "…/update"; "…/other", of no layer; and
-    "profile/step", by `clock`, all of it. Where nothing profiles, why not, and no seconds.
+    Keys: "profile/forward/<layer>", "profile/backward/<layer>", "profile/update",
+    "profile/other" (no layer), and "profile/step" (total by `clock`). Without a profiler, the
+    name says why and there are no seconds.
     """
     durations: List[float] = []
 
