@@ -178,7 +178,8 @@ class _WindowSeries:
         """Return threads and CPUs used since `watch`, and input and CPU seconds.
 
         `input_seconds` is the time spent waiting for input from window `warm` on.
-        `input_cpu_seconds` is the CPU time of threads and processes started for input, and of threads that have ended.
+        `input_cpu_seconds` is the CPU time of threads and processes started for input, and of
+        threads that have ended.
         """
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.cpu_seconds
         descendants = observe.descendants_cpu_seconds() - self.descendants_seconds

@@ -1,8 +1,8 @@
-"""What a folder lies on: its mount, the file system's type and options, the devices below.
+"""The storage below a folder: mount, file system type and options, and devices.
 
-From /proc/self/mountinfo and /sys/dev/block. Nothing here names a host, a user or a place: a
-server, an export, a device's label and every path stay out, and of the options only those
-are kept that cannot hold one.
+The facts come from /proc/self/mountinfo and /sys/dev/block. They name no host, user or place:
+servers, exports, device labels and paths are left out. Only options that cannot contain such
+names are kept.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ class Mount:
     options: Tuple[str, ...]
 
     def public_options(self) -> List[str]:
-        """Those that say nothing of a host, a user or a place, each once."""
+        """Return the options that name no host, user or place, each once."""
         return list(dict.fromkeys(filter(_PUBLIC_OPTION.fullmatch, self.options)))
 
     @property
     def compresses(self) -> bool:
-        """Whether a file may take fewer bytes on the device than it has."""
+        """Whether a file may take fewer bytes on the device than its size."""
         chosen = any(option.startswith("compress") for option in self.options)
         return chosen or self.file_system in _COMPRESSING
 
     def value(self, name: str) -> str | None:
-        """What an option is set to; None where it is not there."""
+        """Return the value of an option. None if it is not set."""
         pairs = (option.partition("=") for option in self.options)
         return next((value for key, _, value in pairs if key == name), None)
 
 
 def list_mounts(text: str | None = None) -> List[Mount]:
-    """What is mounted, in the kernel's order; of `text`, in mountinfo's form, where given."""
+    """Return the mounts in the kernel's order, from `text` in mountinfo format if given."""
     if text is None:
         try:
             text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
@@ -92,9 +92,9 @@ def list_mounts(text: str | None = None) -> List[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that `path` is reached through, whatever else is mounted there; None: unknown.
+    """Return the mount that `path` is reached through. None if unknown.
 
-    Raises OSError where `path` cannot be opened.
+    Raises OSError if `path` cannot be opened.
     """
     everything = list_mounts()
     descriptor = os.open(path, os.O_RDONLY)
@@ -109,17 +109,17 @@ def mount_of(path: Path) -> Mount | None:
 
 
 def facts(folder: Path) -> Dict[str, Any]:
-    """What `folder` lies on, as a record's `medium` has it.
+    """Return the facts of a record's `medium` about `folder`.
 
-    Raises OSError where it is not there or may not be read.
+    Raises OSError if the folder does not exist or is not readable.
     """
     return _collect_facts(folder, _MAX_LAYERS)
 
 
 def devices(path: Path) -> List[str]:
-    """ "major:minor" of the block devices whose counters see what is read from under `path`.
+    """Return "major:minor" of the block devices whose counters include reads from `path`.
 
-    None for a file system of memory or of other hosts. Raises OSError where it is not there.
+    Empty for file systems in memory or on other hosts. Raises OSError if it does not exist.
     """
     mount = mount_of(path)
     if mount is None:
@@ -158,7 +158,7 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
 
 
 def _lower_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
-    """Places of the file systems that this one is kept in, those that can be seen from here."""
+    """Return folders on the file systems that store this one, as far as they are visible."""
     if mount.file_system == "overlay":
         return _overlay_folders(mount, folder)
     backing = [
@@ -168,10 +168,10 @@ def _lower_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Pa
 
 
 def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
-    """Where the layers of an overlay have `path`, the writable one first.
+    """Return the folders of `path` in an overlay's layers, the writable layer first.
 
-    The names are those of the namespace that mounted it. A layer counts where it can be seen
-    from here and its folder changed when the overlay's did.
+    Layer names belong to the namespace that mounted the overlay. A layer counts if it is visible
+    from here and its folder has the same modification time as the overlay's.
     """
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
@@ -202,7 +202,10 @@ def _device_kind(mount: Mount | None, device_ids: List[str]) -> str:
 
 
 def _block_devices(mount: Mount) -> List[str]:
-    """The block devices a file system is made of; those that span several devices have no own."""
+    """Return the block devices of a file system.
+
+    A file system on several devices has no device number of its own.
+    """
     if (_SYS / mount.device).exists():
         return [mount.device]
     try:
@@ -221,20 +224,20 @@ def _block_devices(mount: Mount) -> List[str]:
 
 
 def _disks(device: str) -> List[str]:
-    """The devices that a device is made of, at the bottom; itself where there is none below."""
+    """Return the lowest devices below a device, or the device itself."""
     below = sorted((_disk_folder(device) / "slaves").glob("*/dev"))
     bottom_devices = [disk for part in below for disk in _disks(read_system_file(part) or "")]
     return bottom_devices or [device]
 
 
 def _disk_folder(device: str) -> Path:
-    """The folder in /sys of a device; of the disk, where it is a part of one."""
+    """Return the /sys folder of a device, or of its disk if the device is a partition."""
     folder = (_SYS / device).resolve()
     return folder.parent if (folder / "partition").exists() else folder
 
 
 def _is_rotational(device: str) -> bool | None:
-    """Whether its platters turn; None where the kernel has only a default to tell."""
+    """Return whether the disk rotates. None if the kernel only reports a default."""
     if _device_type(device) not in ("nvme", "ata", "scsi", "mmc"):
         return None
     return {"0": False, "1": True}.get(
@@ -243,7 +246,7 @@ def _is_rotational(device: str) -> bool | None:
 
 
 def _device_type(device: str) -> str:
-    """What kind of block device it is: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
+    """Return the type of a block device: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
     folder = _disk_folder(device)
     if folder.name.startswith("dm-"):
         dm_target = (read_system_file(folder / "dm/uuid") or "").partition("-")[0].lower()
@@ -280,12 +283,12 @@ def _parse_mount(line: str) -> Mount:
 
 
 def _unescape(text: str) -> str:
-    """Without the kernel's octal escapes: `\\040` for a space and the like."""
+    """Replace the kernel's octal escapes, such as `\\040` for a space."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
 def _deepest_mount(everything: List[Mount], path: Path) -> Mount | None:
-    """The mount with the longest point above `path`; the latest of several at one point."""
+    """Return the mount with the longest mount point above `path`; of several, the latest."""
     above = [str(path), *map(str, path.parents)]
     over = [mount for mount in everything if mount.point in above]
     return max(over, key=lambda mount: (len(mount.point), everything.index(mount)), default=None)

@@ -1,7 +1,7 @@
-"""NVIDIA devices of this node as NVML tells of them: read around steps, never while one is timed.
+"""NVIDIA devices of this node as reported by NVML, read around steps but never in a timed one.
 
-What a device or its driver does not tell is None, and never estimated. Names, units and numbers
-are those of NVIDIA's NVML API reference.
+A value that the device or driver does not report is None and never estimated. Names, units and
+numbers follow NVIDIA's NVML API reference.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 @lru_cache(maxsize=None)
 def library(name: str = LIBRARY) -> Any:
-    """NVML, ready for use; None where there is none, or no driver that answers it."""
+    """Return NVML, initialized. None without the library or a driver."""
     try:
         nvml = ctypes.CDLL(name)
     except OSError:
@@ -83,7 +83,7 @@ def library(name: str = LIBRARY) -> Any:
 
 
 def handles(nvml: Any) -> List[Any]:
-    """All devices of the node, in the order of their places on the bus."""
+    """Return all devices of the node in PCI bus order."""
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return []
@@ -91,9 +91,9 @@ def handles(nvml: Any) -> List[Any]:
 
 
 def rank_device(nvml: Any, rank: int) -> Any:
-    """The device that a rank computes on, of those that CUDA_VISIBLE_DEVICES leaves it; or None.
+    """Return the device of a rank, among those in CUDA_VISIBLE_DEVICES. None without one.
 
-    Adapters count visible devices as PCI does (CUDA_DEVICE_ORDER), and deal them out in turn.
+    Adapters number visible devices by PCI order (CUDA_DEVICE_ORDER) and assign them in turn.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -108,7 +108,7 @@ def rank_device(nvml: Any, rank: int) -> Any:
 
 
 def energy_joules(rank: int, name: str = LIBRARY) -> float | None:
-    """What the rank's device has used since its driver was loaded."""
+    """Return the joules that the rank's device used since its driver was loaded."""
     nvml = library(name)
     handle = nvml and rank_device(nvml, rank)
     if not handle:
@@ -118,10 +118,10 @@ def energy_joules(rank: int, name: str = LIBRARY) -> float | None:
 
 
 def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """`read`, before anything of the launch is on the device: how busy it is at its least.
+    """Return `read_device` before the launch uses the device, with its lowest utilization.
 
-    Where nothing keeps a driver loaded (persistence mode) it starts when it is asked, and a device
-    on which nothing runs then says for a moment that it is busy.
+    Without persistence mode the driver starts on the first query. An idle device then reports
+    itself as busy for a moment, so several samples are taken.
     """
     reading = read_device(rank, name)
     for _ in range(_SAMPLES - 1):
@@ -135,7 +135,7 @@ def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
 
 
 def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """What the rank's device is doing now, in SI units; None where there is none, or no NVML."""
+    """Return the state of the rank's device in SI units. None without a device or NVML."""
     nvml = library(name)
     handle = nvml and rank_device(nvml, rank)
     if not handle:
@@ -174,7 +174,7 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
 
 
 def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """What a record keeps of the device as it is now and was `before`; None if it has gone."""
+    """Return the record's fields of the device, now and since `before`. None if it is gone."""
     after = read_device(rank, name)
     if after is None:
         return None
@@ -194,10 +194,10 @@ def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dic
 
 
 def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
-    """Names of processes that compute on the device and are none of this launch.
+    """Return names of processes that compute on the device and do not belong to this launch.
 
-    Ranks of a launch work in its folder, which no other process does. Where this process is not
-    among those told, once it computes, they are of another namespace, and nothing can be said.
+    All ranks of a launch work in its folder, and no other process does. If this process computes
+    but is not listed, the processes are of another namespace, and nothing can be said.
     """
     for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)

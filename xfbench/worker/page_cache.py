@@ -1,14 +1,14 @@
-"""The page cache before an epoch, and what of the epoch's bytes came from the device.
+"""The page cache before an epoch, and the bytes of the epoch that came from the device.
 
-Around each epoch of a training loop, `Readings`; of one that reads nothing else:
+Use `Readings` around the epochs of a training loop. For an epoch that reads nothing else:
 
     before = page_cache.prepare(files, "cold")
     ... one epoch ...
     epoch = page_cache.account(before)
 
-Cold is cold: the bytes read from the device in a cold epoch are those of the set within 2 %.
-Whether the system counts them at all is tried on one of the files first; where it does not,
-`checked` is False and `reason` says why.
+A cold epoch must read the bytes of the set from the device within 2 %. Whether the system
+counts reads is first tried on one of the files. If it does not, `checked` is False and `reason`
+says why.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ _TRIAL_BYTES = 2**20  # bytes of one file
 
 @dataclass(frozen=True)
 class EpochStart:
-    """How things stood when an epoch was about to begin.
+    """The state when an epoch is about to begin.
 
-    `bytes` is what all of the files take from a device if nothing is in memory, `share` the part
-    of them that the epoch asks for. `uncounted` says why reading from a device could not be seen
-    here; "" where it can be.
+    `bytes` is the size of all files on the device. `share` is the part that the epoch reads.
+    `uncounted` says why reads from the device cannot be counted here, or is "".
     """
 
     mode: str
@@ -45,10 +44,10 @@ class EpochStart:
 
 
 class Readings:
-    """What of a data set on disk was in memory before each epoch, and what storage then gave.
+    """Residency of a data set before each epoch, and bytes read from storage during it.
 
-    A rank reads the `share` of it. What has to be done is done `aside`, where nothing counts as a
-    step; there ranks `meet`. `told` has an epoch after another, as `account` tells it.
+    A rank reads the `share` of the set. Preparation runs in `run_untimed`, outside of steps, and
+    ranks synchronize with `meet`. `report` has one entry per epoch, as `account` returns it.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Readings:
             self.report.append(account(self.before, alone=self.group.size == 1))
 
     def _prepare(self) -> None:
-        """Of several ranks the first tries and prepares, then the others, then all once more."""
+        """Prepare the cache on the first rank, then on the others, then evict once more on all."""
         rank = self.group.rank
         if self.group.size == 1 or self.mode == "as-is":
             self.before = prepare(self.files, self.mode, self.share)
@@ -109,7 +108,7 @@ def prepare(
 
 
 def evict_again(before: EpochStart) -> EpochStart:
-    """What one of several ranks does when all have prepared: each can let go of its own pages."""
+    """Evict again after all ranks have prepared. Each rank can only drop its own mapped pages."""
     if before.mode != "cold":
         return before
     left = pages.evict(before.files)
@@ -160,7 +159,7 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
 
 
 def merge_readings(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """One epoch of several ranks on a node, as each accounted for it: with the verdict of all."""
+    """Return the readings of several ranks on a node, with one verdict on their sum."""
     counted = [part["device_bytes"] for part in parts]
     if None in counted or any(part["reason"] for part in parts):
         return list(parts)
@@ -203,7 +202,7 @@ def _is_compressed(files: Sequence[Path]) -> bool:
 
 
 def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int | None, str | None]:
-    """Bytes from storage as counted, or why that says nothing."""
+    """Return the counted bytes from storage, or the reason why the count means nothing."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:

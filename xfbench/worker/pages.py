@@ -1,8 +1,7 @@
-"""Which of a data set's bytes are in memory, and how they get out of it or into it.
+"""Find out which bytes of a data set are in memory, and move them out of it or into it.
 
-Files are evicted one by one (posix_fadvise), which needs no root and disturbs nobody else's
-files, and what remains is asked of the kernel (mincore). Where the kernel does not tell, that
-is said, never guessed.
+Files are evicted one by one (posix_fadvise), without root and without effect on other files.
+The kernel reports what remains (mincore). If it does not, the reason is given instead.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _DONTNEED = 4  # MADV_DONTNEED
 
 @dataclass(frozen=True)
 class Residency:
-    """So many of `bytes`, in whole pages, are in memory; None where `reason` keeps it unknown."""
+    """Bytes in memory, of `bytes` in whole pages. None if unknown, with `reason`."""
 
     resident_bytes: int | None
     bytes: int
@@ -51,16 +50,16 @@ class Counters:
     device: int | None
 
     def since(self, earlier: Counters) -> Counters:
-        """What was read between two readings."""
+        """Return what was read between two readings."""
         return Counters(
             _difference(earlier.process, self.process), _difference(earlier.device, self.device)
         )
 
 
 def files_under(folder: Path) -> List[Path]:
-    """Every regular file in a folder and below, in the order of their names; links to files too.
+    """Return all regular files in a folder and below, sorted by name, links included.
 
-    A file that has several names is there once. `folder` may be a file itself.
+    A file with several names occurs once. `folder` may be a file.
     """
     if folder.is_file():
         return [folder]
@@ -76,7 +75,7 @@ def files_under(folder: Path) -> List[Path]:
 
 
 def stored_bytes(files: Iterable[Path]) -> int:
-    """What reading all of them takes from a device: whole pages, without holes."""
+    """Return the bytes that reading all files takes from a device: whole pages without holes."""
     total = 0
     for path in files:
         status = path.stat()
@@ -86,12 +85,12 @@ def stored_bytes(files: Iterable[Path]) -> int:
 
 
 def evict(files: Iterable[Path]) -> Residency:
-    """Take the files out of memory, and say what is left of them there.
+    """Evict the files from memory and return what remains there.
 
-    What was written goes to the device first. Mappings that this process has of them stay
-    valid, and are read anew; those of others keep their pages: of several ranks each has to
-    evict, and once more when all have. If pages are left and this process may, the kernel is
-    told to drop every clean page there is. Raises OSError for a file that may not be read.
+    Written data is flushed first. This process's mappings stay valid and are read again.
+    Mappings of other processes keep their pages, so every rank must evict, and again when all have. If pages
+    remain and permissions allow, the kernel drops all clean pages. Raises OSError for an
+    unreadable file.
     """
     files = list(files)
     for path in files:
@@ -113,7 +112,7 @@ def evict(files: Iterable[Path]) -> Residency:
 
 
 def read_into_memory(files: Iterable[Path]) -> Residency:
-    """Read the files through, and say what of them is in memory now."""
+    """Read the files completely and return what is in memory now."""
     files = list(files)
     buffer = memoryview(bytearray(_BLOCK))
     for path in files:
@@ -124,7 +123,7 @@ def read_into_memory(files: Iterable[Path]) -> Residency:
 
 
 def residency(files: Iterable[Path]) -> Residency:
-    """What of the files is in memory (mincore(2)), without touching it."""
+    """Return which bytes of the files are in memory (mincore(2)), without touching them."""
     inside = total = 0
     reason = ""
     reason_by_device: Dict[int, str] = {}
@@ -141,10 +140,7 @@ def residency(files: Iterable[Path]) -> Residency:
 
 
 def read_counters(files: Iterable[Path] = ()) -> Counters:
-    """Bytes read from storage so far, before and after whatever is to be counted.
-
-    The devices are those below the folders of `files`.
-    """
+    """Return the bytes read from storage so far, from the devices below the folders of `files`."""
     folders = {path.parent for path in files}
     below = sorted({device for folder in folders for device in mounts.devices(folder)})
     return Counters(_processes_read_bytes(), _devices_read_bytes(below))
@@ -174,7 +170,7 @@ def _devices_read_bytes(devices: List[str]) -> int | None:
 
 
 def _memory_file_system_reason(path: Path) -> str:
-    """That the file is on no device at all; "" where it is, as far as one knows."""
+    """Return why the file is on no device, or "" if it is on one as far as known."""
     mount = mounts.mount_of(path)
     if mount and mount.file_system in mounts.MEMORY:
         return f"{mount.file_system} keeps files in memory: there is no device to read them from"
@@ -182,9 +178,9 @@ def _memory_file_system_reason(path: Path) -> str:
 
 
 def _mincore_refusal(path: Path, status: os.stat_result) -> str:
-    """Why the kernel does not tell which of the file's pages are in memory; "" where it does.
+    """Return why the kernel hides the file's residency; "" if it does not.
 
-    Since Linux 5.2 others than these are told that all are (can_do_mincore).
+    Since Linux 5.2, users without these rights are told that all pages are in memory.
     """
     if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _has_fowner_capability():
         return ""
@@ -198,7 +194,7 @@ def _has_fowner_capability() -> bool:
 
 
 def _count_resident_pages(descriptor: int, size: int) -> int:
-    """How many pages of an open file are in memory. Raises OSError."""
+    """Return the number of an open file's pages in memory. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     inside = 0
     for start in range(0, size, _WINDOW):
@@ -220,9 +216,9 @@ def _count_resident_pages(descriptor: int, size: int) -> int:
 
 
 def _drop_mapped_pages(files: List[Path]) -> None:
-    """Let go of the pages of this process's shared mappings of the files; they stay valid.
+    """Drop the pages of this process's shared mappings of the files. The mappings stay valid.
 
-    A mapped page cannot be evicted. Private mappings are left: they may hold changes.
+    A mapped page cannot be evicted. Private mappings are left alone, as they may hold changes.
     """
     inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)

@@ -116,8 +116,9 @@ class Reader(Protocol):
         """Yield whole batches, in the form that `Trainer.step` takes.
 
         Each image occurs at most once; images that do not fill a last batch are left out. Images
-        are cropped at random and mirrored as the workload defines, in an order that the reader chooses.
-        When the generator ends or is closed early, no file is open or mapped any more.
+        are cropped at random and mirrored as the workload defines, in an order that the
+        reader chooses. When the generator ends or is closed early, no file is open
+        or mapped any more.
         """
 
     def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
@@ -180,8 +181,8 @@ class Trainer(Protocol):
 
         It holds everything that training needs to continue: parameters, velocities, the number of
         updates. It excludes the state of random numbers, which only dropout uses and most
-        frameworks do not expose. The caller flushes the files. An adapter without `checkpoint` in its
-        `adapter.toml` may leave out this method and `restore`.
+        frameworks do not expose. The caller flushes the files. An adapter without `checkpoint` in
+        its `adapter.toml` may leave out this method and `restore`.
         """
 
     def restore(self, folder: Path) -> None:

@@ -1,8 +1,7 @@
-"""Operations told by the scope that they stand in, which compilers keep for profilers.
+"""Assign operations to layers by scope names, which compilers keep for profilers.
 
-An adapter whose network is compiled puts each layer in a scope of its own (`layer`), and the
-update of its parameters in another (`update`). TensorFlow and JAX say by a scope's surroundings
-what is a gradient.
+An adapter with a compiled network puts each layer in a scope (`layer_scope`) and each update of
+parameters in another (`update_scope`). TensorFlow and JAX mark gradients in the names around it.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ _OPERAND = re.compile(r"%([\w.-]+)")
 
 
 def layer_scope(number: int) -> str:
-    """The scope of a network's layer, by its place."""
+    """Return the scope name of a network's layer, by its index."""
     return f"xfbench.layer.{number}"
 
 
 def update_scope(number: int) -> str:
-    """The scope in which that layer's parameters are changed."""
+    """Return the scope name for the update of a layer's parameters."""
     return f"xfbench.update.{number}"
 
 
 def layer_indices(network: Network) -> Dict[str, int]:
-    """The place of each parameter's layer, by the parameter's name."""
+    """Return the index of each parameter's layer, by the parameter's name."""
     index_by_layer = {
         network_layer.name: number for number, network_layer in enumerate(network.layers)
     }
@@ -43,13 +42,13 @@ def layer_indices(network: Network) -> Dict[str, int]:
 
 
 def layer_index(scope: str) -> int | None:
-    """The place of the layer whose scope it is, or has in it."""
+    """Return the index of the layer whose scope occurs in `scope`. None if there is none."""
     match = _LAYER.search(scope)
     return int(match[1]) if match else None
 
 
 class ScopeSeconds:
-    """Adds up what operations took, by their scopes, for layers with these names in order."""
+    """Sum the seconds of operations by scope, for layers with these names in order."""
 
     def __init__(self, layers: Sequence[str]) -> None:
         self.layers = layers
@@ -74,10 +73,10 @@ class ScopeSeconds:
 
 
 def instruction_scopes(text: str) -> Dict[str, str]:
-    """The scope of each instruction of a program that XLA compiled, from its text.
+    """Return the scope of each instruction in the text of a program compiled by XLA.
 
-    One that joins several has that of the last of them. What XLA has made anew has lost its own:
-    it is for whoever reads it, and where that is an update, it is the layer's gradient.
+    A fused instruction has the scope of the last operation in it. An instruction that XLA created
+    has the scope of its reader. If the reader is an update, it has the layer's gradient scope.
     """
     scopes: Dict[str, str] = {}
     inside: Dict[str, str] = {}  # by computation, its last instruction's that has any

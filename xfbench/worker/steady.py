@@ -1,7 +1,7 @@
-"""From which step on a launch's times are steady: a change-point test on the series.
+"""Find the step from which on a launch's times are steady, by a change-point test.
 
-Used twice, on purpose the same: by the loop, which goes on until the timed steps are
-steady, and by whoever reads a record and wants to know whether they ever were.
+The loop uses it to decide when to stop warming up. The analysis uses the same test to find out
+whether a record was ever steady.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _BLOCKS = 20  # neighbouring steps resemble one another; medians of so many bloc
 
 
 def steady_from(seconds: Sequence[float]) -> int:
-    """How many of the first values belong to a time when the level was another.
+    """Return how many of the first values belong to an earlier level.
 
-    0 where it is steady throughout, or where there are too few values to say so. Changes are
-    found one after another with Pettitt's rank test (1979) on the medians of blocks, which
-    outliers do not mislead; a burst that passes and leaves the level as it was is no change.
+    Returns 0 if the values are steady, or too few to say. Changes are found one after another with
+    Pettitt's rank test (1979) on medians of blocks, which is robust against outliers. A burst that
+    leaves the level unchanged is no change.
     """
     values = np.asarray(seconds, dtype=float)
     width = max(1, len(values) // _BLOCKS)
@@ -37,7 +37,7 @@ def steady_from(seconds: Sequence[float]) -> int:
 
 
 def _change_point(values: np.ndarray) -> int:
-    """After how many values the level changes; 0 where it does not."""
+    """Return the number of values before the level changes; 0 if it does not."""
     count = len(values)
     if count < _MIN_VALUES:
         return 0

@@ -1,7 +1,7 @@
-"""One framework's numbers for anyone to check: gradients, losses and weights of a few steps.
+"""Trace a framework's numbers: gradients, losses and weights of a few steps.
 
-Training mode, dropout as the identity, the workload's own solver, one batch for all
-steps; float arrays in the precision asked for. Written as one `.npz`, never pickled.
+It trains with dropout as the identity, the workload's own solver, and one batch for all steps.
+Float arrays have the requested precision. The output is one `.npz` file without pickles.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Beside a rank that a start command started: tells the driver how it ends, and ends it.
+"""The parent process of a rank that a launcher started: reports its end, and ends it.
 
-The rank becomes a child process. This one, its parent, answers the driver's signs of life, and
-ends the rank when the driver has gone: another rank failed, or its node is lost, which no start
-command may notice for minutes. It waits for events alone, so that it takes nothing from training.
+The rank runs as a child process. The parent answers the driver's signs of life. It ends the rank
+if the driver is gone, for example because another rank failed or its node is lost. Launchers may
+not notice that for minutes. The parent only waits for events, so it takes no CPU time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
 def run_watched(rank: int, work: Callable[[], int]) -> int:
-    """Do `work` in a child process, its output in files of the rank's own; the exit status.
+    """Run `work` in a child process with output files for its rank. Return the exit status.
 
-    Without `XFBENCH_WATCH`, where the driver itself started this process, just do it. Raises
-    OSError where the driver cannot be reached.
+    Without `XFBENCH_WATCH`, the driver started this process itself, and `work` runs directly.
+    Raises OSError if the driver cannot be reached.
     """
     address = os.environ.get(ADDRESS)
     if not address:
@@ -56,7 +56,7 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
 
 
 class _SignalPipe:
-    """A descriptor that is readable when a child has ended, or this process was asked to end."""
+    """A descriptor that becomes readable when a child ends or this process gets a signal to end."""
 
     def __init__(self) -> None:
         self.descriptor, self.written = os.pipe()
@@ -80,7 +80,7 @@ class _SignalPipe:
 
 
 def _become_rank(rank: int, parent: int) -> None:
-    """In the child: its own process group, its own output, and no life without its parent."""
+    """Set up the child: its process group, its output files, and its end with the parent."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -95,7 +95,7 @@ def _become_rank(rank: int, parent: int) -> None:
 
 
 def _wait_for_child(child: int, driver: socket.socket, woken: _SignalPipe) -> int:
-    """Wait for the child, or for a reason to end it; its exit status, or minus the signal."""
+    """Wait for the child or a reason to end it. Return its exit status, or minus the signal."""
     while True:
         ready = select.select([driver.fileno(), woken.descriptor], [], [], SILENCE_SECONDS)[0]
         alive = bool(ready)
