@@ -88,9 +88,9 @@ def evict(files: Iterable[Path]) -> Residency:
     """Evict the files from memory and return what remains there.
 
     Written data is flushed first. This process's mappings stay valid and are read again.
-    Mappings of other processes keep their pages, so every rank must evict, and again when all have. If pages
-    remain and permissions allow, the kernel drops all clean pages. Raises OSError for an
-    unreadable file.
+    Mappings of other processes keep their pages, so every rank must evict, and again when all
+    have. If pages remain and permissions allow, the kernel drops all clean pages. Raises
+    OSError for an unreadable file.
     """
     files = list(files)
     for path in files:

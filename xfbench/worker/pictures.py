@@ -31,7 +31,7 @@ def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
 
 
 def open_image(sample: Sample):  # type: ignore[no-untyped-def]
-    """The sample as a Pillow image, decoded to its end; raises as `pixels` does."""
+    """Return the sample as a fully decoded Pillow image. Raises as `decode_pixels` does."""
     Image = _import_pillow()
     if isinstance(sample.image, np.ndarray):
         return image_from_pixels(sample.image)
@@ -65,7 +65,7 @@ def _import_pillow():  # type: ignore[no-untyped-def]
 
 
 def image_from_pixels(pixels: np.ndarray):  # type: ignore[no-untyped-def]
-    """Pixels, uint8 (C, H, W), as a gray or RGB Pillow image."""
+    """Return pixels, uint8 (C, H, W), as a gray or RGB Pillow image."""
     from PIL import Image
 
     plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
@@ -73,6 +73,6 @@ def image_from_pixels(pixels: np.ndarray):  # type: ignore[no-untyped-def]
 
 
 def pixels_from_image(picture) -> np.ndarray:  # type: ignore[no-untyped-def]
-    """A gray or RGB Pillow image as uint8 (C, H, W)."""
+    """Return a gray or RGB Pillow image as uint8 (C, H, W)."""
     array = np.asarray(picture, np.uint8)
     return array[np.newaxis] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))

@@ -1,4 +1,4 @@
-"""Where this process's memory lies: in huge pages, on NUMA nodes, and on which it is to."""
+"""Memory placement of this process: huge pages, NUMA nodes, and the preferred node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
-    """Bytes of one kind that this process has mapped, as proc(5) calls it; None: nobody says."""
+    """Return mapped bytes of one kind, by its name in proc(5). None if not reported."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
@@ -26,7 +26,7 @@ def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int
 
 
 def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
-    """Who gets transparent huge pages here: "always", "madvise", "never", "" where nobody says."""
+    """Return who gets transparent huge pages: "always", "madvise", "never"; "" if unknown."""
     try:
         return file.read_text().partition("[")[2].partition("]")[0]
     except OSError:
@@ -34,7 +34,7 @@ def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
 
 
 def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
-    """The NUMA nodes that the system lists as `kind`: "has_memory", "has_cpu"."""
+    """Return the NUMA nodes that the system lists as `kind`: "has_memory", "has_cpu"."""
     try:
         text = (folder / kind).read_text().strip()
     except OSError:
@@ -47,7 +47,7 @@ def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
 
 
 def prefer_node(node: int) -> str | None:
-    """Have this thread, and those that it starts, prefer the node's memory; why that cannot be."""
+    """Prefer a node's memory in this thread and threads it starts. Return an error or None."""
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:
         return "set_mempolicy is not known for " + platform.machine()
@@ -61,7 +61,7 @@ def prefer_node(node: int) -> str | None:
 
 
 def pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
-    """Pages of this process's own memory on each NUMA node; none where nobody says."""
+    """Return this process's own pages on each NUMA node. Empty if not reported."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

@@ -32,7 +32,7 @@ class Prepared:
 
 
 def open_prepared(folder: Path) -> Prepared:
-    """The data set in `folder`. Raises Damaged where it is none, or not what its manifest says."""
+    """Return the data set in `folder`. Raises Damaged if it does not match its manifest."""
     manifest = read_manifest(folder)
     listed = {split: read_list(folder, split, manifest) for split in manifest["splits"]}
     splits = {
@@ -49,14 +49,14 @@ def open_prepared(folder: Path) -> Prepared:
 
 
 def open_split(folder: Path, form: str, split: str, listed: SampleList | None) -> Sequence[Sample]:
-    """The samples of a split of files in that format; see `xfbench.worker.formats`."""
+    """Return the samples of a split in the given format (see `xfbench.worker.formats`)."""
     module = importlib.import_module(f"xfbench.worker.formats.{form}")
     split_samples: Sequence[Sample] = module.samples(folder, split, listed)
     return split_samples
 
 
 def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
-    """The files that a split's images are in, which an epoch reads once."""
+    """Return the files with a split's images, which an epoch reads once."""
     if manifest["format"] == "folder":
         return [path for path in sorted((folder / split).rglob("*")) if path.is_file()]
     name_patterns = {
@@ -69,7 +69,7 @@ def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
-    """The manifest as JSON values. Raises Damaged."""
+    """Return the manifest as JSON values. Raises Damaged."""
     path = resolve_file(folder, "manifest.json")
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
@@ -86,7 +86,7 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
 
 
 def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
-    """What a split consists of. Raises Damaged where the manifest says otherwise."""
+    """Return the list of a split's samples. Raises Damaged if the manifest does not match."""
     path = resolve_file(folder, f"{split}.samples")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]

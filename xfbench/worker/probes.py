@@ -33,7 +33,7 @@ _MEGABYTE = 10**6
 
 
 def build_answer(feature: str, supported: str, evidence: str) -> Answer:
-    """As records have it."""
+    """Return an answer in the form of a record."""
     return {"feature": feature, "supported": supported, "evidence": evidence}
 
 
@@ -131,7 +131,7 @@ class WatchedTrainer:
         return attribute
 
     def parameter_digest(self) -> Tuple[str, int]:
-        """A digest of all parameters, and after how many updates, of ranks that train together."""
+        """Return a digest of all parameters, and the number of updates with synchronization."""
         if self._final_digest:
             return self._final_digest
         bits = checkpoint.parameter_digests(self._trainer.parameters())

@@ -29,7 +29,7 @@ _MAX_READS = 2**20
 
 @dataclass(frozen=True)
 class Pattern:
-    """In which order, and in blocks of how many bytes, files are read."""
+    """The order and block size, in bytes, in which files are read."""
 
     name: str
     block_bytes: int
@@ -59,7 +59,7 @@ class Round:
 
 
 class NotEnoughData(Exception):
-    """There is not enough to read, or no room to write it; the message says which."""
+    """There is too little to read, or no room to write it. The message says which."""
 
 
 @contextlib.contextmanager

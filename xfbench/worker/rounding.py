@@ -31,7 +31,7 @@ def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int
 
 
 def measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
-    """The precision of the least exact one of several such products."""
+    """Return the lowest precision of several such products."""
     return precision_of_bits(min(operand_bits(product) for product in products))
 
 
@@ -42,7 +42,7 @@ def matrix_as_images(matrix: np.ndarray) -> np.ndarray:
 
 
 def precision_of_bits(bit_count: int) -> str:
-    """The precision that keeps so many bits, or fewer than the next better one."""
+    """Return the precision that keeps this many bits, rounded down to a known precision."""
     return max(
         (least, name) for name, least in _FRACTION_BITS.items() if least <= bit_count or least == 7
     )[1]

@@ -17,7 +17,7 @@ import numpy as np
 class Sample:
     """One image of a data set.
 
-    `key` is its name within the split, without line ends or tabs; `label` counts from 0; `image`
+    `key` is its name within the split, without line ends or tabs. `label` counts from 0. `image` is
     either pixels, uint8 (C, H, W) with C 1 (gray) or 3 (RGB), or a JPEG or PNG file as bytes.
     """
 

@@ -48,12 +48,12 @@ class DataFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def damaged(self, place_name: str, defect: str) -> Damaged:
-        """The error for a defect: which file, where in it, and what is wrong."""
+        """Return the error for a defect: which file, where in it, and what is wrong."""
         return Damaged(f"{self.path}, {place_name}: {defect}")
 
 
 class KeyChecker:
-    """The keys met so far in a split without a list: one that comes twice is a defect."""
+    """Finds repeated keys in a split without a list."""
 
     def __init__(self, listed: SampleList | None) -> None:
         self._met: Dict[str, int] | None = {} if listed is None else None
@@ -68,20 +68,20 @@ class KeyChecker:
 
 
 def check_label(label: int) -> str | None:
-    """What is wrong with a label, if anything is."""
+    """Return what is wrong with a label, or None."""
     if not 0 <= label <= MAX_LABEL:
         return f"label {label} is not within 0 to {MAX_LABEL}"
     return None
 
 
 def check_image(image: bytes) -> str | None:
-    """What is wrong with the first bytes of a picture file, if anything is."""
+    """Return what is wrong with the first bytes of an image file, or None."""
     if not image.startswith(_IMAGE_SIGNATURES):
         return f"its image begins with {image[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG"
     return None
 
 
 def check_count(path: Path, sample_count: int, listed: SampleList | None) -> None:
-    """Raises Damaged where a split has other than the samples that are listed."""
+    """Raise Damaged if a split's sample count differs from its list."""
     if listed is not None and sample_count != len(listed.keys):
         raise Damaged(f"{path} holds {sample_count} samples, its list {len(listed.keys)}")

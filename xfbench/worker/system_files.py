@@ -1,4 +1,4 @@
-"""Small files in which the system tells of itself."""
+"""Small files in which the system describes itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_system_file(path: Path) -> str | None:
-    """Such a file's text; None where it cannot be read."""
+    """Return the file's text. None if it is not readable."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

@@ -19,14 +19,14 @@ MAX_IMAGE_BYTES = 2**29  # bytes of a picture's file: none that may be decoded n
 
 
 class Damaged(Exception):
-    """A file of a data set is not what it should be; the message says which, where and how."""
+    """A file of a data set is damaged. The message says which file, where and how."""
 
 
 @dataclass(frozen=True)
 class SampleList:
-    """What a split consists of, in order: keys, labels, sample digests.
+    """The samples of a split in order: keys, labels, digests.
 
-    `shape` is (C, H, W) where all images have one, else None; `classes` their names by label.
+    `shape` is (C, H, W) if all images share it, otherwise None. `classes` are names by label.
     """
 
     keys: List[str]
@@ -37,7 +37,7 @@ class SampleList:
 
 
 def resolve_file(folder: Path, name: str) -> Path:
-    """The file of that name in a data set's folder. Raises Damaged where it leads out of it."""
+    """Return a file of a data set's folder. Raises Damaged if it is missing or outside of it."""
     path = folder / name
     if not path.is_file():
         raise Damaged(f"{path} is {'no file' if path.exists() else 'missing'}")
@@ -47,7 +47,7 @@ def resolve_file(folder: Path, name: str) -> Path:
 
 
 def read_image_file(folder: Path, name: str) -> bytes:
-    """What the file of a picture holds. Raises Damaged, as `file_of`, and where it is too large."""
+    """Return an image file's content. Raises Damaged as `resolve_file`, or if it is too large."""
     path = resolve_file(folder, name)
     if path.stat().st_size > MAX_IMAGE_BYTES:
         raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: that is no picture")

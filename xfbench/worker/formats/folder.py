@@ -16,7 +16,7 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 
 
 def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
-    """The samples of a split: as listed, else all there are, class by class, by name."""
+    """Return the samples of a split: as listed, otherwise all images by class and name."""
     if listed is None:
         classes = list_classes(folder / split)
         keys = [f"{name}/{file}" for name in classes for file in list_images(folder / split / name)]
@@ -25,7 +25,7 @@ def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sam
 
 
 def list_classes(folder: Path) -> List[str]:
-    """Names of the class folders. Raises Damaged where there are none."""
+    """Return the names of the class folders. Raises Damaged if there are none."""
     if not folder.is_dir():
         raise Damaged(f"{folder} is no folder")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
@@ -35,7 +35,7 @@ def list_classes(folder: Path) -> List[str]:
 
 
 def list_images(folder: Path) -> List[str]:
-    """Names of the images of a class. Raises Damaged where there are none."""
+    """Return the names of a class's images. Raises Damaged if there are none."""
     there = folder.iterdir() if folder.is_dir() else []
     names = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
     if not names:

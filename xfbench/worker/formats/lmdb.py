@@ -40,7 +40,7 @@ _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _FLOATS, _ENCODED = range(1, 8)
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
-    """The samples of a split, in the order of the database's keys."""
+    """Return the samples of a split in the order of the database's keys."""
     file = DataFile(resolve_file(folder, f"{split}.lmdb/data.mdb"))
     datums = _Datums(file, listed)
     check_count(file.path, len(datums), listed)
@@ -227,7 +227,7 @@ def _key_name(key: bytes) -> str:
 
 
 def parse_datum(datum: bytes, key: str) -> Sample:
-    """The sample that a serialized Datum is. Raises Malformed."""
+    """Return the sample in a serialized Datum. Raises Malformed."""
     numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
     start = end = 0
     for number, wire, value, stop in fields(datum, (0, len(datum))):
