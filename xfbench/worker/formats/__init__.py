@@ -1,6 +1,6 @@
 """Formats that data sets are kept in: one module each, with one function, `samples`.
 
-    samples(folder: Path, split: str, listed: Listed | None) -> Sequence[Sample]
+    samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]
 
 It gives the samples of a split ("train" or "test") in their order, each read when it is asked
 for, and raises Damaged where the files are not what they should be. `listed` is what stands
