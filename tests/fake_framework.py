@@ -33,7 +33,9 @@ DESCRIPTION = {
     "kernels": {"plain": {"title": "plain"}},
 }
 # A look at the cores takes a second or two on a busy machine.
-NO_LOOKS = "from xfbench.worker import handover\nhandover.Cores.seconds = lambda self: None\n"
+NO_LOOKS = (
+    "from xfbench.worker import handover\nhandover.CoreLatencyProbe.seconds = lambda self: None\n"
+)
 # Ways for a rank to end in a step: its code, and the status and reason of the record.
 DEATHS = {
     "by a signal": ("os.kill(os.getpid(), 9)", "crashed", "ended by SIGKILL"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xfbench import adapter
 from xfbench.request import Request
-from xfbench.worker.input import misfit
+from xfbench.worker.input import mismatch_reason
 from xfbench.workloads import workloads
 
 
@@ -42,7 +42,7 @@ def refusal(request: Request) -> str | None:
     stored = request.data_set.model_dump() if request.data_set else None
     reason = _unsaved(request, described) or _unread(request, described)
     reason = reason or _uncontrolled(request, described)
-    reason = reason or misfit(request.data, workloads()[request.workload], stored)
+    reason = reason or mismatch_reason(request.data, workloads()[request.workload], stored)
     return reason
 
 

@@ -97,7 +97,7 @@ class CaffeTrainer:
         self._feed(self.net, batch)
         self.solver.step(1)
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return self._total(self.net)
 
     def loss(self, batch: Batch) -> float:
@@ -143,7 +143,7 @@ class CaffeTrainer:
             else:
                 blob.data[...] = parameters[name]
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.joined = None
 
     def save(self, folder: Path) -> None:
@@ -162,9 +162,9 @@ class CaffeTrainer:
         scales = {prototxt.scale_name(name): name for name in own}
         return profile.profile(self.net, {**scales, **own}, steps(), clock)
 
-    def observed(self) -> dict[str, Any]:
-        library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]
-        blas = observe.provider("cblas_sgemm", library)
+    def runtime_info(self) -> dict[str, Any]:
+        library = next(iter(observe.mapped_libraries("libcaffe.so")), "").rpartition("/")[2]
+        blas = observe.symbol_provider("cblas_sgemm", library)
         known = {"openblas": "openblas", "libmkl": "mkl"}
         return {
             "framework_version": caffe.__version__,
@@ -172,7 +172,7 @@ class CaffeTrainer:
             "precision": self.net.blobs["data"].data.dtype.name,
             "kernel": next((name for part, name in known.items() if part in blas), "reference"),
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
-            "pools": observe.pools("openblas", "libmkl"),
+            "pools": observe.thread_pools("openblas", "libmkl"),
         }
 
     def _before_update(self) -> None:

@@ -33,7 +33,7 @@ def choose(device: str, rank: int) -> None:
 
 def precision() -> str:
     """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
-    return rounding.seen(_product, _convolved)
+    return rounding.measured_precision(_product, _convolved)
 
 
 def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -43,6 +43,6 @@ def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _convolved(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     words = {"window_strides": (1, 1), "padding": "VALID"}
     layout = ("NHWC", "HWIO", "NHWC")
-    images, kernels = rounding.images(one), other[np.newaxis, np.newaxis]
+    images, kernels = rounding.matrix_as_images(one), other[np.newaxis, np.newaxis]
     found = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
     return np.asarray(found)[:, 0, 0]

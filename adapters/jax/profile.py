@@ -23,8 +23,8 @@ def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[]
             steps()
         [file] = Path(folder).rglob("*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(file))
-    of = scopes.of_program(text())
-    seen = scopes.Seconds(layers)
+    of = scopes.instruction_scopes(text())
+    seen = scopes.ScopeSeconds(layers)
     for plane in data.planes:
         for line in plane.lines:
             for event in line.events:

@@ -19,7 +19,7 @@ from jax import lax
 
 from xfbench.adapters.jax import checkpoint, device, pooling, profile, update
 from xfbench.worker import mixed, observe, scopes
-from xfbench.worker.channels_last import layouts
+from xfbench.worker.channels_last import parameter_layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
@@ -141,8 +141,8 @@ class JaxTrainer:
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
         on_cpu = options.device == "cpu"  # where products are as exact as their numbers
         self.products = None if on_cpu else device.PRODUCTS.get(options.precision)
-        self.layouts = layouts(network)
-        self.places = scopes.places(network)
+        self.layouts = parameter_layouts(network)
+        self.places = scopes.layer_indices(network)
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.values: Values = {
             name: jnp.zeros(layout.stored, self.dtype) for name, layout in self.layouts.items()
@@ -174,7 +174,7 @@ class JaxTrainer:
             )
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         jax.block_until_ready((self.values, self.velocities))
         return float(self.last_loss)
 
@@ -202,7 +202,7 @@ class JaxTrainer:
             for name, layout in self.layouts.items()
         }
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.joined = None
 
     def save(self, folder: Path) -> None:
@@ -217,12 +217,12 @@ class JaxTrainer:
         if self.options.device != "cpu":
             raise Unsupported("what JAX's profiler tells of a GPU is not read yet")
         self.step(batch)  # compiled anew where no ranks are joined any more
-        self.wait()
+        self.synchronize()
         return profile.profile(
             [layer.name for layer in self.network.layers], steps, self._program().as_text
         )
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         on_cpu = self.options.device == "cpu"
         return {
             "framework_version": jax.__version__,
@@ -231,7 +231,7 @@ class JaxTrainer:
             "kernel": "xla",
             "kernel_evidence": [self._seen()],
             # On a GPU XLA has no pool of CPU threads.
-            "pools": {"XLA": observe.threads_named("tf_XLAEigen")} if on_cpu else {},
+            "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")} if on_cpu else {},
             "loss_scale": self.loss_scale,
         }
 
@@ -296,7 +296,7 @@ class JaxTrainer:
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: values[f"{layer.name}/{kind}"] for kind in kinds}
             inputs, parts = self._read(layer, inputs, parts)
-            with jax.named_scope(scopes.layer(number)):
+            with jax.named_scope(scopes.layer_scope(number)):
                 if isinstance(layer, xl.SoftmaxLoss):
                     likelihoods = jax.nn.log_softmax(inputs[0])
                     each = -jnp.take_along_axis(likelihoods, labels[:, None], axis=1)
@@ -316,7 +316,7 @@ class JaxTrainer:
         if self.passed == self.dtype:
             return inputs, parts
         casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
-        return mixed.read(layer, inputs, parts, *casts)
+        return mixed.cast_inputs(layer, inputs, parts, *casts)
 
     def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
         """The loss, its gradients, and the new running averages."""
@@ -341,7 +341,7 @@ class JaxTrainer:
     ) -> tuple[Values, Values]:
         values, velocities = {**values, **averages}, dict(velocities)
         for name, gradient in gradients.items():
-            with jax.named_scope(scopes.update(self.places[name])):
+            with jax.named_scope(scopes.update_scope(self.places[name])):
                 values[name], velocities[name] = update.apply(
                     self.solver,
                     self.network.parameters[name],

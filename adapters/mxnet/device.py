@@ -37,7 +37,7 @@ def precision(place: Any) -> str:
         return np.asarray(mx.nd.dot(_there(one), _there(other)).asnumpy())
 
     def convolved(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        images = rounding.images(one).transpose(0, 3, 1, 2)
+        images = rounding.matrix_as_images(one).transpose(0, 3, 1, 2)
         kernels = other.T[:, :, np.newaxis, np.newaxis]
         words = {"kernel": (1, 1), "num_filter": len(kernels), "no_bias": True}
         found = mx.nd.Convolution(_there(images), _there(kernels), **words)
@@ -46,4 +46,4 @@ def precision(place: Any) -> str:
     def _there(array: np.ndarray) -> Any:
         return mx.nd.array(array, ctx=place)
 
-    return rounding.seen(product, convolved)
+    return rounding.measured_precision(product, convolved)

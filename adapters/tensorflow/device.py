@@ -46,9 +46,9 @@ def precision(options: Options) -> str:
     def convolved(images: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(images, kernels, 1, "VALID")[:, 0, 0]
 
-    return rounding.seen(
+    return rounding.measured_precision(
         lambda one, other: np.asarray(product(one, other)),
         lambda one, other: np.asarray(
-            convolved(rounding.images(one), other[np.newaxis, np.newaxis])
+            convolved(rounding.matrix_as_images(one), other[np.newaxis, np.newaxis])
         ),
     )

@@ -34,7 +34,7 @@ def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: s
     """This process's door to the others, once."""
     names = [f"{rank}" for rank in range(ranks)] + [f"ps{one}" for one in range(servers)]
     own = names[number + (ranks if job == "ps" else 0)]
-    found = distributed.meet(meeting, own, names, host)
+    found = distributed.exchange_addresses(meeting, own, names, host)
     cluster = tf.train.ClusterSpec({"worker": found[:ranks], "ps": found[ranks:]})
     # A rank speaks to the servers alone: another one may have ended.
     filters = ["/job:ps", f"/job:worker/task:{number}"] if job == "worker" else []
@@ -60,8 +60,8 @@ class ParameterServer:
     ) -> None:
         ParameterServer.made += 1
         self.solver, self.first, self.sent = solver, group.rank == 0, 0
-        servers, host = group.options["servers"], distributed.address(group.remote)
-        server = _join("worker", group.rank, group.size, servers, group.meeting, host)
+        servers, host = group.options["servers"], distributed.host_address(group.multi_node)
+        server = _join("worker", group.rank, group.size, servers, group.rendezvous_path, host)
         with tf.Graph().as_default() as graph:
             with tf.device("/job:ps/task:0"):
                 number = self._variable("number", (), tf.int64)

@@ -32,9 +32,9 @@ def profile(
             tf.profiler.experimental.stop()
         [file] = Path(folder).rglob("*.xplane.pb")
         space = xplane_pb2.XSpace.FromString(file.read_bytes())
-    seen = scopes.Seconds([layer.name for layer in network.layers])
+    seen = scopes.ScopeSeconds([layer.name for layer in network.layers])
     if text:
-        of = scopes.of_program(text())
+        of = scopes.instruction_scopes(text())
         for operation, seconds in _compiled(space):
             seen.add(of.get(operation, ""), seconds)
     else:
@@ -69,8 +69,8 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
 
 def _whose(network: xl.Network, scope: str, kind: str) -> str:
     """The scope that the operation's work is of: one with its ReLU is called after that."""
-    place = scopes.place(scope)
+    place = scopes.layer_index(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
         return scope
     names = [layer.name for layer in network.layers]
-    return scopes.layer(names.index(network.layers[place].inputs[0]))
+    return scopes.layer_scope(names.index(network.layers[place].inputs[0]))

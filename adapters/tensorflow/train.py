@@ -18,7 +18,7 @@ from tensorflow.python.eager import context
 from xfbench.adapters.tensorflow import checkpoint, device, graph, profile, update
 from xfbench.adapters.tensorflow.exchange import ParameterServer
 from xfbench.worker import distributed, mixed, scopes
-from xfbench.worker.channels_last import Layout, layouts
+from xfbench.worker.channels_last import Layout, parameter_layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
 from xfbench.workloads import layers as xl
@@ -42,7 +42,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 @lru_cache(maxsize=None)
 def _meet(group: Group) -> Any:
     """The strategy that joins the ranks, once in a process."""
-    cluster = tf.train.ClusterSpec({"worker": distributed.addresses(group)})
+    cluster = tf.train.ClusterSpec({"worker": distributed.rank_addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
     )
@@ -53,7 +53,7 @@ class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     channels_last = True
-    loads_beside = True  # it copies
+    thread_safe_load = True  # it copies
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
@@ -68,8 +68,8 @@ class TensorFlowTrainer:
         short = options.precision in mixed.PRECISIONS
         self.passed = tf.as_dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
-        self.layouts = layouts(network)
-        self.places = scopes.places(network)
+        self.layouts = parameter_layouts(network)
+        self.places = scopes.layer_indices(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
@@ -104,7 +104,7 @@ class TensorFlowTrainer:
             self.on_gpu = Counter(node.op for node in nodes if "GPU" in node.device)
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return float(self.last_loss)
 
     def loss(self, batch: tuple[Any, Any]) -> float:
@@ -132,7 +132,7 @@ class TensorFlowTrainer:
         for name, variable in self.variables.items():
             variable.assign(self.layouts[name].store(parameters[name]))
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.exchanged = [self.server.told()] if self.server else self._collectives()
         self.strategy = self.joined = self.server = None
         self._compile()
@@ -149,11 +149,11 @@ class TensorFlowTrainer:
         if self.options.device != "cpu":
             raise Unsupported("what TensorFlow's profiler tells of a GPU is not read yet")
         self.step(batch)  # traced anew where no ranks are joined any more
-        self.wait()
+        self.synchronize()
         xla = self.options.kernel == "xla"
         return profile.profile(self.network, steps, (lambda: self._program(batch)) if xla else None)
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
         if self.iteration == 0:
             kernel, evidence = self.options.kernel, "no step has run yet"
@@ -223,10 +223,10 @@ class TensorFlowTrainer:
             inputs = [values[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: self.variables[f"{layer.name}/{kind}"] for kind in kinds}
-            with tf.name_scope(scopes.layer(number)):
+            with tf.name_scope(scopes.layer_scope(number)):
                 if self.passed != self.dtype:
                     casts = [partial(tf.cast, dtype=kind) for kind in (self.passed, self.dtype)]
-                    inputs, parts = mixed.read(layer, inputs, parts, *casts)
+                    inputs, parts = mixed.cast_inputs(layer, inputs, parts, *casts)
                 if isinstance(layer, xl.SoftmaxLoss):
                     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs[0])
                     losses.append(layer.weight * tf.reduce_mean(each))
@@ -276,7 +276,7 @@ class TensorFlowTrainer:
         loss, gradients = self._backward(images, labels)
         for name, gradient in gradients.items():
             variables = self.variables[name], self.velocities[name]
-            with tf.name_scope(scopes.update(self.places[name])):
+            with tf.name_scope(scopes.update_scope(self.places[name])):
                 update.apply(self.solver, self.network.parameters[name], *variables, rate, gradient)
         return loss
 

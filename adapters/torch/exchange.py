@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from xfbench.worker.distributed import addresses
+from xfbench.worker.distributed import rank_addresses
 from xfbench.worker.protocol import Group
 
 
@@ -20,7 +20,7 @@ def meet(group: Group, device: str) -> None:
         return
     distributed.init_process_group(
         group.options["backend"],
-        init_method=f"tcp://{addresses(group)[0]}",
+        init_method=f"tcp://{rank_addresses(group)[0]}",
         rank=group.rank,
         world_size=group.size,
     )

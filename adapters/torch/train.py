@@ -119,7 +119,7 @@ class TorchTrainer:
         self.scaler.update()
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return float(self.last_loss)
 
     def loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
@@ -149,7 +149,7 @@ class TorchTrainer:
             plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
             tensor.copy_(self._packed(name, plain))
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.training, self.joined = self._compiled(self.graph), None
 
     def save(self, folder: Path) -> None:
@@ -169,7 +169,7 @@ class TorchTrainer:
             raise Unsupported("TorchInductor makes one kernel of several layers")
         return profile.profile(self.graph, self.options.device, steps)
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         kernel, evidence = self._seen()
         return {
             "framework_version": torch.__version__,
@@ -209,7 +209,7 @@ class TorchTrainer:
         passed = str(self.passed or self.dtype).rpartition(".")[2]
         if passed != "float32":
             return passed
-        return rounding.seen(self._product, self._convolved)
+        return rounding.measured_precision(self._product, self._convolved)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _product(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -218,7 +218,7 @@ class TorchTrainer:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _convolved(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        images = torch.from_numpy(rounding.images(one)).permute(0, 3, 1, 2)
+        images = torch.from_numpy(rounding.matrix_as_images(one)).permute(0, 3, 1, 2)
         kernels = torch.from_numpy(other.T.copy())[:, :, None, None]
         images, kernels = images.to(self.device), kernels.to(self.device)
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
@@ -259,7 +259,7 @@ class TorchTrainer:
     def _ran(self) -> Counter[tuple[str, str]]:
         """What oneDNN and MKL say that they run in a step, by library and name."""
         verbose = torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1)
-        with observe.printed() as lines, verbose[0], verbose[1]:
+        with observe.captured_stdout() as lines, verbose[0], verbose[1]:
             self._backward(self.batch)
         ran: Counter[tuple[str, str]] = Counter()
         for line in lines:

@@ -21,8 +21,8 @@ from unittest import mock
 import numpy as np
 
 from xfbench.worker import checkpoint, feed, observe, profile
-from xfbench.worker.input import data_set, synthetic_batch
-from xfbench.worker.protocol import Files, Group, Options, Unavailable
+from xfbench.worker.input import open_data_set, synthetic_batch
+from xfbench.worker.protocol import Group, Options, TrainingFiles, Unavailable
 from xfbench.workloads import workload_from_json
 from xfbench.workloads.initial import initial_parameters
 
@@ -56,7 +56,7 @@ def measure(trainer, workload, steps):
     losses = []
     for _ in range(steps):
         trainer.step(batch)
-        losses.append(trainer.wait())
+        losses.append(trainer.synchronize())
     found["loss"] = np.asarray(losses, np.float64)
     return {**found, **weights("final")}
 
@@ -86,7 +86,7 @@ def train(case, folder):
             elif case["steps"] == 1 or not name.startswith("final/"):
                 distances[name] = distance(found[name], truth[name])
     arrays = {} if is_large(workload) else found
-    return arrays, {"distances": distances, "observed": trainer.observed()}
+    return arrays, {"distances": distances, "observed": trainer.runtime_info()}
 
 
 def save_and_restore(case, folder):
@@ -101,8 +101,8 @@ def save_and_restore(case, folder):
     def go_on(trainer, seeds):
         for seed in seeds:
             trainer.step(trainer.load(*synthetic_batch(workload, 4, seed)))
-            trainer.wait()
-        return checkpoint.fingerprint(trainer.parameters())
+            trainer.synchronize()
+        return checkpoint.parameter_digests(trainer.parameters())
 
     def refuse(*_, **__):
         raise RuntimeError("a pickle was read")
@@ -119,7 +119,7 @@ def save_and_restore(case, folder):
     readers = ("load", "loads", "Unpickler", "_Unpickler")
     with mock.patch.multiple(pickle, **dict.fromkeys(readers, refuse)):
         second.restore(saved)
-    restored = checkpoint.fingerprint(second.parameters())
+    restored = checkpoint.parameter_digests(second.parameters())
     weights_alone = start(0)
     weights_alone.assign(weights)
     return {}, {
@@ -127,8 +127,8 @@ def save_and_restore(case, folder):
         "end": go_on(second, range(3, 6)) == end,
         "end of weights alone": go_on(weights_alone, range(3, 6)) == end,
         "averages": sum(name.endswith("/mean") for name in before),
-        "bytes": checkpoint.size(saved),
-        "least": checkpoint.least_bytes(workload, weights),
+        "bytes": checkpoint.total_bytes(saved),
+        "least": checkpoint.min_checkpoint_bytes(workload, weights),
     }
 
 
@@ -136,10 +136,10 @@ def read(case, folder):
     """Train on what the framework's own reader gives; the images as the network reads them."""
     workload, trainer = build(case)
     module = importlib.import_module(f"xfbench.adapters.{case['framework']}.reader")
-    data = data_set("set", workload, 1, 0, case["folder"]).train
+    data = open_data_set("set", workload, 1, 0, case["folder"]).train
     where = Path(case["folder"])
     form, size = case["format"], workload.batch_size
-    files = Files(where, form, len(data), workload, size, 1)
+    files = TrainingFiles(where, form, len(data), workload, size, 1)
     reader = module.open_reader(files, Options(case["kernel"], case["threads"]))
     images, labels = [], []
     for seed in range(EPOCHS):
@@ -151,10 +151,10 @@ def read(case, folder):
     left_early = reader.epoch(0)
     next(left_early)
     left_early.close()
-    compared = feed.compared(reader, data)
+    compared = feed.compare_reader(reader, data)
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = [line for line in maps if str(where.resolve()) in line]
-    facts = {"compared": compared, "mapped": mapped, "loss": trainer.wait()}
+    facts = {"compared": compared, "mapped": mapped, "loss": trainer.synchronize()}
     return {"images": np.array(images), "labels": np.array(labels)}, facts
 
 
@@ -164,13 +164,13 @@ def keep_busy(case, folder):
     batch = trainer.load(*synthetic_batch(workload, 64, 0))
     for _ in range(3):
         trainer.step(batch)
-        trainer.wait()
+        trainer.synchronize()
     start, used = time.perf_counter(), observe.cpu_seconds()
     while time.perf_counter() - start < 1:
         trainer.step(batch)
-        trainer.wait()
+        trainer.synchronize()
     cpus = (observe.cpu_seconds() - used) / (time.perf_counter() - start)
-    return {}, {"pools": trainer.observed()["pools"], "cpus": cpus}
+    return {}, {"pools": trainer.runtime_info()["pools"], "cpus": cpus}
 
 
 def profile_steps(case, folder):
@@ -178,8 +178,8 @@ def profile_steps(case, folder):
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 8, 0))
     trainer.step(batch)
-    trainer.wait()
-    profiler, seconds = profile.phases(trainer, batch, time.perf_counter)
+    trainer.synchronize()
+    profiler, seconds = profile.profile_steps(trainer, batch, time.perf_counter)
     return {}, {"profiler": profiler, "seconds": seconds}
 
 
@@ -232,7 +232,7 @@ def compile_into(case, folder):
             "used": used == target,
             "libraries": len([*used.rglob("*.so")]),
             "left": len([*target.iterdir()]),
-            "kernel": trainer.observed()["kernel"],
+            "kernel": trainer.runtime_info()["kernel"],
         }
 
 

@@ -9,7 +9,7 @@ from tests.adapters.cases import WORKLOADS
 from tests.adapters.inside import BATCH_SIZE, distance, measure
 from xfbench.adapters.reference import graph, train
 from xfbench.adapters.reference.precision import PRECISIONS
-from xfbench.worker.check import nudged
+from xfbench.worker.check import perturb
 from xfbench.worker.input import synthetic_batch
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads.initial import initial_parameters
@@ -82,10 +82,10 @@ class Reference:
         most = UNITS[precision] if number else 0
         images, labels = synthetic_batch(described, BATCH_SIZE, 0)
         weights = {
-            name: nudged(value, random, most)
+            name: perturb(value, random, most)
             for name, value in initial_parameters(network, 0).items()
         }
-        images = nudged(images, random, most)
+        images = perturb(images, random, most)
         run = functools.partial(graph.forward, network, weights, images, labels, precision=rounded)
         done = run(training=True)
         values = {"loss": [done.loss], "test_loss": [run(training=False).loss]}

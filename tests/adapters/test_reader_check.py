@@ -19,7 +19,7 @@ pytestmark = pytest.mark.deep
 READER = """
 import hashlib, threading
 import numpy as np
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 
 def open_reader(files, options):
     return Reader(files)
@@ -27,7 +27,7 @@ def open_reader(files, options):
 class Reader:
     def __init__(self, files):
         self.files = files
-        self.data = data_set("x", files.workload, files.batch_size, 0, str(files.folder))
+        self.data = open_data_set("x", files.workload, files.batch_size, 0, str(files.folder))
 
     def epoch(self, seed):
         END = threading.Event()
@@ -37,9 +37,9 @@ class Reader:
         finally:
             END.set()
 
-    def middles(self):
-        for index in range(self.files.count):
-            image, label = self.data.train.cropped(index)
+    def center_crops(self):
+        for index in range(self.files.image_count):
+            image, label = self.data.train.crop(index)
             CHANGE
             yield image[np.newaxis], np.array([label])
 """

@@ -18,8 +18,8 @@ def main() -> None:
     archive, framework, kernel, network, rounds, batch_size, threads, sets = sys.argv[1:]
     sys.path.insert(0, archive)
     from xfbench.worker import feed, prepared
-    from xfbench.worker.input import data_set
-    from xfbench.worker.protocol import Files, Group, Options
+    from xfbench.worker.input import open_data_set
+    from xfbench.worker.protocol import Group, Options, TrainingFiles
     from xfbench.workloads import workloads
     from xfbench.workloads.initial import initial_parameters
 
@@ -30,17 +30,17 @@ def main() -> None:
     solver = replace(workload.solver, base_lr=1e-9)
     trainer = train.build(workload.network, solver, options, Group())
     trainer.assign(initial_parameters(workload.network, 0))
-    data = data_set("synthetic", workload, size, 0)
-    feeds = {"one batch": feed.Feed(feed.ours(data, trainer, Group(), size, 0, 0))}
+    data = open_data_set("synthetic", workload, size, 0)
+    feeds = {"one batch": feed.Feed(feed.prepared_epochs(data, trainer, Group(), size, 0, 0))}
     for name, folder, reading in json.loads(sets):
-        data = data_set(name, workload, size, 0, folder)
+        data = open_data_set(name, workload, size, 0, folder)
         if reading == "ours":
-            feeds[name] = feed.Feed(feed.ours(data, trainer, Group(), size, 0, 1))
+            feeds[name] = feed.Feed(feed.prepared_epochs(data, trainer, Group(), size, 0, 1))
             continue
         form = prepared.read_manifest(Path(folder))["format"]
-        files = Files(Path(folder), form, len(data.train), workload, size, 1)
+        files = TrainingFiles(Path(folder), form, len(data.train), workload, size, 1)
         reader = importlib.import_module(f"xfbench.adapters.{framework}.reader")
-        feeds[name] = feed.Feed(feed.native(reader.open_reader(files, options), 0))
+        feeds[name] = feed.Feed(feed.reader_epochs(reader.open_reader(files, options), 0))
     found: dict = {name: {"step": [], "waiting": []} for name in feeds}
     order = random.Random(0)
     for number in range(-3, int(rounds)):
@@ -49,7 +49,7 @@ def main() -> None:
             batch = feeds[name].batch()
             waited = time.perf_counter() - start
             trainer.step(batch)
-            trainer.wait()
+            trainer.synchronize()
             if number >= 0:
                 found[name]["step"].append(time.perf_counter() - start)
                 found[name]["waiting"].append(waited)

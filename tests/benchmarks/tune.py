@@ -192,7 +192,9 @@ def speeds(launched: dict) -> dict:
 
 def counted(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
-    nearest = distance.nearest([seen for one in records.values() for seen in handover.of(one)])
+    nearest = distance.nearest_seconds(
+        [seen for one in records.values() for seen in handover.of(one)]
+    )
     near = {block: one for block, one in records.items() if not repeating.apart(one, nearest)}
     return {
         (block, 0): speed

@@ -35,14 +35,16 @@ def main() -> None:
     # Weights that hardly move: what diverges may be slower, and end Caffe (docs/findings.md).
     known = workloads()[network]
     workload = replace(known, solver=replace(known.solver, base_lr=1e-9, policy="fixed"))
-    rank, size = distributed.place()
+    rank, size = distributed.rank_and_size()
     group = Group()
     if size > 1:
-        distributed.name_addresses(remote=False)
-        affinity.settle(rank, size, threads, 0)
+        distributed.fill_in_addresses(remote=False)
+        affinity.pin_rank(rank, size, threads, 0)
         meeting = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, meeting, options=json.loads(chosen))
-    cores = handover.Cores() if size == 1 else None  # before the framework, as in a launch
+    cores = (
+        handover.CoreLatencyProbe() if size == 1 else None
+    )  # before the framework, as in a launch
     images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
     own = importlib.import_module(f"own_{framework}")
@@ -55,7 +57,7 @@ def main() -> None:
 
         def step() -> None:
             trainer.step(batch)
-            trainer.wait()
+            trainer.synchronize()
 
         return step
 
@@ -106,7 +108,7 @@ def while_near(once, rounds: int, nearest: float, cores) -> list:
         return looks[-1]
 
     def apart(seconds: float) -> bool:
-        return distance.apart([seconds], min(nearest, distance.nearest(looks)))
+        return distance.is_far_apart([seconds], min(nearest, distance.nearest_seconds(looks)))
 
     seen, taken, waits = look(), [], 0
     for _ in range(3 * rounds):

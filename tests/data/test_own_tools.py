@@ -202,6 +202,6 @@ def test_our_readers_give_a_framework_the_same_pixels(answer, kind):
     samples = sample_sets.samples(kind)
     assert len(answer.arrays) == 3 * len(samples)
     for number, sample in enumerate(samples):
-        expected = pictures.pixels(sample, 3)
+        expected = pictures.decode_pixels(sample, 3)
         for name in (f"lmdb {sample.key}", f"tfrecord {sample.key}", f"recordio {number:08d}"):
             assert np.array_equal(answer[f"{name} {sample.label}"], expected), name

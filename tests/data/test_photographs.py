@@ -93,7 +93,7 @@ def test_a_frameworks_readers_give_our_photographs(answer, framework, scale, fin
     for (name, reader), bound in BOUNDS[framework].items():
         folder = find_set(f"photographs/{scale}/{name}")
         manifest = Manifest.read(folder)
-        for split, listed in prepared.open_(folder).listed.items():
+        for split, listed in prepared.open_prepared(folder).listed.items():
             key = f"{name} {reader} {split}"
             assert answer[f"{key} labels"].tolist() == listed.labels
             largest = answer[f"{key} largest"].max()
@@ -105,9 +105,9 @@ def test_a_frameworks_readers_give_our_photographs(answer, framework, scale, fin
 def show_digests(folder, show):
     """Digests of the training samples of our reader, each picture changed by `show`."""
     digests = []
-    for sample in prepared.open_(folder).splits["train"]:
+    for sample in prepared.open_prepared(folder).splits["train"]:
         with PIL.Image.open(io.BytesIO(sample.image)) as picture:
-            digests.append(sample_digest(pictures.planes(show(picture)), sample.label))
+            digests.append(sample_digest(pictures.pixels_from_image(show(picture)), sample.label))
     return digests
 
 
@@ -122,7 +122,7 @@ def test_pictures_that_ask_to_be_turned_are_counted(form, find_set):
     lines = [line.split("\t") for line in (folder / "train.samples").read_text().splitlines()]
     orientations = {int(line[1]) + 1: line[4:] for line in lines}
     assert orientations == {one: [str(one)] if one > 1 else [] for one in ORIENTATIONS}
-    assert prepared.open_(folder).listed["train"].digests == show_digests(folder, leave)
+    assert prepared.open_prepared(folder).listed["train"].digests == show_digests(folder, leave)
 
 
 @pytest.mark.parametrize(("options", "count"), [([], 7), (["--encode", "jpeg"], 0)])

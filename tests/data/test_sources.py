@@ -166,15 +166,15 @@ def test_truncated_and_oversized_pictures_are_refused_by_name(folders):
     whole = path.read_bytes()
     path.write_bytes(whole[:-200])
     with pytest.raises(Damaged, match=r"n01_0.*no whole JPEG"):
-        pictures.pixels(sources.images(root).splits["train"][0])
+        pictures.decode_pixels(sources.images(root).splits["train"][0])
     head = whole.index(b"\xff\xc0") + 5
     for size in (b"\xff\xff\xff\xff", b"\x2f\xff\x2f\xff"):
         path.write_bytes(whole[:head] + size + whole[head + 4 :])
         with pytest.raises(Damaged, match=r"n01_0\.JPEG has more than 64,000,000 pixels"):
-            pictures.pixels(sources.images(root).splits["train"][0])
+            pictures.decode_pixels(sources.images(root).splits["train"][0])
     path.write_text("no picture")
     with pytest.raises(Damaged, match="no whole JPEG or PNG"):
-        pictures.pixels(sources.images(root).splits["train"][0])
+        pictures.decode_pixels(sources.images(root).splits["train"][0])
 
 
 def test_picture_over_512_mib_is_refused(folders):
@@ -190,5 +190,5 @@ def test_sixteen_bit_pixels_keep_their_upper_eight_bits(channels):
     values = np.random.RandomState(0).randint(0, 2**16, (20, 30)).astype(np.uint16)
     file = io.BytesIO()
     Image.fromarray(values).save(file, "png")
-    found = pictures.pixels(Sample("deep", 0, file.getvalue()), channels)
+    found = pictures.decode_pixels(Sample("deep", 0, file.getvalue()), channels)
     assert np.array_equal(found, np.repeat([values >> 8], channels or 1, axis=0))

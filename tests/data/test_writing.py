@@ -37,12 +37,12 @@ def test_every_format_stores_the_source_samples(folders, tmp_path, form):
     manifest = made(source, tmp_path / form, form)
     assert Manifest.read(tmp_path / form) == manifest
     assert manifest.shape == (3, 24, 32) and manifest.splits["train"].samples == 21
-    there = prepared.open_(tmp_path / form)
+    there = prepared.open_prepared(tmp_path / form)
     order = np.random.RandomState(0).permutation(21)
     for index, place in enumerate(order):
         given, kept = source.splits["train"][int(place)], there.splits["train"][index]
         wanted = writing.prepared(given, SQUASHED).image
-        assert np.array_equal(pictures.pixels(kept, 3), wanted) and kept.label == given.label
+        assert np.array_equal(pictures.decode_pixels(kept, 3), wanted) and kept.label == given.label
         digest = there.listed["train"].digests[index]
         assert digest == sample_digest(wanted, given.label)
 
@@ -274,7 +274,7 @@ def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, told
     change(document)
     path.write_text(json.dumps(document))
     with pytest.raises(Damaged, match=told):
-        prepared.open_(target)
+        prepared.open_prepared(target)
 
 
 @pytest.mark.parametrize("form, name", [("tfrecord", "test.tfrecord"), ("recordio", "test.rec")])

@@ -122,14 +122,14 @@ def test_checkpoint_is_not_written_to_an_existing_folder(tmp_path, planted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "shutil", SimpleNamespace(rmtree=shutil.rmtree, disk_usage=plant))
         taken = []
-        with pytest.raises(FileExistsError), checkpoint.fresh(place, 1) as folder:
+        with pytest.raises(FileExistsError), checkpoint.temporary_folder(place, 1) as folder:
             taken.append(folder)
     assert taken == []
     assert [one.name for one in (tmp_path / "theirs").iterdir()] == ["kept"]
 
 
 def test_checkpoint_folder_is_private(tmp_path):
-    with checkpoint.fresh(tmp_path / "xfbench-1", 1) as folder:
+    with checkpoint.temporary_folder(tmp_path / "xfbench-1", 1) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -201,7 +201,7 @@ def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
         def check_(cases, options, build, group, inputs, output):
             output.write_bytes(b'PK garbage')
             return {'unsupported': {}, 'observed': None}
-        check.check = check_
+        check.run_cases = check_
         """
     )
     described = adapter.load("odd")

@@ -131,7 +131,7 @@ def test_results_behind_a_link_are_written_to_its_target(odd, xfbench, tmp_path)
 def test_invalid_manifest_is_reported_as_damage(tmp_path, content):
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(Damaged):
-        prepared.open_(tmp_path)
+        prepared.open_prepared(tmp_path)
 
 
 def test_invalid_sample_list_is_reported_as_damage(tmp_path):
@@ -142,7 +142,7 @@ def test_invalid_sample_list_is_reported_as_damage(tmp_path):
     for content in (b"", b"\xff\n", b"a\n", b"a\tb\tc\n", b"a\t" + b"9" * 5000 + b"\tc\n"):
         (tmp_path / "train.samples").write_bytes(content)
         with pytest.raises(Damaged):
-            prepared.open_(tmp_path)
+            prepared.open_prepared(tmp_path)
 
 
 def test_framework_output_is_printed_without_control_characters(odd, xfbench):

@@ -90,7 +90,7 @@ def of_set(form):
     def read(path):
         folder = path.parents[1] if form == "lmdb" else path.parent
         for _, sample in zip(range(100), module.samples(folder, "train", None), strict=False):
-            pictures.pixels(sample)
+            pictures.decode_pixels(sample)
 
     return read
 
@@ -288,6 +288,6 @@ TARGETS = {
     ),
     "mnist": Target(of_mnist, DAMAGED, [IMAGE]),
     "picture": Target(
-        lambda content: pictures.pixels(Sample("a", 0, content), 3), DAMAGED, [PNG, JPEG]
+        lambda content: pictures.decode_pixels(Sample("a", 0, content), 3), DAMAGED, [PNG, JPEG]
     ),
 }

@@ -90,7 +90,7 @@ def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
     file = tmp_path / "job" / "cpu.stat"
     file.write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
-    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
     before = conditions.read()
     file.write_text("usage_usec 5\nnr_throttled 4\nthrottled_usec 4000000\n")
     seen = conditions.between(before, conditions.read())

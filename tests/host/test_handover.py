@@ -9,7 +9,7 @@ import pytest
 from xfbench.host import conditions, handover
 from xfbench.records.record import Conditions
 from xfbench.worker import distance, observe, pingpong
-from xfbench.worker.handover import Cores
+from xfbench.worker.handover import CoreLatencyProbe
 
 ASK = "from xfbench.host import handover; print(handover.seconds())"
 
@@ -36,21 +36,23 @@ def test_silent_core_ends_the_measurement_after_a_time_limit(monkeypatch, tmp_pa
 
 
 def test_latency_1_5_times_higher_means_distant_cores():
-    assert not distance.apart(())
-    assert not distance.apart((2.0e-7,))
-    assert not distance.apart((2.0e-7, 2.9e-7))
-    assert distance.apart((2.0e-7, 3.1e-7)) and distance.apart((3.1e-7, 2.0e-7))
-    assert distance.apart((3.1e-7, 3.2e-7), 2.0e-7) and not distance.apart((3.1e-7,), 2.9e-7)
+    assert not distance.is_far_apart(())
+    assert not distance.is_far_apart((2.0e-7,))
+    assert not distance.is_far_apart((2.0e-7, 2.9e-7))
+    assert distance.is_far_apart((2.0e-7, 3.1e-7)) and distance.is_far_apart((3.1e-7, 2.0e-7))
+    assert distance.is_far_apart((3.1e-7, 3.2e-7), 2.0e-7) and not distance.is_far_apart(
+        (3.1e-7,), 2.9e-7
+    )
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_latency_probe_is_not_counted_in_worker_usage():
-    before, used = observe.descendants(), observe.cpu_seconds_of_others()
-    cores = Cores()
+    before, used = observe.descendants(), observe.descendants_cpu_seconds()
+    cores = CoreLatencyProbe()
     try:
         assert all(2e-8 < cores.seconds() < 1e-4 for _ in range(20))
         assert observe.descendants() == before
-        assert observe.cpu_seconds_of_others() == used
+        assert observe.descendants_cpu_seconds() == used
     finally:
         cores.end()
     assert cores.seconds() is None
@@ -58,13 +60,13 @@ def test_latency_probe_is_not_counted_in_worker_usage():
 
 def test_failed_probe_start_gives_no_latency(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere")
-    cores = Cores()
+    cores = CoreLatencyProbe()
     assert cores.seconds() is None
     cores.end()
 
 
 def test_ended_probe_gives_no_latency():
-    cores = Cores()
+    cores = CoreLatencyProbe()
     cores.end()
     assert cores.seconds() is None
 

@@ -111,29 +111,29 @@ MOUNTINFO = r"""
 
 
 def test_mount_options_omit_hosts_users_and_paths():
-    nfs, lustre, cifs, overlay, btrfs = mounts.mounts(MOUNTINFO)
-    assert nfs.kept_options() == [
+    nfs, lustre, cifs, overlay, btrfs = mounts.list_mounts(MOUNTINFO)
+    assert nfs.public_options() == [
         *("rw", "noatime", "vers=4.2", "rsize=1048576", "wsize=1048576", "namlen=255", "hard"),
         *("proto=tcp", "timeo=600", "retrans=2", "sec=sys", "local_lock=none"),
     ]
-    assert lustre.kept_options() == ["rw", "relatime", "flock", "lazystatfs"]
-    assert cifs.kept_options() == ["rw", "vers=3.1.1", "soft"]
-    assert overlay.kept_options() == ["rw"]
-    assert btrfs.kept_options() == ["rw", "compress=zstd:3", "ssd"]
+    assert lustre.public_options() == ["rw", "relatime", "flock", "lazystatfs"]
+    assert cifs.public_options() == ["rw", "vers=3.1.1", "soft"]
+    assert overlay.public_options() == ["rw"]
+    assert btrfs.public_options() == ["rw", "compress=zstd:3", "ssd"]
     assert [mounts._device_kind(one, []) for one in (nfs, lustre, cifs)] == ["network"] * 3
 
 
 def test_escaped_mount_names_are_decoded():
-    nfs, *_, overlay, _ = mounts.mounts(MOUNTINFO)
+    nfs, *_, overlay, _ = mounts.list_mounts(MOUNTINFO)
     assert (nfs.point, nfs.root, nfs.number) == ("/mnt/my data", "/vol", 36)
     assert overlay.value("upperdir") == "/u p" and overlay.value("lowerdir") == r"/a\:b:/c,d"
 
 
 def test_longest_mount_point_is_the_fallback():
-    here = mounts.mounts(MOUNTINFO + r"41 35 0:55 / /scratch rw - tmpfs none rw" + "\n")
-    assert mounts._longest(here, Path("/mnt/my data/x")).file_system == "nfs4"
-    assert mounts._longest(here, Path("/scratch/x")).file_system == "tmpfs"
-    assert mounts._longest(here, Path("/scratchy")) is None
+    here = mounts.list_mounts(MOUNTINFO + r"41 35 0:55 / /scratch rw - tmpfs none rw" + "\n")
+    assert mounts._deepest_mount(here, Path("/mnt/my data/x")).file_system == "nfs4"
+    assert mounts._deepest_mount(here, Path("/scratch/x")).file_system == "tmpfs"
+    assert mounts._deepest_mount(here, Path("/scratchy")) is None
 
 
 def test_missing_folder_is_reported(tmp_path):
@@ -292,5 +292,5 @@ def test_medium_turns_if_all_of_its_disks_turn(raid, tmp_path, rotational, expec
     ],
 )
 def test_compressing_file_systems_are_recognized(file_system, options, expected):
-    [mount] = mounts.mounts(f"36 35 0:50 / /a rw - {file_system} /dev/nonesuch {options}\n")
+    [mount] = mounts.list_mounts(f"36 35 0:50 / /a rw - {file_system} /dev/nonesuch {options}\n")
     assert mount.compresses is expected

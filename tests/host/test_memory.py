@@ -11,7 +11,7 @@ from xfbench.host import memory
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
-from xfbench.worker.memory import words
+from xfbench.worker.memory import out_of_memory_line
 
 LIMIT = 400_000_000
 # What dies of it differs: one that is told so, one that asks in vain and aborts, one that says
@@ -81,13 +81,16 @@ def test_out_of_memory_of_a_rank_is_recognized(record):
 
 
 def test_ambiguous_messages_count_only_under_a_limit():
-    assert words("dnnl::error: could not create a primitive", LIMIT)
-    assert words("dnnl::error: could not create a primitive", None) is None
-    assert words("OOM when allocating tensor with shape[4096]", None)
-    assert words("a room without a vacuum", LIMIT) is None
-    assert words('  File "/oom/memory.py", line 3, in allocate', LIMIT) is None
-    assert words('File "out of memory.py", line 3\nstd::bad_alloc', None) == "std::bad_alloc"
-    assert words("/tmp/oom/x", None) is None
+    assert out_of_memory_line("dnnl::error: could not create a primitive", LIMIT)
+    assert out_of_memory_line("dnnl::error: could not create a primitive", None) is None
+    assert out_of_memory_line("OOM when allocating tensor with shape[4096]", None)
+    assert out_of_memory_line("a room without a vacuum", LIMIT) is None
+    assert out_of_memory_line('  File "/oom/memory.py", line 3, in allocate', LIMIT) is None
+    assert (
+        out_of_memory_line('File "out of memory.py", line 3\nstd::bad_alloc', None)
+        == "std::bad_alloc"
+    )
+    assert out_of_memory_line("/tmp/oom/x", None) is None
 
 
 def test_available_memory_respects_the_total_and_slurm(monkeypatch):

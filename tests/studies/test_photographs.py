@@ -38,7 +38,7 @@ def test_photographs_are_reproducible_jpeg_files(few):
     assert files == [photographs.source().splits["train"][n].image for n in range(12)]
     assert {train[number].label for number in range(10)} == set(range(10))
     assert not {test[0].key, test[1].key} & {train[number].key for number in range(12)}
-    pixels = pictures.pixels(train[3])
+    pixels = pictures.decode_pixels(train[3])
     assert pixels.shape == (3, 256, 256) and pixels.std() > 10
 
 
@@ -46,15 +46,15 @@ def test_every_format_has_the_same_pixels_in_the_same_order(few):
     study = experiment.load("data-format")
     matrices = [one for one in study.of_size("laptop") if "photographs-raw" in one.data]
     [placed] = [media.placed(study, one, media.media({})) for one in matrices]
-    made = [prepared.open_(folder).splits for folder in map(Path, placed.data)]
+    made = [prepared.open_prepared(folder).splits for folder in map(Path, placed.data)]
     assert len(made) == 5
     kept = [[split["train"][number] for number in range(12)] for split in made]
     assert [isinstance(one[0].image, np.ndarray) for one in kept] == [True, *[False] * 4]
-    first = [pictures.pixels(sample) for sample in kept[0]]
+    first = [pictures.decode_pixels(sample) for sample in kept[0]]
     for other in kept[1:]:
         assert [sample.label for sample in other] == [sample.label for sample in kept[0]]
         for one, sample in zip(first, other, strict=True):
-            assert np.array_equal(one, pictures.pixels(sample))
+            assert np.array_equal(one, pictures.decode_pixels(sample))
 
 
 def test_packaged_photographs_have_few_bytes_and_enough_pixels():

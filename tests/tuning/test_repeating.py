@@ -50,14 +50,14 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
     launched,
 ):
     near, far, moved = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7), launched(2.0e-7, 3.3e-7)
-    nearest = distance.nearest([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
+    nearest = distance.nearest_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
     assert nearest == 1.9e-7
     assert [repeating.apart(a, nearest) for a in (near, far, moved, launched())] == [0, 1, 1, 0]
     assert not repeating.apart(launched(3.3e-7, 3.2e-7, threads=1), nearest)
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
     assert not repeating.apart(varied(far, **failed), nearest)
     assert not repeating.apart(far, 3.2e-7)  # nothing nearer is known
-    assert distance.nearest([]) is None
+    assert distance.nearest_seconds([]) is None
 
 
 def test_search_learns_the_lowest_core_to_core_latency(launched):

@@ -27,7 +27,7 @@ EIGHT = [[core, core + 8] for core in range(8)]  # two hardware threads each
     ],
 )
 def test_layout_spreads_ranks_evenly_over_cores(ranks, threads, reserved, expected):
-    assert affinity.layout(EIGHT, ranks, threads, reserved) == expected
+    assert affinity.assign_cpus(EIGHT, ranks, threads, reserved) == expected
 
 
 def test_cores_are_ordered_by_numa_node(tmp_path):
@@ -37,8 +37,8 @@ def test_cores_are_ordered_by_numa_node(tmp_path):
         (here / f"node{node}").mkdir()
         (here / "topology" / "core_id").write_text(f"{core}\n")
         (here / "topology" / "physical_package_id").write_text(f"{node}\n")
-    assert affinity.cores(set(range(6)), tmp_path) == [[0, 4], [2], [1, 5], [3]]
-    assert affinity.cores({1, 3, 4}, tmp_path) == [[4], [1], [3]]
+    assert affinity.list_cores(set(range(6)), tmp_path) == [[0, 4], [2], [1, 5], [3]]
+    assert affinity.list_cores({1, 3, 4}, tmp_path) == [[4], [1], [3]]
 
 
 def test_threads_inherit_the_pinning_of_their_rank():
@@ -47,7 +47,7 @@ def test_threads_inherit_the_pinning_of_their_rank():
         pytest.skip("one CPU is no choice")
     script = (
         "from xfbench.worker import affinity, observe; import threading, time\n"
-        "own = affinity.settle(1, 2, 1, 0)\n"
+        "own = affinity.pin_rank(1, 2, 1, 0)\n"
         "threading.Thread(target=time.sleep, args=(1,)).start()\n"
         "print(own, observe.affinity())\n"
     )
@@ -59,4 +59,4 @@ def test_threads_inherit_the_pinning_of_their_rank():
 
 
 def test_rank_is_not_pinned_when_cores_are_too_few():
-    assert affinity.settle(0, 64, 1000, 0) is None
+    assert affinity.pin_rank(0, 64, 1000, 0) is None

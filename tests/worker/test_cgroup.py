@@ -13,7 +13,7 @@ from xfbench.worker import cgroup
 def groups(tmp_path, monkeypatch):
     """A function that writes what the system would tell: this process's groups, and their files."""
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
 
     def make(own, **files):
         (tmp_path / "own").write_text(own)
@@ -26,10 +26,10 @@ def groups(tmp_path, monkeypatch):
 
 
 def test_limits_are_none_without_a_cgroup_limit(groups):
-    assert cgroup.cpus() is cgroup.memory() is cgroup.memory_left() is None
+    assert cgroup.cpu_limit() is cgroup.memory_limit() is cgroup.free_memory() is None
     assert cgroup.throttled_seconds() == 0
     groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
-    assert cgroup.cpus() is cgroup.memory() is cgroup.memory_left() is None
+    assert cgroup.cpu_limit() is cgroup.memory_limit() is cgroup.free_memory() is None
 
 
 def test_lowest_limit_of_all_cgroup_levels_applies(groups):
@@ -42,8 +42,8 @@ def test_lowest_limit_of_all_cgroup_levels_applies(groups):
         **{"slurm__cpu-max": "400000 100000", "slurm__cpu-stat": "throttled_usec 7000000\n"},
         **{"slurm__job_1__cpu-stat": "usage_usec 3\nthrottled_usec 2500000\n"},
     )
-    assert (cgroup.memory(), cgroup.memory_left()) == (2800, 300)
-    assert (cgroup.cpus(), cgroup.throttled_seconds()) == (1.5, 7.0)
+    assert (cgroup.memory_limit(), cgroup.free_memory()) == (2800, 300)
+    assert (cgroup.cpu_limit(), cgroup.throttled_seconds()) == (1.5, 7.0)
 
 
 def test_cgroup_v1_limits_are_read_per_controller(groups):
@@ -57,20 +57,20 @@ def test_cgroup_v1_limits_are_read_per_controller(groups):
         **{"cpu,cpuacct__cpu-cfs_quota_us": "-1"},
         **{"cpu,cpuacct__slurm__cpu-stat": "nr_throttled 2\nthrottled_time 1500000000\n"},
     )
-    assert (cgroup.memory(), cgroup.memory_left(), cgroup.cpus()) == (5000, 3500, 0.5)
+    assert (cgroup.memory_limit(), cgroup.free_memory(), cgroup.cpu_limit()) == (5000, 3500, 0.5)
     assert cgroup.throttled_seconds() == 1.5
 
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
 def test_container_limits_are_read_from_the_cgroup_root(groups, path):
     groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
-    assert (cgroup.memory(), cgroup.memory_left()) == (4000, 3999)
+    assert (cgroup.memory_limit(), cgroup.free_memory()) == (4000, 3999)
 
 
 def test_cgroup_reads_a_real_memory_limit():
     count = 2**28
-    told = "from xfbench.worker import cgroup, host; print(cgroup.memory(), cgroup.memory_left(), "
-    told += "host.facts()['cgroup_memory_bytes'])"
+    told = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), "
+    told += "cgroup.free_memory(), host.facts()['cgroup_memory_bytes'])"
     with limited.memory(count) as within:
         argv = within([sys.executable, "-c", told])
         done = subprocess.run(argv, capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xfbench.worker.channels_last import layouts
+from xfbench.worker.channels_last import parameter_layouts
 from xfbench.workloads import workloads
 
 NETWORK = workloads()["lenet"].network
@@ -27,7 +27,7 @@ def number(shape):
 def stored():
     """Each parameter of LeNet in both layouts, all its values different."""
     found = {}
-    for name, layout in layouts(NETWORK).items():
+    for name, layout in parameter_layouts(NETWORK).items():
         canonical = number(layout.canonical)
         found[name] = canonical, layout.store(canonical)
     return found
@@ -40,7 +40,7 @@ def test_every_parameter_has_the_shape_of_channels_last(stored):
 @pytest.mark.parametrize("name", SHAPES)
 def test_restoring_a_stored_parameter_gives_it_back(name, stored):
     canonical, array = stored[name]
-    restored = layouts(NETWORK)[name].restore(array)
+    restored = parameter_layouts(NETWORK)[name].restore(array)
     assert np.array_equal(restored, canonical) and restored.flags.c_contiguous
 
 

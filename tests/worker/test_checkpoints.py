@@ -116,9 +116,9 @@ class Trainer(FakeTrainer):
     def restore(self, folder):
         stop.set()
         super().restore(folder)
-    def observed(self):
+    def runtime_info(self):
         end.set()
-        return super().observed()
+        return super().runtime_info()
 """
 
 
@@ -363,22 +363,22 @@ def test_only_first_rank_saves_and_all_ranks_sync_afterwards(launch):
 
 
 def test_checkpoint_folder_is_dropped_from_the_page_cache(tmp_path):
-    if checkpoint.file_system(tmp_path) not in ("ext4", "xfs", "btrfs"):
-        pytest.skip(f"{checkpoint.file_system(tmp_path)} may keep what it holds in memory")
+    if checkpoint.file_system_type(tmp_path) not in ("ext4", "xfs", "btrfs"):
+        pytest.skip(f"{checkpoint.file_system_type(tmp_path)} may keep what it holds in memory")
     file = tmp_path / "below" / "file"
     file.parent.mkdir()
     file.write_bytes(os.urandom(2**22))
     assert resident(file) == 2**22 // mmap.PAGESIZE
     checkpoint.flush(tmp_path)
-    checkpoint.forget(tmp_path)
+    checkpoint.evict_from_cache(tmp_path)
     assert resident(file) == 0
-    assert checkpoint.size(tmp_path) == 2**22
+    assert checkpoint.total_bytes(tmp_path) == 2**22
 
 
 def test_checkpoint_is_loaded_from_disk_not_from_page_cache(train, tmp_path):
     """Pages that were not flushed cannot be dropped."""
-    if checkpoint.file_system(tmp_path) not in ("ext4", "xfs", "btrfs"):
-        pytest.skip(f"{checkpoint.file_system(tmp_path)} may keep what it holds in memory")
+    if checkpoint.file_system_type(tmp_path) not in ("ext4", "xfs", "btrfs"):
+        pytest.skip(f"{checkpoint.file_system_type(tmp_path)} may keep what it holds in memory")
 
     class Looking(FakeTrainer):
         def save(self, folder):
@@ -409,7 +409,7 @@ def resident(file):
 
 def test_fingerprint_compares_bits_not_values():
     def bits(*values, dtype=np.float32):
-        return checkpoint.fingerprint({"a": np.array(values, dtype)})
+        return checkpoint.parameter_digests({"a": np.array(values, dtype)})
 
     assert bits(1.0, np.nan) == bits(1.0, np.nan)
     assert bits(0.0) != bits(-0.0)
@@ -423,7 +423,7 @@ def test_least_bytes_counts_weights_and_velocities():
         name: np.zeros(parameter.shape, np.float32)
         for name, parameter in lenet.network.parameters.items()
     }
-    assert checkpoint.least_bytes(lenet, parameters) == 8 * 431_080
+    assert checkpoint.min_checkpoint_bytes(lenet, parameters) == 8 * 431_080
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -431,7 +431,7 @@ def test_checkpoint_needs_a_mebibyte_beside_its_numbers(small_disk, missing):
     below = small_disk(3000)
     needed = shutil.disk_usage(below).free - 2**20 + missing
     refused = pytest.raises(checkpoint.DiskFull) if missing else contextlib.nullcontext()
-    with refused, checkpoint.fresh(below / "checkpoint", needed):
+    with refused, checkpoint.temporary_folder(below / "checkpoint", needed):
         pass
 
 
@@ -439,7 +439,7 @@ def test_files_of_a_killed_launch_are_removed_first(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "old").write_bytes(b"x")
-    with checkpoint.fresh(folder, 0) as empty:
+    with checkpoint.temporary_folder(folder, 0) as empty:
         assert not list(empty.iterdir())
 
 
@@ -452,4 +452,4 @@ def test_least_bytes_has_no_velocities_of_running_means():
     learned = resnet.network.learned_count
     every = sum(array.size for array in parameters.values())
     assert every > learned
-    assert checkpoint.least_bytes(resnet, parameters) == 4 * (every + learned)
+    assert checkpoint.min_checkpoint_bytes(resnet, parameters) == 4 * (every + learned)

@@ -15,27 +15,29 @@ def package(folder, name, microjoules, span=262_143_328_850):
 def test_package_energies_add_up_without_their_subzones(tmp_path):
     for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
         package(tmp_path, name, 1_000_000)
-    before = energy._rapl(tmp_path)
+    before = energy._read_rapl(tmp_path)
     for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
         package(tmp_path, name, 3_500_000)
-    assert energy.joules(before, energy._rapl(tmp_path)) == pytest.approx(5.0)
+    assert energy.joules_used(before, energy._read_rapl(tmp_path)) == pytest.approx(5.0)
 
 
 def test_energy_includes_a_counter_wraparound(tmp_path):
     package(tmp_path, "intel-rapl:0", 9_000_000, span=10_000_000)
-    before = energy._rapl(tmp_path)
+    before = energy._read_rapl(tmp_path)
     package(tmp_path, "intel-rapl:0", 1_000_000, span=10_000_000)
-    assert energy.joules(before, energy._rapl(tmp_path)) == pytest.approx(2.0)
+    assert energy.joules_used(before, energy._read_rapl(tmp_path)) == pytest.approx(2.0)
 
 
 def test_unreadable_energy_is_none(tmp_path):
-    assert energy._rapl(tmp_path) == {}
-    assert energy.joules({}, {}) is None
-    assert energy.joules({"nvml:0": (5.0, None)}, {"nvml:0": (4.0, None)}) is None
-    assert energy.joules({"nvml:0": (5.0, None)}, {}) is None
+    assert energy._read_rapl(tmp_path) == {}
+    assert energy.joules_used({}, {}) is None
+    assert energy.joules_used({"nvml:0": (5.0, None)}, {"nvml:0": (4.0, None)}) is None
+    assert energy.joules_used({"nvml:0": (5.0, None)}, {}) is None
     (tmp_path / "intel-rapl:0").mkdir()
-    assert energy._rapl(tmp_path) == {}
+    assert energy._read_rapl(tmp_path) == {}
 
 
 def test_cuda_energy_comes_only_from_nvml():
-    assert energy.read("cuda") == {} or all(name.startswith("nvml") for name in energy.read("cuda"))
+    assert energy.read_counters("cuda") == {} or all(
+        name.startswith("nvml") for name in energy.read_counters("cuda")
+    )

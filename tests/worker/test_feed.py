@@ -41,7 +41,9 @@ def numbered(bad=-1, endless=False):
 
 
 def fed(data, threads, group=None, trainer=None):
-    return feed.Feed(feed.ours(data, trainer or Kept(), group or Group(), BATCH, 5, threads))
+    return feed.Feed(
+        feed.prepared_epochs(data, trainer or Kept(), group or Group(), BATCH, 5, threads)
+    )
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -57,8 +59,8 @@ def test_batch_order_depends_on_the_seed_not_on_threads(threads):
 class Loading(Kept):
     """One that says whether other threads may load, and remembers which did."""
 
-    def __init__(self, loads_beside):
-        self.loads_beside, self.threads = loads_beside, set()
+    def __init__(self, thread_safe_load):
+        self.thread_safe_load, self.threads = thread_safe_load, set()
 
     def load(self, images, labels):
         self.threads.add(threading.current_thread())
@@ -79,13 +81,15 @@ def test_loader_thread_loads_only_for_a_thread_safe_trainer(beside):
 def test_rank_gets_its_part_of_each_batch():
     group = Group(1, 3)
     source = fed(numbered(), 1, group)
-    for images, _ in numbered().epoch(BATCH, 5, group.part(BATCH)):
+    for images, _ in numbered().epoch(BATCH, 5, group.shard(BATCH)):
         assert np.array_equal(source.batch()[0], images)
     source.end()
 
 
 def test_synthetic_input_is_loaded_once():
-    data = DataSet(InMemory(np.zeros((BATCH, 1, 1, 1)), np.zeros(BATCH)), None, endless=True)
+    data = DataSet(
+        InMemory(np.zeros((BATCH, 1, 1, 1)), np.zeros(BATCH)), None, is_single_batch=True
+    )
     source = fed(data, 1)
     assert source.batch() is source.batch()
     source.end()
@@ -122,7 +126,7 @@ class Own:
     def __init__(self, images, labels):
         self.given = images, labels
 
-    def middles(self):
+    def center_crops(self):
         yield self.given
 
 
@@ -140,6 +144,6 @@ def test_reader_differences_are_measured(change, relabelled, found):
     images, labels = pixels.copy(), np.arange(5)
     images[2] += np.uint8(change)
     labels[4] += relabelled
-    told = feed.compared(Own(images, labels), split)
+    told = feed.compare_reader(Own(images, labels), split)
     names = ("differing", "largest_difference", "mean_difference", "labels_equal")
     assert told["compared"] == 5 and tuple(told[name] for name in names) == found

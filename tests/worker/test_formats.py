@@ -26,7 +26,7 @@ from xfbench.data.lmdb import datum
 from xfbench.data.recordio import record
 from xfbench.data.tfrecord import example
 from xfbench.worker.crc32c import crc32c
-from xfbench.worker.formats import Damaged, Listed
+from xfbench.worker.formats import Damaged, SampleList
 from xfbench.worker.protobuf import Malformed, fields
 from xfbench.worker.samples import Sample
 
@@ -123,10 +123,10 @@ def test_lmdb_keeps_overlong_keys_complete_and_distinct(tmp_path):
 def test_sample_count_must_match_the_list(kind, tmp_path):
     write(kind, tmp_path, number_samples(3))
     keys = [sample.key for sample in number_samples(3)]
-    listed = Listed(keys, [0, 1, 2], [""] * 3, None, [])
+    listed = SampleList(keys, [0, 1, 2], [""] * 3, None, [])
     assert [sample.key for sample in read(kind, tmp_path, listed)] == keys
     with pytest.raises(Damaged, match=r"holds 3 samples, its list 2"):
-        read(kind, tmp_path, Listed(keys[:2], [0, 1], [""] * 2, None, []))
+        read(kind, tmp_path, SampleList(keys[:2], [0, 1], [""] * 2, None, []))
 
 
 def test_recordio_splits_records_with_the_magic_number(tmp_path):

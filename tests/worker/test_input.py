@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xfbench.worker.input import data_set, synthetic_batch
+from xfbench.worker.input import open_data_set, synthetic_batch
 from xfbench.worker.protocol import Unsupported
 from xfbench.workloads import workloads
 
@@ -11,7 +11,7 @@ LENET = workloads()["lenet"]
 
 
 def test_digits_have_1797_images_in_two_disjoint_splits():
-    data = data_set("digits", LENET, 64, 0)
+    data = open_data_set("digits", LENET, 64, 0)
     assert len(data.train) + len(data.test) == 1797
     images, _ = data.train.batch(np.arange(len(data.train)))
     assert images.shape[1:] == (1, 28, 28)
@@ -21,13 +21,13 @@ def test_digits_have_1797_images_in_two_disjoint_splits():
 
 
 def test_pixels_are_scaled_as_the_workload_specifies():
-    images, _ = data_set("digits", LENET, 64, 0).first(64, 0)
+    images, _ = open_data_set("digits", LENET, 64, 0).first(64, 0)
     assert images.dtype == np.float32
     assert images.min() == 0 and 0.9 < images.max() <= 255 / 256
 
 
 def test_epoch_has_full_batches_in_the_order_of_the_seed():
-    data = data_set("digits", LENET, 64, 0)
+    data = open_data_set("digits", LENET, 64, 0)
     batches = list(data.epoch(64, 5))
     assert len(batches) == 1437 // 64 and all(len(labels) == 64 for _, labels in batches)
     again = list(data.epoch(64, 5))
@@ -47,6 +47,6 @@ def test_synthetic_noise_is_seeded_and_mean_subtracted():
 
 def test_data_that_do_not_fit_the_network_are_unsupported():
     with pytest.raises(Unsupported, match="one-channel"):
-        data_set("digits", workloads()["alexnet"], 2, 0)
+        open_data_set("digits", workloads()["alexnet"], 2, 0)
     with pytest.raises(Unsupported, match="more than the 1437"):
-        data_set("digits", LENET, 2000, 0)
+        open_data_set("digits", LENET, 2000, 0)

@@ -47,9 +47,9 @@ def test_traffic_per_step_excludes_pauses():
     send(4 * MEGABYTE)
     meter.pause()
     send(40 * MEGABYTE)
-    meter.go_on()
+    meter.resume()
     send(4 * MEGABYTE)
-    told = {one["name"]: one for one in meter.told(10)["links"]}
+    told = {one["name"]: one for one in meter.report(10)["links"]}
     assert 0.8 * MEGABYTE <= told["lo"]["sent_bytes"] < 4 * MEGABYTE
     assert told["lo"]["kind"] == "loopback" and told["lo"]["bits_per_second"] is None
     assert told["lo"]["received_bytes"] >= 0.8 * MEGABYTE
@@ -57,37 +57,37 @@ def test_traffic_per_step_excludes_pauses():
 
 
 def test_missing_nvidia_counters_are_explained():
-    without = links.read("cpu")[1]
+    without = links.read_counters("cpu")[1]
     assert without["nvlink"] == without["pcie"] == "no rank used an NVIDIA device"
-    found, without = links._nvidia("cuda", "libthere-is-none.so.1")
+    found, without = links._read_nvidia("cuda", "libthere-is-none.so.1")
     assert found == {} and without["pcie"].startswith("libthere-is-none.so.1 finds no device")
 
 
 def test_infiniband_counters_count_4_byte_words(tmp_path):
-    assert links._infiniband(tmp_path)[1] == {"infiniband": "there is no port of it"}
+    assert links._read_infiniband(tmp_path)[1] == {"infiniband": "there is no port of it"}
     counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
     counters.mkdir(parents=True)
-    assert "cannot be read" in links._infiniband(tmp_path)[1]["infiniband"]
+    assert "cannot be read" in links._read_infiniband(tmp_path)[1]["infiniband"]
     (counters / "port_xmit_data").write_text("1000\n")
     (counters / "port_rcv_data").write_text("500\n")
     (counters.parent / "rate").write_text("100 Gb/sec (4X EDR)\n")
-    assert links._infiniband(tmp_path) == ({("infiniband", "mlx5_0:1"): (4000, 2000)}, {})
-    assert links._speed("infiniband", "mlx5_0:1", ports=tmp_path) == 1e11
+    assert links._read_infiniband(tmp_path) == ({("infiniband", "mlx5_0:1"): (4000, 2000)}, {})
+    assert links._link_speed("infiniband", "mlx5_0:1", ports=tmp_path) == 1e11
 
 
 @pytest.mark.parametrize(("said", "speed"), [("25000", 25e9), ("-1", None), ("", None)])
 def test_interface_speed_comes_from_the_kernel(tmp_path, said, speed):
     (tmp_path / "eth0").mkdir()
     (tmp_path / "eth0" / "speed").write_text(said)
-    assert links._speed("network", "eth0", folder=tmp_path) == speed
-    assert links._speed("network", "eth1", folder=tmp_path) is None
+    assert links._link_speed("network", "eth0", folder=tmp_path) == speed
+    assert links._link_speed("network", "eth1", folder=tmp_path) is None
 
 
 @pytest.mark.parametrize("earlier", [(10**18, 0), (0, 10**18)], ids=["sent", "received"])
 def test_reset_link_counter_is_omitted_and_reported(earlier):
     meter = links.Meter("cpu")
     meter.before["loopback", "lo"] = earlier
-    told = meter.told(1)
+    told = meter.report(1)
     assert "lo" not in [one["name"] for one in told["links"]]
     assert told["uncounted"]["loopback"] == "the counter of lo began again"
 
@@ -97,8 +97,8 @@ def test_nvml_link_counters_are_read_per_device(tmp_path):
     source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
     source.write_text(NVML)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    before, without = links._nvidia("cuda", str(library))
-    after, _ = links._nvidia("cuda", str(library))
+    before, without = links._read_nvidia("cuda", str(library))
+    after, _ = links._read_nvidia("cuda", str(library))
     assert set(before) == {("nvlink", "0"), ("pcie", "0"), ("pcie", "1")}
     assert without == {"nvlink": "device 1 has no such counter"}
     moved = {

@@ -13,7 +13,7 @@ from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.records.record import Measurement
 from xfbench.worker import loop
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 from xfbench.workloads import workloads
 
 STEPS, WARMUP = 4, 2
@@ -79,9 +79,9 @@ def test_an_epoch_reads_the_whole_batches_of_a_data_set(train, tmp_path):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_rank_reads_its_part_of_the_whole_batches(ranks):
-    data = data_set("digits", workloads()["lenet"], 64, 0)
+    data = open_data_set("digits", workloads()["lenet"], 64, 0)
     sizes = {"global_batch_size": 64, "batch_size_per_rank": 64 // ranks}
-    assert loop._share(data, sizes) == 22 * 64 / ranks / 1437
+    assert loop._epoch_share(data, sizes) == 22 * 64 / ranks / 1437
 
 
 def test_warmup_continues_until_steps_are_steady(simulated, record):
@@ -123,7 +123,7 @@ def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, apart)
         def step(self, batch):
             order.append("step")
 
-        def wait(self):
+        def synchronize(self):
             order.append("wait")
             return 1.0
 
@@ -132,7 +132,7 @@ def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, apart)
             order.append("look")
             return float(order.count("look"))
 
-    monkeypatch.setattr(loop, "_LOOKS_APART", apart)
+    monkeypatch.setattr(loop, "_LATENCY_INTERVAL_SECONDS", apart)
     reply = train(Ordered(), cores=Cores(), steps=STEPS, warmup=WARMUP)
     between = [] if apart else ["look"]
     untimed = [*TIMED, *between] * (1 + WARMUP)

@@ -33,7 +33,7 @@ def telling(tmp_path, monkeypatch):
 
 
 def read(library):
-    return nvml.read(0, library)
+    return nvml.read_device(0, library)
 
 
 def test_nvml_values_are_converted_to_si_units(telling):
@@ -54,11 +54,11 @@ def test_missing_nvml_values_are_none(telling):
     told = read(values)
     assert told["slowed_by"] == told["others"] == [] and told["held"] == {}
     assert {told[name] for name in told if name not in ("slowed_by", "others", "held")} == {None}
-    assert nvml.joules(0, values) is None
+    assert nvml.energy_joules(0, values) is None
 
 
 def test_read_returns_none_without_library_driver_or_device(telling, monkeypatch):
-    assert nvml.read(0, "libthere-is-none.so.1") is None
+    assert nvml.read_device(0, "libthere-is-none.so.1") is None
     assert read(telling(count=0)) is None
     nvml.library.cache_clear()
     monkeypatch.delenv("NVML_VALUES")
@@ -67,24 +67,24 @@ def test_read_returns_none_without_library_driver_or_device(telling, monkeypatch
 
 def test_changes_between_two_readings_are_reported(telling):
     values = telling(held_1__2=3 * 10**9, busy__2=100, temperature__2=88)
-    seen = nvml.since(read(values), 0, values)
+    seen = nvml.changes_since(read(values), 0, values)
     assert seen["busy_before"] == 0.0 and "busy" not in seen
     assert seen["temperature_celsius"] == 88
     assert seen["slowed_seconds"] == {"power": 0.0, "thermal": 3.0}
-    assert nvml.since(seen, 0, "libthere-is-none.so.1") is None
+    assert nvml.changes_since(seen, 0, "libthere-is-none.so.1") is None
 
 
 def test_device_that_becomes_idle_was_not_busy(telling):
-    assert nvml.read_before(0, telling(busy=99, busy__3=0))["busy"] == 0.0
+    assert nvml.read_idle_device(0, telling(busy=99, busy__3=0))["busy"] == 0.0
 
 
 def test_busy_device_reports_its_lowest_utilization(telling):
-    assert nvml.read_before(0, telling(busy=99, busy__2=80, busy__3=91))["busy"] == 0.8
+    assert nvml.read_idle_device(0, telling(busy=99, busy__2=80, busy__3=91))["busy"] == 0.8
 
 
 def test_reset_throttle_counter_is_omitted(telling):
     values = telling(held_1=3 * 10**9, held_1__2=10**9)
-    assert nvml.since(read(values), 0, values)["slowed_seconds"] == {"power": 0.0}
+    assert nvml.changes_since(read(values), 0, values)["slowed_seconds"] == {"power": 0.0}
 
 
 @pytest.mark.parametrize("options", [[], ["-DDRIVER_440"]], ids=["a driver of now", "an old one"])
@@ -114,7 +114,7 @@ def test_rank_uses_the_device_assigned_by_cuda(telling, monkeypatch, visible, ra
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     library = nvml.library(telling(count=4, uuid="GPU-1"))
-    device = nvml.own(library, rank)
+    device = nvml.rank_device(library, rank)
     if number is None:
         assert device is None
     else:
@@ -123,5 +123,7 @@ def test_rank_uses_the_device_assigned_by_cuda(telling, monkeypatch, visible, ra
 
 def test_energy_counts_the_device_of_the_rank(telling, monkeypatch):
     library = telling(energy__2=5_250_000)
-    monkeypatch.setattr(nvml.joules, "__defaults__", (library,))
-    assert energy.joules(energy.read("cuda"), energy.read("cuda")) == pytest.approx(250.0)
+    monkeypatch.setattr(nvml.energy_joules, "__defaults__", (library,))
+    assert energy.joules_used(
+        energy.read_counters("cuda"), energy.read_counters("cuda")
+    ) == pytest.approx(250.0)

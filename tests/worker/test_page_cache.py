@@ -46,7 +46,7 @@ def told_to_drop(tmp_path_factory, monkeypatch):
     """A file for the kernel's own: everybody's pages would go, and come again in other tests."""
     file = tmp_path_factory.mktemp("kernel") / "drop_caches"
     file.touch()
-    monkeypatch.setattr(pages, "_DROP", file)
+    monkeypatch.setattr(pages, "_DROP_CACHES", file)
     return file
 
 
@@ -157,7 +157,7 @@ def test_memory_mapped_file_is_evicted_and_stays_readable(plain):
     [path] = data_set(plain, (2**22,))
     mapped = np.memmap(path, np.uint8, "r")
     kept = int(mapped.sum())
-    assert pages.resident([path]).resident_bytes == 2**22
+    assert pages.residency([path]).resident_bytes == 2**22
     before = page_cache.prepare([path], "cold")
     assert int(mapped.sum()) == kept
     found = page_cache.account(before)
@@ -230,7 +230,7 @@ def test_as_is_mode_leaves_the_cache_unchanged(plain):
     files = data_set(plain)
     pages.evict(files)
     files[-1].read_bytes()
-    there = pages.resident(files)
+    there = pages.residency(files)
     assert 0 < there.resident_bytes < there.bytes
     before = page_cache.prepare(files, "as-is")
     assert before.resident == there
@@ -291,7 +291,7 @@ def test_cache_state_on_fuse_is_unknown(tmp_path):
 def test_cold_check_without_file_ownership_counts_reads(plain):
     """The kernel says to such a user that everything is in memory."""
     files = data_set(plain)
-    pages.warm(files)
+    pages.read_into_memory(files)
     code = """
         import json, os, sys
         from pathlib import Path
@@ -304,7 +304,7 @@ def test_cold_check_without_file_ownership_counts_reads(plain):
         for path in files:
             path.read_bytes()
         cold = page_cache.account(before)
-        print(json.dumps([cold, pages.resident(files).reason]))
+        print(json.dumps([cold, pages.residency(files).reason]))
     """
     done = subprocess.run(
         [
@@ -343,8 +343,8 @@ def test_epochs_are_cold_in_every_format_while_the_set_is_open(plain, pictures, 
     folder = plain / form
     if not folder.exists():
         writing.make(sources.images(pictures), folder, form, Preprocessing(channels=3))
-    data = prepared.open_(folder)
-    samples, files = data.splits["train"], prepared.files(folder, data.manifest, "train")
+    data = prepared.open_prepared(folder)
+    samples, files = data.splits["train"], prepared.split_files(folder, data.manifest, "train")
     assert len(samples) == 60 and files
     for seed in (1, 2):
         before = page_cache.prepare(files, "cold")
@@ -405,18 +405,18 @@ def test_unknown_page_cache_mode_is_refused(tmp_path):
 
 
 def test_cache_state_compares_device_bytes_with_data_bytes():
-    assert page_cache.held("cold", 2 * 1000, 990 + 1010) is True
-    assert page_cache.held("cold", 1000, 979) is False
-    assert page_cache.held("cold", 1000, 1021) is None
-    assert page_cache.held("cold", 1000, 500, share=0.5) is True
-    assert page_cache.held("cold", 1000, 479, share=0.5) is False
-    assert page_cache.held("warm", 1000, 20) is True
-    assert page_cache.held("warm", 1000, 21) is None
-    assert page_cache.held("warm", 1000, 980) is False
-    assert page_cache.held("warm", 1000, 1020) is False
-    assert page_cache.held("warm", 1000, 4100) is None
-    assert page_cache.held("cold", 1000, None) is None
-    assert page_cache.held("as-is", 1000, 500) is None
+    assert page_cache.cache_state_error("cold", 2 * 1000, 990 + 1010) is True
+    assert page_cache.cache_state_error("cold", 1000, 979) is False
+    assert page_cache.cache_state_error("cold", 1000, 1021) is None
+    assert page_cache.cache_state_error("cold", 1000, 500, share=0.5) is True
+    assert page_cache.cache_state_error("cold", 1000, 479, share=0.5) is False
+    assert page_cache.cache_state_error("warm", 1000, 20) is True
+    assert page_cache.cache_state_error("warm", 1000, 21) is None
+    assert page_cache.cache_state_error("warm", 1000, 980) is False
+    assert page_cache.cache_state_error("warm", 1000, 1020) is False
+    assert page_cache.cache_state_error("warm", 1000, 4100) is None
+    assert page_cache.cache_state_error("cold", 1000, None) is None
+    assert page_cache.cache_state_error("as-is", 1000, 500) is None
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_ranks_are_judged_by_the_sum_of_their_reads(mode, counted, verdict, told
         }
         for count in counted
     ]
-    for part in page_cache.together(parts):
+    for part in page_cache.merge_readings(parts):
         if told == "nobody counts":
             assert part["held"] is None
         else:

@@ -40,10 +40,10 @@ def trained(tmp_path, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
 
     def run(trainer):
-        watched = probes.Watched(trainer, signalled=True)
+        watched = probes.WatchedTrainer(trainer, signalled=True)
         for _ in range(5):
             watched.step(None)
-            watched.wait()
+            watched.synchronize()
         assert not list(tmp_path.iterdir())
         return watched, watched.outcome()
 
@@ -81,42 +81,45 @@ def test_training_continues_after_an_unreadable_checkpoint(trained):
 
 def test_ranks_are_compared_before_sync_is_disabled():
     class Apart(FakeTrainer):
-        def apart(self):
+        def disable_sync(self):
             self.value = self.value * 2
 
-    one, other = (probes.Watched(Apart(), signalled=False) for _ in range(2))
+    one, other = (probes.WatchedTrainer(Apart(), signalled=False) for _ in range(2))
     for watched in (one, other):
         watched.step(None)
-        assert hasattr(watched, "apart")
-    other.apart()
+        assert hasattr(watched, "disable_sync")
+    other.disable_sync()
     other.step(None)
-    assert one.together() == other.together()
-    assert other.together()[1] == 1
-    alone = probes.Watched(FakeTrainer(), signalled=False)
+    assert one.parameter_digest() == other.parameter_digest()
+    assert other.parameter_digest()[1] == 1
+    alone = probes.WatchedTrainer(FakeTrainer(), signalled=False)
     alone.step(None)
     alone.step(None)
-    assert not hasattr(alone, "apart")
-    assert alone.together()[1] == 2 and alone.together()[0] != one.together()[0]
+    assert not hasattr(alone, "disable_sync")
+    assert (
+        alone.parameter_digest()[1] == 2
+        and alone.parameter_digest()[0] != one.parameter_digest()[0]
+    )
 
 
 def test_transparent_huge_pages_are_detected():
     if placement.huge_page_mode() in ("", "never"):
         pytest.skip("there are none here")
-    before = placement.rolled_up("AnonHugePages")
+    before = placement.mapped_bytes("AnonHugePages")
     size = 16 << 20
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as own:
         own.madvise(mmap.MADV_HUGEPAGE)
         for place in range(0, size, 4096):
             own[place] = 1
-        assert placement.rolled_up("AnonHugePages") - before >= size - (4 << 20)
+        assert placement.mapped_bytes("AnonHugePages") - before >= size - (4 << 20)
 
 
 def test_kernel_memory_files_are_parsed(tmp_path):
     rollup = tmp_path / "rollup"
     rollup.write_text("Rss:  10 kB\nAnonHugePages:    2048 kB\nPrivate_Hugetlb:  0 kB\n")
-    assert placement.rolled_up("AnonHugePages", rollup) == 2 << 20
-    assert placement.rolled_up("Nothing", rollup) is None
-    assert placement.rolled_up("Rss", tmp_path / "nowhere") is None
+    assert placement.mapped_bytes("AnonHugePages", rollup) == 2 << 20
+    assert placement.mapped_bytes("Nothing", rollup) is None
+    assert placement.mapped_bytes("Rss", tmp_path / "nowhere") is None
     maps = tmp_path / "maps"
     maps.write_text(
         "7f00 default file=/lib/x.so mapped=9 N0=9 kernelpagesize_kB=4\n"
@@ -126,9 +129,9 @@ def test_kernel_memory_files_are_parsed(tmp_path):
     assert placement.pages_by_node(maps) == {0: 3, 1: 5}
     (tmp_path / "has_memory").write_text("0-1,3\n")
     (tmp_path / "has_cpu").write_text("0\n")
-    assert placement.nodes("has_memory", tmp_path) == {0, 1, 3}
-    assert placement.nodes("has_cpu", tmp_path) == {0}
-    assert placement.nodes("has_memory", tmp_path / "nowhere") == set()
+    assert placement.numa_nodes("has_memory", tmp_path) == {0, 1, 3}
+    assert placement.numa_nodes("has_cpu", tmp_path) == {0}
+    assert placement.numa_nodes("has_memory", tmp_path / "nowhere") == set()
     mode = tmp_path / "enabled"
     mode.write_text("always [madvise] never\n")
     assert placement.huge_page_mode(mode) == "madvise"
@@ -137,8 +140,8 @@ def test_kernel_memory_files_are_parsed(tmp_path):
 def test_memory_policy_prefers_the_requested_node():
     script = (
         "from xfbench.worker import placement\n"
-        "node = max(placement.nodes('has_memory') or {0})\n"
-        "print(placement.prefer(node), placement.prefer(1000))\n"
+        "node = max(placement.numa_nodes('has_memory') or {0})\n"
+        "print(placement.prefer_node(node), placement.prefer_node(1000))\n"
         "kept = bytearray(b'1') * (32 << 20)\n"
         "found = placement.pages_by_node()\n"
         "print(node, found.get(node, 0) * placement.PAGE_BYTES >> 20)\n"
@@ -165,8 +168,8 @@ def test_memory_policy_prefers_the_requested_node():
     ],
 )
 def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, grown, expected):
-    monkeypatch.setattr(probes.placement, "nodes", nodes.__getitem__)
-    target, told = max(nodes["has_memory"]), probes._placed
+    monkeypatch.setattr(probes.placement, "numa_nodes", nodes.__getitem__)
+    target, told = max(nodes["has_memory"]), probes._placement_answers
     found = told(target, None, grown)
     assert tuple(one["supported"] for one in found) == expected
     refused = told(target, "set_mempolicy: Operation not permitted", grown)
@@ -174,15 +177,15 @@ def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, grown, expe
 
 
 def test_threads_that_leave_their_cores_fail_the_probe():
-    assert probes._kept([0], [0])["supported"] == "yes"
-    assert probes._kept([0], [0, 1])["supported"] == "no"
-    assert probes._kept(None, [0, 1])["supported"] == "not here"
+    assert probes._affinity_answer([0], [0])["supported"] == "yes"
+    assert probes._affinity_answer([0], [0, 1])["supported"] == "no"
+    assert probes._affinity_answer(None, [0, 1])["supported"] == "not here"
 
 
 def test_probe_stops_waiting_for_a_blocked_framework(monkeypatch):
-    monkeypatch.setattr(probes, "_PATIENCE", 1)
+    monkeypatch.setattr(probes, "_TIMEOUT_SECONDS", 1)
     never = threading.Event()
-    told = probes.found_by_itself(never.wait)["place"]
+    told = probes.probe_native_ranks(never.wait)["place"]
     assert told == {"found": None, "said": "no answer in 1 s"}
-    assert probes.found_by_itself(lambda: 3)["place"] == {"found": 3, "said": ""}
+    assert probes.probe_native_ranks(lambda: 3)["place"] == {"found": 3, "said": ""}
     assert signal.alarm(0) == 0

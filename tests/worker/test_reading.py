@@ -22,7 +22,7 @@ def ext4(tmp_path):
 
 
 def test_reads_are_cold_and_figures_are_positive(ext4):
-    with reading.file_in(ext4, 16 * MIB) as file:
+    with reading.temporary_file(ext4, 16 * MIB) as file:
         measured = reading.measure([file], 16 * MIB, rounds=2)
     assert [(one["pattern"], one["block_bytes"]) for one in measured] == [
         ("sequential", MIB),
@@ -38,7 +38,7 @@ def test_reads_are_cold_and_figures_are_positive(ext4):
 
 
 def test_round_respects_byte_and_time_limits(ext4):
-    with reading.file_in(ext4, 16 * MIB) as file:
+    with reading.temporary_file(ext4, 16 * MIB) as file:
         [few] = reading.measure([file], 3 * MIB, 1, patterns=SMALL[:1])
         [short] = reading.measure([file], 16 * MIB, 1, seconds=0.0, patterns=SMALL[:1])
     assert few["rounds"][0]["bytes"] == 3 * MIB
@@ -46,7 +46,7 @@ def test_round_respects_byte_and_time_limits(ext4):
 
 
 def test_scratch_file_has_no_name_and_is_always_removed(ext4):
-    with pytest.raises(KeyboardInterrupt), reading.file_in(ext4, 8 * MIB) as file:
+    with pytest.raises(KeyboardInterrupt), reading.temporary_file(ext4, 8 * MIB) as file:
         assert file.stat().st_size == 8 * MIB
         assert [path.name for path in ext4.iterdir()] == ["lost+found"]
         used = os.statvfs(ext4).f_bfree
@@ -57,15 +57,15 @@ def test_scratch_file_has_no_name_and_is_always_removed(ext4):
 
 def test_scratch_file_uses_at_most_half_of_the_free_space(tmp_path):
     with mounted.tmpfs(tmp_path, options="size=40m") as folder:
-        with reading.file_in(folder, 256 * MIB) as file:
+        with reading.temporary_file(folder, 256 * MIB) as file:
             assert file.stat().st_size == 16 * MIB
         (folder / "other").write_bytes(b"x" * 30 * MIB)
-        with pytest.raises(reading.TooLittle), reading.file_in(folder):
+        with pytest.raises(reading.NotEnoughData), reading.temporary_file(folder):
             pass
 
 
 def test_cache_state_of_tmpfs_reads_is_unknown(tmp_path):
-    with mounted.tmpfs(tmp_path) as folder, reading.file_in(folder, 8 * MIB) as file:
+    with mounted.tmpfs(tmp_path) as folder, reading.temporary_file(folder, 8 * MIB) as file:
         [one] = reading.measure([file], 8 * MIB, 1, patterns=SMALL[:1])
     assert "tmpfs" in one["reason"] and one["rounds"][0]["resident_bytes"] is None
 
@@ -77,7 +77,7 @@ def test_cache_state_of_tmpfs_reads_is_unknown(tmp_path):
     seed=st.integers(0, 5),
 )
 def test_reads_stay_in_the_file_and_never_repeat_a_block(sizes, size, pattern, seed):
-    reads = reading._reads(sizes, pattern, size, seed)
+    reads = reading._plan_reads(sizes, pattern, size, seed)
     assert reads and len(reads) == len(set(reads))
     for file, offset, length in reads:
         assert offset % pattern.block_bytes == 0
@@ -88,9 +88,9 @@ def test_reads_stay_in_the_file_and_never_repeat_a_block(sizes, size, pattern, s
 
 
 def test_random_reads_depend_only_on_the_seed():
-    first, second = (reading._reads([MIB], SMALL[1], MIB, seed) for seed in (0, 1))
+    first, second = (reading._plan_reads([MIB], SMALL[1], MIB, seed) for seed in (0, 1))
     assert first != second
-    assert first == reading._reads([MIB], SMALL[1], MIB, 0)
+    assert first == reading._plan_reads([MIB], SMALL[1], MIB, 0)
     assert first != sorted(first)
 
 
@@ -98,11 +98,11 @@ def test_large_data_set_is_sampled_reproducibly(tmp_path):
     for number in range(20):
         (tmp_path / str(number)).write_bytes(b"x" * 1000)
     files = pages.files_under(tmp_path)
-    chosen = reading.some_of(files, 4500)
+    chosen = reading.draw_files(files, 4500)
     assert len(set(chosen)) == 5 and set(chosen) < set(files)
-    assert chosen == reading.some_of(files, 4500)
-    assert set(reading.some_of(files)) == set(files)
+    assert chosen == reading.draw_files(files, 4500)
+    assert set(reading.draw_files(files)) == set(files)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "file").touch()
-    with pytest.raises(reading.TooLittle):
-        reading.some_of([Path(tmp_path / "empty" / "file")])
+    with pytest.raises(reading.NotEnoughData):
+        reading.draw_files([Path(tmp_path / "empty" / "file")])

@@ -24,16 +24,16 @@ def kept(matrix, bits):
     ("bits", "name"), [(23, "float32"), (10, "tf32"), (7, "bfloat16"), (52, "float32")]
 )
 def test_mantissa_bits_of_a_product_are_counted(bits, name):
-    found = rounding.bits(keeping(bits))
+    found = rounding.operand_bits(keeping(bits))
     assert found == min(bits, 23)
-    assert rounding.precision(found) == name
+    assert rounding.precision_of_bits(found) == name
 
 
 def test_rounding_of_either_operand_is_detected():
-    assert rounding.bits(lambda one, other: one @ kept(other, 10)) == 10
-    assert rounding.bits(lambda one, other: kept(one, 7) @ other) == 7
+    assert rounding.operand_bits(lambda one, other: one @ kept(other, 10)) == 10
+    assert rounding.operand_bits(lambda one, other: kept(one, 7) @ other) == 7
 
 
 @pytest.mark.parametrize(("bits", "name"), [(0, "bfloat16"), (9, "bfloat16"), (22, "tf32")])
 def test_intermediate_bit_counts_map_to_the_lower_precision(bits, name):
-    assert rounding.precision(bits) == name
+    assert rounding.precision_of_bits(bits) == name

@@ -41,19 +41,19 @@ PROGRAM = PROGRAM.replace("UPDATE", "jit(train)/xfbench.update.0/sub")
 
 
 def test_program_instructions_keep_their_scope():
-    of = scopes.of_program(PROGRAM)
-    assert scopes.place(of["scatter.1"]) == 1
+    of = scopes.instruction_scopes(PROGRAM)
+    assert scopes.layer_index(of["scatter.1"]) == 1
     assert of["subtract.1"].endswith("xfbench.update.0/sub")
 
 
 def test_fused_instruction_has_the_scope_of_its_last_operation():
-    assert scopes.place(scopes.of_program(PROGRAM)["max_fusion"]) == 1
+    assert scopes.layer_index(scopes.instruction_scopes(PROGRAM)["max_fusion"]) == 1
 
 
 def test_instruction_without_scope_takes_the_scope_of_its_reader():
     """A gradient that the update of layer 0 reads is that layer's, going backward."""
-    of = scopes.of_program(PROGRAM)
-    seen = scopes.Seconds(["conv", "relu"])
+    of = scopes.instruction_scopes(PROGRAM)
+    seen = scopes.ScopeSeconds(["conv", "relu"])
     seen.add(of["conv_fusion"], 2.0)
     seen.add(of["wrapped_iota"], 3.0)
     found = seen.profile("x")
@@ -61,7 +61,7 @@ def test_instruction_without_scope_takes_the_scope_of_its_reader():
 
 
 def test_instruction_without_a_scoped_reader_has_no_scope():
-    assert "custom-call.7" not in scopes.of_program(PROGRAM)
+    assert "custom-call.7" not in scopes.instruction_scopes(PROGRAM)
 
 
 @pytest.mark.parametrize(
@@ -74,24 +74,24 @@ def test_instruction_without_a_scoped_reader_has_no_scope():
     ],
 )
 def test_scope_name_distinguishes_forward_and_backward(scope, where):
-    seen = scopes.Seconds(["conv", "relu"])
+    seen = scopes.ScopeSeconds(["conv", "relu"])
     seen.add(scope, 1.0)
     phase, layer = where
     assert getattr(seen.profile("x"), phase) == {layer: 1.0}
 
 
 def test_update_and_other_time_are_summed_separately():
-    seen = scopes.Seconds(["conv"])
+    seen = scopes.ScopeSeconds(["conv"])
     seen.add("xfbench.update.0/AssignSubVariableOp", 1.0)
     seen.add("some/other", 2.0)
     seen.add("", 4.0)
     found = seen.profile("x")
-    assert (found.update, found.other, found.forward, found.backward) == (1.0, 6.0, {}, {})
+    assert (found.update, found.unattributed, found.forward, found.backward) == (1.0, 6.0, {}, {})
 
 
 def test_layer_10_is_not_confused_with_layer_1():
-    assert scopes.place(scopes.layer(10)) == 10
+    assert scopes.layer_index(scopes.layer_scope(10)) == 10
     network = workloads()["alexnet"].network
-    places = scopes.places(network)
+    places = scopes.layer_indices(network)
     assert network.layers[places["conv1/weight"]].name == "conv1"
     assert network.layers[places["fc8/bias"]].name == "fc8"

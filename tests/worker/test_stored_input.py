@@ -7,7 +7,7 @@ import pytest
 
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 from xfbench.worker.prepared import FORMATS
 from xfbench.worker.protocol import Group, Unsupported
 from xfbench.workloads import workloads
@@ -31,7 +31,7 @@ def stored(tmp_path):
         folder = tmp_path / form
         if not folder.exists():
             writing.make(of(images), folder, form, Preprocessing(channels=3))
-        return data_set("made", workload, batch_size, 0, str(folder))
+        return open_data_set("made", workload, batch_size, 0, str(folder))
 
     return make
 
@@ -92,7 +92,7 @@ def test_every_format_feeds_the_same_bytes(stored, form):
 
 def test_ranks_share_the_batches_of_a_single_rank(stored):
     data = stored(positions())
-    parts = [data.epoch(6, 3, Group(rank, 3, "ddp").part(6)) for rank in range(3)]
+    parts = [data.epoch(6, 3, Group(rank, 3, "ddp").shard(6)) for rank in range(3)]
     whole = data.epoch(6, 3)
     for images, labels in whole:
         shared = [next(part) for part in parts]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from xfbench.records.record import Communication, Record
 from xfbench.request import Request
-from xfbench.worker.input import epoch_images
+from xfbench.worker.input import images_per_epoch
 from xfbench.workloads import workloads
 
 
@@ -75,7 +75,7 @@ def epoch_steps(request: Request | None) -> int | None:
     if request is None or workload is None:
         return None
     data_set = request.data_set
-    images = data_set.train_images if data_set else epoch_images(request.data, workload)
+    images = data_set.train_images if data_set else images_per_epoch(request.data, workload)
     return images and images // request.global_batch_size
 
 

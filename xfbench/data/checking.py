@@ -41,7 +41,7 @@ def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[Che
 
     Raises Damaged where a folder is no data set, or an image cannot be read.
     """
-    sets = [(folder, Manifest.read(folder), prepared.open_(folder)) for folder in folders]
+    sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
     first = sets[0][2]
     return [_checked(folder, manifest, one, first, report) for folder, manifest, one in sets]
 
@@ -60,7 +60,7 @@ def _checked(
         listed = one.listed[split]
         for index in range(len(samples)):
             sample = samples[index]
-            pixels = pictures.pixels(sample, channels)
+            pixels = pictures.decode_pixels(sample, channels)
             digests.append(sample_digest(pixels, sample.label))
             if digests[-1] != listed.digests[index] and defect is None:
                 defect = f"{split} image {index}, {sample.key}, is not what the list says"
@@ -87,7 +87,7 @@ def _difference(
     if first.listed[split].digests[index] == digest:
         return 0
     other: Sample = samples[index]
-    theirs = pictures.pixels(other, first.manifest["preprocessing"]["channels"])
+    theirs = pictures.decode_pixels(other, first.manifest["preprocessing"]["channels"])
     if theirs.shape != pixels.shape or other.label != label:
         return None
     return int(np.abs(theirs.astype(int) - pixels.astype(int)).max())

@@ -11,7 +11,7 @@ import PIL.Image
 
 from xfbench.base.errors import UsageError
 from xfbench.worker import pictures
-from xfbench.worker.stored import LARGEST_LABEL
+from xfbench.worker.stored import MAX_LABEL
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def jpeg(pixels: np.ndarray, quality: int) -> bytes:
 
 def _saved(pixels: np.ndarray, kind: str, **options: int) -> bytes:
     file = io.BytesIO()
-    pictures.drawn(checked_pixels(pixels)).save(file, kind, **options)
+    pictures.image_from_pixels(checked_pixels(pixels)).save(file, kind, **options)
     return file.getvalue()
 
 
@@ -64,7 +64,7 @@ def picture(image: np.ndarray | bytes, key: str) -> Picture:
         raise UsageError(f"{key} is neither a JPEG nor a PNG file: {error}") from error
 
 
-def checked_label(label: int, key: str, largest: int = LARGEST_LABEL) -> int:
+def checked_label(label: int, key: str, largest: int = MAX_LABEL) -> int:
     """The label. Raises UsageError where the format cannot keep it."""
     if not 0 <= label <= largest:
         raise UsageError(f"{key} has label {label}: this format keeps 0 to {largest}")

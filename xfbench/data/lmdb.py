@@ -24,7 +24,7 @@ from xfbench.data.resumed import settle
 from xfbench.worker.formats import Damaged
 from xfbench.worker.formats import lmdb as reading
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Stored
+from xfbench.worker.stored import DataFile
 
 _LONGEST_NAME = 511 - len("00000000_")
 _MOST = 10**8
@@ -42,7 +42,7 @@ class Writer:
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
             # LMDB maps the file: one that is cut off would end this process with SIGBUS.
-            collections.deque(reading.records(Stored(self._folder / "data.mdb")), maxlen=0)
+            collections.deque(reading.records(DataFile(self._folder / "data.mdb")), maxlen=0)
         else:
             (self._folder / "data.mdb").unlink(missing_ok=True)
         (self._folder / "lock.mdb").unlink(missing_ok=True)

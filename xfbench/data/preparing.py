@@ -27,8 +27,8 @@ def prepared(sample: Sample, how: Preprocessing) -> Sample:
     image = sample.image
     pixels = isinstance(image, np.ndarray)
     if how.size or (how.encoding and not pixels) or (pixels and len(image) != how.channels):
-        picture = pictures.opened(sample).convert(pictures.MODES[how.channels])
-        image = pictures.planes(_sized(picture, how) if how.size else picture)
+        picture = pictures.open_image(sample).convert(pictures.MODES[how.channels])
+        image = pictures.pixels_from_image(_sized(picture, how) if how.size else picture)
     if how.encoding and how.encoding != "pixels":
         assert isinstance(image, np.ndarray)
         kind, _, quality = how.encoding.partition(":")

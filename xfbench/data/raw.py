@@ -20,7 +20,7 @@ class Writer(Appended):
         self.placed = False
 
     def add(self, sample: Sample) -> None:
-        image = pictures.pixels(sample, self.channels)
+        image = pictures.decode_pixels(sample, self.channels)
         if not self.placed:
             self.file.seek(self.count * image.size)
             self.file.truncate()

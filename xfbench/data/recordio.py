@@ -9,7 +9,15 @@ from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.data.encoding import checked_label, picture
 from xfbench.data.resumed import Appended, cut, first, settle
-from xfbench.worker.formats.recordio import FIRST, LAST, LONGEST, MAGIC, MIDDLE, WHOLE, records
+from xfbench.worker.formats.recordio import (
+    FIRST,
+    LAST,
+    MAGIC,
+    MAX_PART_BYTES,
+    MIDDLE,
+    WHOLE,
+    records,
+)
 from xfbench.worker.samples import Sample
 
 _LARGEST_LABEL = 2**24
@@ -46,8 +54,10 @@ class Writer(Appended):
 
 def record(data: bytes) -> bytes:
     """One record, cut where the data have the magic number at a multiple of 4 bytes."""
-    if len(data) > LONGEST:
-        raise UsageError(f"a record of {len(data)} bytes is longer than RecordIO's {LONGEST}")
+    if len(data) > MAX_PART_BYTES:
+        raise UsageError(
+            f"a record of {len(data)} bytes is longer than RecordIO's {MAX_PART_BYTES}"
+        )
     parts, start, place = [], 0, data.find(MAGIC)
     while place >= 0:
         if place % 4 == 0:

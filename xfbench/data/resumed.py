@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from xfbench.worker.formats import Damaged
-from xfbench.worker.stored import Stored
+from xfbench.worker.stored import DataFile
 
-Records = Callable[[Stored], Iterator[tuple[int, int]]]
+Records = Callable[[DataFile], Iterator[tuple[int, int]]]
 
 
 def first(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
     """Where the first `count` records begin and end. Raises Damaged where fewer are whole."""
     if not count:
         return []
-    found = list(itertools.islice(records(Stored(path)), count))
+    found = list(itertools.islice(records(DataFile(path)), count))
     if len(found) < count:
         raise Damaged(f"{path} has {len(found)} records, not the {count} that were written")
     return found

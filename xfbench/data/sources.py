@@ -21,7 +21,7 @@ import numpy as np
 from xfbench.data.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
-from xfbench.worker.formats import Damaged, content_of, file_of, folder
+from xfbench.worker.formats import Damaged, folder, read_image_file, resolve_file
 from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
@@ -73,14 +73,14 @@ class _Files(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         key, label = self.listed[index]
-        return Sample(key, label, content_of(self.root, key))
+        return Sample(key, label, read_image_file(self.root, key))
 
 
 def digits() -> Source:
     """The 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
     train, test = (
         _Arrays(np.rint(images).astype(np.uint8), labels)
-        for images, labels in network_input.digits((28, 28)).values()
+        for images, labels in network_input.load_digits((28, 28)).values()
     )
     classes = tuple(map(str, range(10)))
     note = "UCI hand-written digits (E. Alpaydin, C. Kaynak)"
@@ -106,7 +106,7 @@ def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     path = next((root / one for one in names if (root / one).exists()), None)
     if path is None:
         raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST is four IDX files")
-    path = file_of(root, path.name)
+    path = resolve_file(root, path.name)
     count = 1 + dimensions
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -151,7 +151,7 @@ def _cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
     each = 1 + int(np.prod(_CIFAR_SHAPE))
     parts = []
     for name in names:
-        path = file_of(root, name)
+        path = resolve_file(root, name)
         values = np.fromfile(path, np.uint8)
         if not values.size or values.size % each:
             raise Damaged(f"{path} has {values.size} bytes, no multiple of {each}: it is not whole")
@@ -171,7 +171,7 @@ def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
 def images(root: Path) -> Source:
     """A folder of class folders, or of `train` and `test` (or `val`) with class folders each."""
     train = root / "train" if (root / "train").is_dir() else root
-    classes = folder.classes_of(train)
+    classes = folder.list_classes(train)
     test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
     splits: dict[Split, Sequence[Sample]] = {"train": _classed(train, classes, classes)}
     if test and train != root:
@@ -181,12 +181,12 @@ def images(root: Path) -> Source:
 
 def _classed(root: Path, known: Sequence[str], chosen: Sequence[str]) -> _Files:
     """The images of the chosen classes, each of which has some."""
-    if foreign := sorted(set(folder.classes_of(root)) - set(known)):
+    if foreign := sorted(set(folder.list_classes(root)) - set(known)):
         raise Damaged(f"{root} has a class {foreign[0]} that the training images have not")
     listed = [
         (f"{name}/{file}", label)
         for label, name in enumerate(chosen)
-        for file in folder.files_of(root / name)
+        for file in folder.list_images(root / name)
     ]
     return _Files(root, listed)
 
@@ -198,7 +198,7 @@ def imagenet(root: Path, count: int | None = None) -> Source:
     takes the first so many classes, by name.
     """
     train = root / "train"
-    classes = folder.classes_of(train)
+    classes = folder.list_classes(train)
     if count and count > len(classes):
         raise Damaged(f"{train} has {len(classes)} classes, not {count}")
     chosen = classes[:count]
@@ -242,16 +242,16 @@ def existing(text: str) -> Source:
         if form == "folder":
             return images(root)
         splits: dict[Split, Sequence[Sample]] = {
-            "train": prepared.samples(root, form, "train", None)
+            "train": prepared.open_split(root, form, "train", None)
         }
         if any(root.glob("test[.-]*")):
-            splits["test"] = prepared.samples(root, form, "test", None)
+            splits["test"] = prepared.open_split(root, form, "test", None)
         if not len(splits["train"]):
             raise Damaged(f"{root} has no train images")
-        channels = len(pictures.pixels(splits["train"][0]))
+        channels = len(pictures.decode_pixels(splits["train"][0]))
         return Source(root.resolve().name, None, splits, channels, f"{form} files")  # type: ignore[arg-type]
     root = Path(text).expanduser()
-    manifest, there = Manifest.read(root), prepared.open_(root)
+    manifest, there = Manifest.read(root), prepared.open_prepared(root)
     made = manifest.preprocessing
     return Source(
         manifest.name,

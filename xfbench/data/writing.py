@@ -185,7 +185,7 @@ def _write(
 def _kept(given: Sample, form: str, how: Preprocessing) -> tuple[Sample, tuple[int, ...], str, int]:
     """A sample as it is kept, with its pixels' shape, its digest and its EXIF orientation."""
     sample = prepared(given, how)
-    pixels = pictures.pixels(sample, how.channels)
+    pixels = pictures.decode_pixels(sample, how.channels)
     if form == "raw":
         sample = replace(sample, image=pixels)
     return sample, pixels.shape, sample_digest(pixels, sample.label), turned(sample)

@@ -205,7 +205,7 @@ def _unchanged(found: Environment) -> Environment:
     folders = [str(one) for one in found.prefix.glob("lib/python3*/site-packages")]
     if found.kind != "managed" or not folders:
         return found
-    there = observe.packages(folders)
+    there = observe.installed_packages(folders)
     for name in sorted({*there, *found.packages}):
         made, now = found.packages.get(name), there.get(name)
         if made != now:

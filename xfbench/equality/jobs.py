@@ -21,7 +21,7 @@ from xfbench.request import Request
 from xfbench.running import job
 from xfbench.running.reference import TIME_LIMIT
 from xfbench.running.reply import WRONG
-from xfbench.worker.distributed import of_rank
+from xfbench.worker.distributed import path_for_rank
 from xfbench.workloads import Workload
 
 Arrays = dict[str, np.ndarray]
@@ -111,7 +111,7 @@ def _of_ranks(folder: Path, ranks: int) -> Arrays:
     """What the ranks found, as one: losses are the mean of theirs, and of weights that should be
     the same everywhere, the one counts that is least like the first rank's.
     """
-    files = [of_rank(folder / "found.npz", rank) for rank in range(ranks)]
+    files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []
     for file in files:
         with np.load(file, allow_pickle=False) as arrays:

@@ -125,7 +125,7 @@ def disturbed(record: Record) -> list[str]:
     """What may have changed the figures of a record, a line each: in the machine, and its GPUs."""
     seen, observed, measured = record.conditions, record.observed, record.measurement
     found = disturbances(seen, record.machine.cores) if seen and record.machine else []
-    if distance.apart(handovers := handover.of(record)):
+    if distance.is_far_apart(handovers := handover.of(record)):
         told = f"{1e6 * min(handovers):.2f} to {1e6 * max(handovers):.2f} µs"
         found.append(f"the system moved the cores: from one to the other and back in {told}")
     if observed and measured:

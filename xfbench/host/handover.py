@@ -42,7 +42,7 @@ def of(record: Record) -> Sequence[float]:
 def remembered() -> list[float]:
     """What searches have seen since the system started: cores may lie apart for long."""
     try:
-        return [*map(float, (system_files.read(_kept()) or "").split())]
+        return [*map(float, (system_files.read_system_file(_kept()) or "").split())]
     except ValueError:  # nothing of ours
         return []
 
@@ -55,5 +55,5 @@ def remember(record: Record) -> None:
 
 
 def _kept() -> Path:
-    boot = system_files.read(_BOOT) or ""
+    boot = system_files.read_system_file(_BOOT) or ""
     return paths.cache() / "handover" / digests.of_bytes(boot.encode())[7:39]

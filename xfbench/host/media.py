@@ -62,11 +62,11 @@ def measure(
     """
     try:
         if (folder / MANIFEST).is_file() or folder.is_file():
-            files = reading.some_of(pages.files_under(folder), size)
+            files = reading.draw_files(pages.files_under(folder), size)
             return _measured(files, size, rounds)
-        with reading.file_in(folder, size) as file:
+        with reading.temporary_file(folder, size) as file:
             return _measured([file], size, rounds)
-    except reading.TooLittle as error:
+    except reading.NotEnoughData as error:
         raise UnreadableError(f"{folder}: {error}") from error
     except OSError as error:
         raise UnreadableError(f"{folder}: {error.strerror}") from error

@@ -26,7 +26,7 @@ def available() -> int:
 
     The least of what the machine has available, what its cgroups leave, and what Slurm gave.
     """
-    most = [psutil.virtual_memory().available, *filter(None, (cgroup.memory_left(), _of_slurm()))]
+    most = [psutil.virtual_memory().available, *filter(None, (cgroup.free_memory(), _of_slurm()))]
     return max(_STEP, int(min(most) * (1 - _MARGIN)) // _STEP * _STEP)
 
 
@@ -59,7 +59,7 @@ def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | 
     """
     if outcome.timed_out or outcome.status == 0:
         return None
-    words = memory.words(said, limit)
+    words = memory.out_of_memory_line(said, limit)
     if words:
         return f"{memory.PREFIX}: it aborted: {words}"
     if outcome.status == -signal.SIGKILL and killed:

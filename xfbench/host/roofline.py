@@ -142,7 +142,7 @@ def measure_again(threads: int) -> None:
 def _file(threads: int) -> Path:
     """Where peaks are kept: those of these cores of this machine, since it was started."""
     machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
-    started = system_files.read(Path("/proc/sys/kernel/random/boot_id"))
+    started = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
     of = [machine, started, sorted(os.sched_getaffinity(0)), np.__version__, threads]
     return paths.cache() / "peaks" / f"{digests.of_json(of)[7:39]}.json"
 

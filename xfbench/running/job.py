@@ -33,7 +33,7 @@ from xfbench.running.starting import Start
 from xfbench.running.watch import Watch
 from xfbench.strategy import Value
 from xfbench.worker import watch as beside
-from xfbench.worker.distributed import address, of_rank
+from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
@@ -127,12 +127,16 @@ def _work(
         return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
     if outcome.status and (ended := _by_slurm(folder)):
         return {"status": ended[0], "reason": ended[1]}
-    if start.watched and outcome.status and not of_rank(folder / "stdout", outcome.rank).exists():
+    if (
+        start.watched
+        and outcome.status
+        and not path_for_rank(folder / "stdout", outcome.rank).exists()
+    ):
         said = _last_words(folder, "start")
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
     answer = replied(folder, asked, request, outcome, time_limit)
     if answer["status"] == "crashed":
-        said = safe_read.end(of_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
+        said = safe_read.end(path_for_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
         reason = memory.ended(
             outcome, nameless(said), request.memory_limit, memory.kills() - killed
         )
@@ -218,7 +222,7 @@ def _run(
     with ExitStack() as stack:
         watch = None
         if start.watched:
-            host = address(_remote(request))
+            host = host_address(_remote(request))
             watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
         if watch:  # then ranks write their output themselves, wherever they are
             start, numbers = start.with_variable(beside.ADDRESS, watch.address), ["start"]
@@ -241,7 +245,9 @@ def _run(
 
 def _output(folder: Path, name: str, number: int | str) -> Path:
     """Where a rank's output goes, a helper's, or that of what starts the ranks."""
-    return folder / f"{name}.start" if number == "start" else of_rank(folder / name, int(number))
+    return (
+        folder / f"{name}.start" if number == "start" else path_for_rank(folder / name, int(number))
+    )
 
 
 def _together(
@@ -251,7 +257,7 @@ def _together(
     strategy = described.together.get(request.strategy)
     if strategy is None:
         return base, []
-    host = address(_remote(request))
+    host = host_address(_remote(request))
     with socket.socket() as probe:
         probe.bind((host, 0))
         known = {"{ranks}": str(request.ranks), "{host}": host}
@@ -301,7 +307,7 @@ def _answer(folder: Path, rank: int, wanted: str, outcome: processes.Outcome) ->
     """One rank's reply to the job with the digest `wanted`, or what stands for it."""
     words = _last_words(folder, rank)
     try:
-        answer = reply.read(of_rank(folder / "reply.json", rank), wanted)
+        answer = reply.read(path_for_rank(folder / "reply.json", rank), wanted)
     except reply.ForeignError as error:
         return {"status": "crashed", "reason": str(error)}
     except reply.ReplyError as error:

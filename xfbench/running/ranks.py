@@ -110,7 +110,7 @@ def _energy(replies: Sequence[dict[str, Any]]) -> float | None:
 def _epochs_read(replies: Sequence[dict[str, Any]]) -> list[Any]:
     """What was read from storage, rank by rank; a worker of an earlier version says nothing."""
     told = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
-    judged = [page_cache.together(of_epoch) for of_epoch in zip(*told, strict=True)]
+    judged = [page_cache.merge_readings(of_epoch) for of_epoch in zip(*told, strict=True)]
     return [one for of_rank in zip(*judged, strict=True) for one in of_rank]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from xfbench.base.errors import UsageError
 from xfbench.request import SOLVER, Cell
-from xfbench.worker.input import epoch_images
+from xfbench.worker.input import images_per_epoch
 from xfbench.workloads import Workload, workloads
 
 
@@ -67,7 +67,7 @@ def _updates(cell: Cell, own: Workload) -> int:
     """In how many updates the rate grows."""
     if not cell.rate_warmup:
         return 0
-    images = cell.data_set.train_images if cell.data_set else epoch_images(cell.data, own)
+    images = cell.data_set.train_images if cell.data_set else images_per_epoch(cell.data, own)
     if images is None:
         raise UsageError(
             f"rate_warmup is in epochs: nobody says how many images one of {own.name} has"

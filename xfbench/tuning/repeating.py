@@ -50,7 +50,7 @@ class Cores:
     @property
     def nearest(self) -> float | None:
         """Seconds that it takes where they are near."""
-        return distance.nearest(self.handovers)
+        return distance.nearest_seconds(self.handovers)
 
     def see(self, record: Record) -> None:
         """A launch that was done."""
@@ -74,4 +74,4 @@ def apart(record: Record, nearest: float | None) -> bool:
     if request is None or record.measurement is None:
         return False
     several = request.threads * request.ranks > 1
-    return several and distance.apart(handover.of(record), nearest)
+    return several and distance.is_far_apart(handover.of(record), nearest)

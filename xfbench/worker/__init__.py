@@ -1,5 +1,5 @@
-"""What runs inside a framework's interpreter: standard library and NumPy, Python 3.8 and later.
+"""Code that runs inside a framework's interpreter: standard library, NumPy, Python 3.8 or later.
 
-It travels as one zip file (`worker.pyz`), reads one job file and writes one reply file;
-standard output and error belong to the framework.
+It is packed as one zip file (`worker.pyz`). It reads one job file and writes one reply file.
+Standard output and standard error belong to the framework.
 """

@@ -1,8 +1,8 @@
-"""`PYTHON worker.pyz JOB REPLY`: do one job, write one reply. The first module that runs.
+"""Entry point: `PYTHON worker.pyz JOB REPLY` does one job and writes one reply.
 
-The reply is written whole or not at all, and names the job it answers by digest, so
-that a stale or foreign reply is recognised. What a framework cannot do is a status, not
-an error; whatever else goes wrong is `failed`, with the traceback kept.
+The reply is written atomically. It names its job by digest, so that a stale or foreign reply is
+recognised. A status reports what a framework cannot do. Any other failure is `failed`, with its
+traceback.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from xfbench.worker import affinity, distributed, host, memory, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
-    """Do the job in `job_path`; returns the exit status, 0 for a single job that failed in words.
+    """Do the job in `job_path` and return the exit status.
 
-    One of several ranks that fails says so by its status: the others may wait for it.
+    The status is 0 for a single rank, even if its reply reports a failure. One of several ranks
+    that fails returns 1, because other ranks may wait for it.
     """
-    rank, size = distributed.place()
-    return watch.beside(rank, lambda: _reply(job_path, reply_path, rank, size))
+    rank, size = distributed.rank_and_size()
+    return watch.run_watched(rank, lambda: _write_reply(job_path, reply_path, rank, size))
 
 
-def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
+def _write_reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
     content = job_path.read_bytes()
-    reply_path = distributed.of_rank(reply_path, rank)
+    reply_path = distributed.path_for_rank(reply_path, rank)
     reply = {
         "schema": "xfbench.reply/1",
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
-        **_answer(json.loads(content)),
+        **_run_job(json.loads(content)),
         "machine": host.facts(),
-        "used": {socket.gethostname(): observe.cpu_seconds() + observe.cpu_seconds_of_others()},
+        "used": {socket.gethostname(): observe.cpu_seconds() + observe.descendants_cpu_seconds()},
     }
     partial = reply_path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
@@ -48,10 +49,10 @@ def _reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
     return int(size > 1 and reply["status"] != "ok")
 
 
-def _answer(job: dict[str, Any]) -> dict[str, Any]:
-    own_cpus = _settle(job)
+def _run_job(job: dict[str, Any]) -> dict[str, Any]:
+    own_cpus = _pin(job)
     limit = job["request"].get("memory_limit") if job["action"] == "train" else None
-    memory.confine(limit)
+    memory.set_memory_limit(limit)
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -59,12 +60,12 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     from xfbench.worker.protocol import Unavailable, Unsupported
 
     try:
-        return {"status": "ok", "reason": None, **_do(job, own_cpus)}
+        return {"status": "ok", "reason": None, **_dispatch(job, own_cpus)}
     except (Unsupported, Unavailable) as error:
         return _refusal(type(error).__name__.lower(), str(error), "")
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
-        reason = memory.raised(error, limit) or f"{type(error).__name__}: {first}"
+        reason = memory.out_of_memory_reason(error, limit) or f"{type(error).__name__}: {first}"
         return _refusal("failed", reason, traceback.format_exc())
 
 
@@ -72,24 +73,24 @@ def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
     return {"status": status, "reason": reason[:500], "traceback": trace}
 
 
-def _settle(job: dict[str, Any]) -> list[int] | None:
-    """Go to this rank's own CPUs: before NumPy is loaded, whose threads would stay elsewhere."""
+def _pin(job: dict[str, Any]) -> list[int] | None:
+    """Pin this rank to its CPUs, before NumPy starts threads on other CPUs."""
     request = job.get("request", {})
     if request.get("affinity") != "cores":
         return None
     per_node = request["ranks"] // request["nodes"]
     reserved = job.get("reserved_cores", 0)
-    return affinity.settle(distributed.place()[0], per_node, request["threads"], reserved)
+    return affinity.pin_rank(distributed.rank_and_size()[0], per_node, request["threads"], reserved)
 
 
-def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
+def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     from xfbench.worker import check, handover, loop, probes, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
     if job["action"] == "inspect":
         # Before: setuptools, which some import, brings packages along in a folder of its own.
-        packages = observe.packages()
+        packages = observe.installed_packages()
         module = importlib.import_module(job["module"])
         return {
             "version": str(getattr(module, "__version__", "")),
@@ -98,10 +99,10 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         }
     request = job["request"]
     if request.get("probe") == "native":
-        return probes.found_by_itself(_native(request["framework"]))
+        return probes.probe_native_ranks(_native_ranks(request["framework"]))
     remote = job.get("remote", False)
-    distributed.name_addresses(remote)
-    group = distributed.group(request, remote, job.get("strategy_options"))
+    distributed.fill_in_addresses(remote)
+    group = distributed.build_group(request, remote, job.get("strategy_options"))
     options = Options(
         kernel=request["kernel"],
         threads=request["threads"],
@@ -113,7 +114,7 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
     workload = workload_from_json(job["workload"])
     # Before the framework, of which it then has nothing; of several ranks all would wait for one.
     alone = job["action"] == "train" and group.size == 1 and options.device == "cpu"
-    cores = handover.Cores() if alone else None
+    cores = handover.CoreLatencyProbe() if alone else None
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if workload.solver.lars and not getattr(adapter, "LARS", False):
         raise Unsupported(f"the {request['framework']} adapter does not translate LARS")
@@ -123,13 +124,13 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
         return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))
     if job["action"] == "check":
         inputs = Path(job["inputs"]) if job["inputs"] else None
-        output = distributed.of_rank(Path(job["output"]), group.rank)
-        return check.check(job["cases"], options, adapter.build, group, inputs, output)
+        output = distributed.path_for_rank(Path(job["output"]), group.rank)
+        return check.run_cases(job["cases"], options, adapter.build, group, inputs, output)
     if job["action"] == "canary":
-        return check.canary(workload, request, options, adapter.build, folder)
+        return check.expected_canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
         saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
-        attempt = probes.Attempt(adapter.build, request["probe"]) if request.get("probe") else None
+        attempt = probes.ProbeRun(adapter.build, request["probe"]) if request.get("probe") else None
         reply = loop.train(
             workload,
             request,
@@ -138,18 +139,18 @@ def _do(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
             group,
             folder,
             saved_in,
-            _reader(request) if request.get("input") == "native" else None,
+            _reader_opener(request) if request.get("input") == "native" else None,
             cores,
         )
         if cores:
             cores.end()
         reply["observed"]["laid_out"] = own_cpus
-        return {**reply, **(attempt.told(own_cpus) if attempt else {})}
+        return {**reply, **(attempt.report(own_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")
 
 
-def _native(framework: str) -> Any:
-    """What says how many ranks a framework finds by itself. Raises Unsupported."""
+def _native_ranks(framework: str) -> Any:
+    """Return the adapter's function that counts ranks. Raises Unsupported if there is none."""
     from xfbench.worker.protocol import Unsupported
 
     try:
@@ -160,8 +161,8 @@ def _native(framework: str) -> Any:
         raise Unsupported(f"the adapter {framework} has no native.py to ask") from error
 
 
-def _reader(request: dict[str, Any]) -> Any:
-    """What opens the framework's own reader."""
+def _reader_opener(request: dict[str, Any]) -> Any:
+    """Return the adapter's `open_reader`."""
     return importlib.import_module(f"xfbench.adapters.{request['framework']}.reader").open_reader
 
 

@@ -1,7 +1,7 @@
-"""Lays ranks and their threads out over a node's cores, and puts this rank where it belongs.
+"""Assign cores to ranks and threads, and pin this rank to its cores.
 
-Start commands each bind in their own way, or not at all: theirs is switched off, and this is
-the one place that does it. What came of it is observed afterwards, of every thread.
+Launchers each pin differently, or not at all, so xfbench turns their pinning off and pins here
+only. The resulting affinity of every thread is observed afterwards.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _CPUS = Path("/sys/devices/system/cpu")
 Core = Sequence[int]  # the logical CPUs of one
 
 
-def cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
-    """The cores that have one of the `allowed` CPUs: those of one NUMA node after another."""
-    found: dict[tuple[int, int, int], list[int]] = {}
+def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
+    """Return the cores that have an `allowed` CPU, grouped by NUMA node."""
+    cpus_by_core: dict[tuple[int, int, int], list[int]] = {}
     for cpu in sorted(allowed):
         here = folder / f"cpu{cpu}"
         numa = next((int(path.name[4:]) for path in sorted(here.glob("node[0-9]*"))), 0)
@@ -24,18 +24,18 @@ def cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
             _number(here / "topology" / name, default)
             for name, default in (("physical_package_id", 0), ("core_id", cpu))
         )
-        found.setdefault((numa, package, core), []).append(cpu)
-    return [found[key] for key in sorted(found)]
+        cpus_by_core.setdefault((numa, package, core), []).append(cpu)
+    return [cpus_by_core[key] for key in sorted(cpus_by_core)]
 
 
-def layout(
+def assign_cpus(
     available: Sequence[Core], ranks: int, threads: int, reserved: int = 0
 ) -> list[list[int]] | None:
-    """The CPUs of each of a node's `ranks`; None where they are more than the node has.
+    """Return the CPUs of each rank on a node. None if the node has too few.
 
-    Ranks are spread evenly over the cores, so that each has its share of the NUMA nodes, and
-    each has `threads` neighbouring cores to itself, or where there are too few of them,
-    hardware threads. The first `reserved` cores are left to the system.
+    Ranks are spread evenly over the cores, so that each NUMA node gets its share. Each rank gets
+    `threads` neighbouring cores, or hardware threads if there are too few cores. The first
+    `reserved` cores are left to the system.
     """
     free = list(available[reserved:])
     if ranks * threads <= len(free):
@@ -48,17 +48,17 @@ def layout(
     return [sorted(cpu for slot in slots[at : at + threads] for cpu in slot) for at in starts]
 
 
-def settle(rank: int, per_node: int, threads: int, reserved: int) -> list[int] | None:
-    """Let this process, and all that it starts, run on its own CPUs alone; which ones.
+def pin_rank(rank: int, per_node: int, threads: int, reserved: int) -> list[int] | None:
+    """Pin this process, and all processes it starts, to the rank's CPUs. Return these CPUs.
 
-    None, and nothing done, where the node has too few of them for its ranks.
+    Returns None and changes nothing if the node has too few CPUs for its ranks.
     """
-    laid_out = layout(cores(os.sched_getaffinity(0)), per_node, threads, reserved)
+    laid_out = assign_cpus(list_cores(os.sched_getaffinity(0)), per_node, threads, reserved)
     if laid_out is None:
         return None
-    own = laid_out[rank % per_node]
-    os.sched_setaffinity(0, own)
-    return own
+    rank_cpus = laid_out[rank % per_node]
+    os.sched_setaffinity(0, rank_cpus)
+    return rank_cpus
 
 
 def _number(file: Path, default: int) -> int:

@@ -1,7 +1,7 @@
-"""What the control groups of this process leave it: versions 1 and 2, every level above it.
+"""Limits of this process's control groups, versions 1 and 2, on all levels.
 
-A scheduler limits a job's group and a container runtime the container's, each somewhere between
-the process and the root, which has no limit. From within a container the root is the container's.
+A scheduler limits a job's group, and a container runtime limits the container's group. The root
+has no limit. Inside a container, the root is the container's group.
 """
 
 from __future__ import annotations
@@ -9,64 +9,64 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterator, List, Tuple
 
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
 _ROOT = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
+_PROCESS_GROUPS = Path("/proc/self/cgroup")
 _UNLIMITED = 2**60  # version 1 has a number for none, a little less than 2**63
 
 
-def cpus() -> float | None:
-    """How many CPUs' time it may have; None without a limit."""
-    found = []
-    for folder in _levels("cpu"):
-        quota, _, period = (read(folder / "cpu.max") or "max").partition(" ")
+def cpu_limit() -> float | None:
+    """Return the number of CPUs that the process may use. None without a limit."""
+    limits = []
+    for folder in _limiting_folders("cpu"):
+        quota, _, period = (read_system_file(folder / "cpu.max") or "max").partition(" ")
         if quota == "max":
-            quota = read(folder / "cpu.cfs_quota_us") or "-1"
-            period = read(folder / "cpu.cfs_period_us") or "1"
+            quota = read_system_file(folder / "cpu.cfs_quota_us") or "-1"
+            period = read_system_file(folder / "cpu.cfs_period_us") or "1"
         if int(quota) > 0:
-            found.append(int(quota) / int(period))
-    return min(found) if found else None
+            limits.append(int(quota) / int(period))
+    return min(limits) if limits else None
 
 
-def memory() -> int | None:
-    """How many bytes it may have, with all that share its limit; None without one."""
-    return min((limit for limit, _ in _memory()), default=None)
+def memory_limit() -> int | None:
+    """Return the memory limit in bytes, shared by all processes in the group. None without one."""
+    return min((limit for limit, _ in _memory_limits()), default=None)
 
 
-def memory_left() -> int | None:
-    """How many of them nobody has yet."""
-    return min((limit - used for limit, used in _memory()), default=None)
+def free_memory() -> int | None:
+    """Return the bytes below the memory limit that are not in use. None without a limit."""
+    return min((limit - used for limit, used in _memory_limits()), default=None)
 
 
 def throttled_seconds() -> float:
-    """How long limits of CPU time have kept it waiting; 0 without one."""
-    found = [0.0]
-    for folder in _levels("cpu"):
-        lines = (read(folder / "cpu.stat") or "").splitlines()
+    """Return the seconds for which CPU limits have throttled the process; 0 without a limit."""
+    seconds = [0.0]
+    for folder in _limiting_folders("cpu"):
+        lines = (read_system_file(folder / "cpu.stat") or "").splitlines()
         values = dict(line.split(None, 1) for line in lines if " " in line)
-        found.append(int(values.get("throttled_usec", 0)) / 1e6)
-        found.append(int(values.get("throttled_time", 0)) / 1e9)
-    return max(found)
+        seconds.append(int(values.get("throttled_usec", 0)) / 1e6)
+        seconds.append(int(values.get("throttled_time", 0)) / 1e9)
+    return max(seconds)
 
 
-def _memory() -> List[Tuple[int, int]]:
-    """The limit and the use of every level that has a limit."""
-    found = []
-    for folder in _levels("memory"):
+def _memory_limits() -> List[Tuple[int, int]]:
+    """Return the limit and the use, in bytes, of every level that has a limit."""
+    limits_and_use = []
+    for folder in _limiting_folders("memory"):
         for limit, used in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            most = read(folder / limit) or "max"
+            most = read_system_file(folder / limit) or "max"
             if most != "max" and int(most) < _UNLIMITED:
-                found.append((int(most), int(read(folder / used) or 0)))
-    return found
+                limits_and_use.append((int(most), int(read_system_file(folder / used) or 0)))
+    return limits_and_use
 
 
-def _levels(controller: str) -> Iterator[Path]:
-    """The folders of this process's groups that may limit it, from its own to the root."""
-    for line in (read(_OWN) or "0::/").splitlines():
+def _limiting_folders(controller: str) -> Iterator[Path]:
+    """Yield the folders of groups that may limit this process, from its own group to the root."""
+    for line in (read_system_file(_PROCESS_GROUPS) or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue

@@ -1,6 +1,7 @@
-"""How parameters lie in frameworks whose channels come last: from their canonical layout and back.
+"""Convert parameters between canonical layouts and those of channels-last frameworks.
 
-Convolutions are kept as (kh, kw, in/groups, out), inner products as (in, out) over H, W, C.
+Convolution weights are stored as (kh, kw, in/groups, out), and inner-product weights as
+(in, out) with inputs in the order H, W, C.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from xfbench.workloads.layers import Convolution, Layer, Network, Shape
 
 @dataclass(frozen=True)
 class Layout:
-    """How a canonical array is stored: seen as `view`, its axes put in order, then reshaped."""
+    """A storage layout: reshape to `view`, permute `axes`, then reshape to `stored`."""
 
     canonical: Shape
     view: Shape
@@ -22,17 +23,19 @@ class Layout:
     stored: Shape
 
     def store(self, array: np.ndarray) -> np.ndarray:
-        """As the framework has it, from the canonical array."""
+        """Return the framework's array for the canonical array."""
         return array.reshape(self.view).transpose(self.axes).reshape(self.stored)
 
     def restore(self, array: np.ndarray) -> np.ndarray:
-        """The canonical array, in a memory of its own."""
-        moved = array.reshape([self.view[axis] for axis in self.axes])
-        return np.ascontiguousarray(moved.transpose(np.argsort(self.axes)).reshape(self.canonical))
+        """Return the canonical array in newly allocated memory."""
+        transposed = array.reshape([self.view[axis] for axis in self.axes])
+        return np.ascontiguousarray(
+            transposed.transpose(np.argsort(self.axes)).reshape(self.canonical)
+        )
 
 
-def layouts(network: Network) -> dict[str, Layout]:
-    """Of every parameter, by its name."""
+def parameter_layouts(network: Network) -> dict[str, Layout]:
+    """Return the layout of every parameter by name."""
     return {
         f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
         for layer in network.layers

@@ -1,7 +1,7 @@
-"""Equality cases: small trainings whose every number is to be compared with the oracle's.
+"""Equality cases: small trainings whose numbers are compared with the oracle's.
 
-A case says all: network, solver, precision, weights, input, steps. This module runs it and
-writes down what came out; what it should be is the driver's to judge.
+A case defines everything: network, solver, precision, weights, input, steps. This module runs
+cases and writes the numbers. The driver judges them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict
 
 import numpy as np
 
-from xfbench.worker.input import data_set, synthetic_batch
+from xfbench.worker.input import open_data_set, synthetic_batch
 from xfbench.worker.protocol import Group, Options, Trainer, Unsupported
 from xfbench.worker.sketch import sketch
 from xfbench.workloads import Workload, workload_from_json
@@ -20,11 +20,11 @@ from xfbench.workloads.initial import initial_parameters
 
 Arrays = Dict[str, np.ndarray]
 
-_PIECE = 16  # images that are evaluated at once for the canary
+_IMAGES_AT_ONCE = 16  # images that are evaluated at once for the canary
 _SUSPICIOUS_LOSS = 20.0  # below, hardly an image has so much that Caffe's floor matters
 
 
-def check(
+def run_cases(
     cases: list[dict[str, Any]],
     options: Options,
     build: Callable[..., Trainer],
@@ -43,25 +43,25 @@ def check(
     A case that the framework cannot do is in `unsupported` with the reason; `observed` is what
     the first trainer in the launch's own precision says of the kernel that ran.
     """
-    found: Arrays = {}
+    arrays: Arrays = {}
     unsupported: dict[str, str] = {}
     observed: dict[str, Any] = {}
     stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
     for case in cases:
         run = _Case(case, replace(options, **case["options"]), build, group, stored)
         try:
-            found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
+            arrays.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
             if not observed and run.options.precision == options.precision:
-                observed = run.trainer.observed()
+                observed = run.trainer.runtime_info()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output.open("wb") as file:
-        np.savez(file, **found)  # type: ignore[arg-type]
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"unsupported": unsupported, "observed": observed}
 
 
 class _Case:
-    """One case: the trainer it needs, at its initial weights, with its batch loaded."""
+    """One case with its trainer at the initial weights and its batch loaded."""
 
     def __init__(
         self,
@@ -82,63 +82,63 @@ class _Case:
         self.initial = initial_parameters(self.workload.network, case["seed"])
         if case["nudge"]:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
-            self.initial = {k: nudged(value, random, most) for k, value in self.initial.items()}
-            images = nudged(images, random, most)
+            self.initial = {k: perturb(value, random, most) for k, value in self.initial.items()}
+            images = perturb(images, random, most)
         self.arrays = images, labels
 
     def results(self) -> Arrays:
-        found = self._before()
+        arrays = self._before()
         if self.case["largest_move"]:
             gradients = {
                 key.partition("/")[2]: value
-                for key, value in found.items()
+                for key, value in arrays.items()
                 if key.startswith("gradient/")
             }
-            rate = _rate(self.workload, self.initial, gradients, self.case["largest_move"])
+            rate = _limited_rate(self.workload, self.initial, gradients, self.case["largest_move"])
             solver = replace(self.workload.solver, base_lr=rate)
             self.workload = replace(self.workload, solver=solver)
-        found["rate"] = np.asarray(self.workload.solver.base_lr)
+        arrays["rate"] = np.asarray(self.workload.solver.base_lr)
         if self.case["steps"]:
-            found.update(self._trained())
-        return found
+            arrays.update(self._trained())
+        return arrays
 
     def _before(self) -> Arrays:
-        """What can be seen at the initial weights."""
-        found: Arrays = {}
+        """Return the quantities that are measured at the initial weights."""
+        arrays: Arrays = {}
         self._start()
         # Of several ranks each has seen its part alone, and says nothing of the whole batch.
         if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "outputs"):
             values = self.trainer.outputs(self.batch)
-            found.update({f"output/{name}": sketch(value) for name, value in values.items()})
+            arrays.update({f"output/{name}": sketch(value) for name, value in values.items()})
             for name in self.case["activations"]:
-                found[f"activation/{name}"] = np.asarray(values[name], np.float32)
+                arrays[f"activation/{name}"] = np.asarray(values[name], np.float32)
             del values
             self.trainer.assign(self.initial)
         for name, gradient in self.trainer.gradients(self.batch).items():
-            found[f"gradient/{name}"] = sketch(gradient)
+            arrays[f"gradient/{name}"] = sketch(gradient)
         for time in range(self.case["full"]):
             for name, gradient in self.trainer.gradients(self.batch).items():
-                found[f"full{time}/{name}"] = gradient
+                arrays[f"full{time}/{name}"] = gradient
         self.trainer.assign(self.initial)
-        found["test_loss"] = np.asarray([self.trainer.loss(self.everything)])
-        found["test_scores"] = sketch(self.trainer.scores(self.everything))
-        return found
+        arrays["test_loss"] = np.asarray([self.trainer.loss(self.full_batch)])
+        arrays["test_scores"] = sketch(self.trainer.scores(self.full_batch))
+        return arrays
 
     def _trained(self) -> Arrays:
-        found: Arrays = {}
+        arrays: Arrays = {}
         if self.case["largest_move"]:  # the solver has changed
             self._start()
         losses = []
         for step in range(1, max(self.case["steps"]) + 1):
             self.trainer.step(self.batch)
-            losses.append(self.trainer.wait())
+            losses.append(self.trainer.synchronize())
             if step in self.case["steps"]:
                 for name, value in self.trainer.parameters().items():
-                    moved = np.subtract(value, self.initial[name], dtype=np.float64)
-                    found[f"step{step}/{name}"] = sketch(moved)
-        found["losses"] = np.asarray(losses)
-        found["trained_test_loss"] = np.asarray([self.trainer.loss(self.everything)])
-        return found
+                    change = np.subtract(value, self.initial[name], dtype=np.float64)
+                    arrays[f"step{step}/{name}"] = sketch(change)
+        arrays["losses"] = np.asarray(losses)
+        arrays["trained_test_loss"] = np.asarray([self.trainer.loss(self.full_batch)])
+        return arrays
 
     def _start(self) -> None:
         self.trainer: Any = self.build(
@@ -146,13 +146,13 @@ class _Case:
         )
         self.trainer.assign(self.initial)
         images, labels = self.arrays
-        part = self.group.part(len(labels))
-        self.batch = self.everything = self.trainer.load(images[part], labels[part])
+        part = self.group.shard(len(labels))
+        self.batch = self.full_batch = self.trainer.load(images[part], labels[part])
         if len(labels) > part.stop - part.start:
-            self.everything = self.trainer.load(images, labels)
+            self.full_batch = self.trainer.load(images, labels)
 
 
-def canary(
+def expected_canary(
     workload: Workload,
     request: dict[str, Any],
     options: Options,
@@ -164,7 +164,7 @@ def canary(
     In test mode no image has to do with another, so that a few are evaluated at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, batch_size, seed, folder)
+    data = open_data_set(request["data"], workload, batch_size, seed, folder)
     images, labels = data.first(batch_size, seed)
 
     def mean(precision: str, piece: int, largest: float = float("inf")) -> float:
@@ -178,16 +178,20 @@ def canary(
             total += min(loss, largest) * len(labels[part])
         return float(total / batch_size)
 
-    loss = mean("float64", _PIECE)
+    loss = mean("float64", _IMAGES_AT_ONCE)
     floored = loss
     if loss > _SUSPICIOUS_LOSS:
         floored = mean("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
     return {
-        "canary": {"loss": loss, "rounded": mean(options.precision, _PIECE), "floored": floored}
+        "canary": {
+            "loss": loss,
+            "rounded": mean(options.precision, _IMAGES_AT_ONCE),
+            "floored": floored,
+        }
     }
 
 
-def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
+def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
     """The workload's base rate, or less: the first update is to be a small one; two digits.
 
     No tensor moves by more than `largest`, relative to its norm (what a bias starts from,
@@ -207,8 +211,8 @@ def _rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float
     return float(f"{rate:.1e}")
 
 
-def nudged(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
-    """float32 values, each moved up or down by at most so many units in the last place."""
+def perturb(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
+    """Return float32 values, each changed at random by at most `most` units in the last place."""
     moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))
     return nudged

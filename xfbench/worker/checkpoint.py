@@ -1,7 +1,7 @@
-"""Checkpoints on a medium, all but the clock: their folder, flushing, size, and what comes back.
+"""Checkpoint folders: free space, flushing, size and comparison. Timing is elsewhere.
 
-A trainer writes and reads them in its framework's own format, and flushes nothing. One lies on
-disk at a time, and none once the launch has ended.
+A trainer writes and reads checkpoints in its framework's own format and flushes nothing. At
+most one checkpoint is on disk at a time, and none after the launch.
 """
 
 from __future__ import annotations
@@ -20,116 +20,125 @@ from xfbench.worker import mounts, pages
 from xfbench.worker.protocol import Trainer
 from xfbench.workloads import Workload
 
-Fingerprint = Dict[str, str]
+Digests = Dict[str, str]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _MEGABYTE = 10**6
 _MARGIN = 2**20  # bytes beside the numbers: names, headers, blocks that are not full
 
 
 class DiskFull(Exception):
-    """There is no room for a checkpoint; the message says where, and how much it needs."""
+    """There is no room for a checkpoint. The message says where and how much it needs."""
 
 
 @contextlib.contextmanager
-def fresh(folder: Path, needed: int) -> Iterator[Path]:
-    """An empty `folder` that is there for a while, where `needed` bytes at least can be written.
+def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
+    """Create an empty `folder` for `needed` bytes or more, and remove it afterwards.
 
-    Raises DiskFull where they cannot: beforehand, since Caffe ends the process when it cannot
-    write, or where what is done in it fails and little room is left.
+    Raises DiskFull beforehand if there is too little room, because Caffe ends the process when a
+    write fails. Also raises it if the work in the folder fails and little room is left.
     """
     shutil.rmtree(str(folder), ignore_errors=True)  # of a launch that was killed
     room = shutil.disk_usage(str(folder.parent)).free
     if room < needed + _MARGIN:
-        raise DiskFull(_told(folder, needed, room))
+        raise DiskFull(_disk_full_message(folder, needed, room))
     folder.mkdir(mode=0o700)
     try:
         yield folder
     except Exception as error:
-        written, left = size(folder), shutil.disk_usage(str(folder)).free
-        short = left < max(needed - written, _MARGIN)
-        said = getattr(error, "errno", None) in _FULL or "No space left" in str(error)
-        if short or said:
-            raise DiskFull(_told(folder, max(needed, written + 1), room)) from error
+        written_bytes, free_bytes = total_bytes(folder), shutil.disk_usage(str(folder)).free
+        short = free_bytes < max(needed - written_bytes, _MARGIN)
+        says_disk_full = getattr(
+            error, "errno", None
+        ) in _DISK_FULL_ERRORS or "No space left" in str(error)
+        if short or says_disk_full:
+            raise DiskFull(
+                _disk_full_message(folder, max(needed, written_bytes + 1), room)
+            ) from error
         raise
     finally:
         shutil.rmtree(str(folder), ignore_errors=True)
 
 
-def _told(folder: Path, needed: int, room: int) -> str:
-    where = folder.parent if folder.is_absolute() else "the run's folder"
+def _disk_full_message(folder: Path, needed: int, room: int) -> str:
+    location = folder.parent if folder.is_absolute() else "the run's folder"
     return (
-        f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {where} has room "
+        f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {location} has room "
         f"for {room / _MEGABYTE:.1f} MB: name another folder with --checkpoint-dir"
     )
 
 
-def least_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
-    """What no checkpoint can be smaller than: every parameter, and velocities of what learns."""
+def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
+    """Return a lower bound of a checkpoint's size: parameters, and velocities of learned ones."""
     of = workload.network.parameters
-    kept = 2 if workload.solver.momentum else 1
+    arrays_per_weight = 2 if workload.solver.momentum else 1
     return sum(
-        array.nbytes * (kept if of[name].learned else 1) for name, array in parameters.items()
+        array.nbytes * (arrays_per_weight if of[name].learned else 1)
+        for name, array in parameters.items()
     )
 
 
 def flush(folder: Path) -> None:
-    """Return when all that was written in `folder`, and what it is called, is on the medium."""
-    for path in [*_files(folder), *(path for path in folder.rglob("*") if path.is_dir()), folder]:
-        with _opened(path) as number:
+    """Flush all files in `folder`, and their directory entries, to the medium."""
+    for path in [
+        *_list_files(folder),
+        *(path for path in folder.rglob("*") if path.is_dir()),
+        folder,
+    ]:
+        with _open_descriptor(path) as number:
             os.fsync(number)
 
 
-def forget(folder: Path) -> None:
-    """Have the system drop what it keeps of flushed files, so that they are read again.
+def evict_from_cache(folder: Path) -> None:
+    """Drop flushed files from the page cache, so that they are read from the medium again.
 
-    A file system that lives in memory keeps them, and so may what lies beneath a virtual disk.
+    A file system in memory keeps them. The host below a virtual disk may keep them too.
     """
-    pages.evict(_files(folder))
+    pages.evict(_list_files(folder))
 
 
-def size(folder: Path) -> int:
-    """The files' bytes."""
-    return sum(path.stat().st_size for path in _files(folder))
+def total_bytes(folder: Path) -> int:
+    """Return the size of all files in bytes."""
+    return sum(path.stat().st_size for path in _list_files(folder))
 
 
-def file_system(folder: Path) -> str:
-    """The type of the file system that holds `folder`, "unknown" where nobody says."""
+def file_system_type(folder: Path) -> str:
+    """Return the type of the file system that holds `folder`; "unknown" if it is not reported."""
     mount = mounts.mount_of(folder)
     return mount.file_system if mount else "unknown"
 
 
-def fingerprint(parameters: dict[str, np.ndarray]) -> Fingerprint:
-    """A digest of each parameter's bits: copies of them all would stand in the peak of memory."""
-    found = {}
+def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
+    """Return a digest of each parameter's bits. Copies would raise the peak of memory."""
+    digests = {}
     for name, array in parameters.items():
         bits = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
         bits.update(np.ascontiguousarray(array).data)
-        found[name] = bits.hexdigest()
-    return found
+        digests[name] = bits.hexdigest()
+    return digests
 
 
-def zeros(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As many of them, for the trainer to forget its own by; they take memory once read."""
+def zero_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return zeros in place of all parameters. They take memory only when read."""
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
-def meet(trainer: Trainer, batch: object) -> None:
-    """Return when all ranks have come here; nothing is updated.
+def wait_for_all_ranks(trainer: Trainer, batch: object) -> None:
+    """Wait until all ranks have called this function. No parameter is updated.
 
-    Ranks that train together wait for one another where gradients are joined.
+    Ranks wait for each other when they average gradients.
     """
     parameters = trainer.parameters()
     trainer.gradients(batch)
     trainer.assign(parameters)
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_descriptor(path: Path) -> Iterator[int]:
     number = os.open(str(path), os.O_RDONLY)
     try:
         yield number

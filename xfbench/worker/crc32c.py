@@ -1,7 +1,7 @@
-"""The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720), and its masked form.
+"""The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720) and its masked form.
 
-A checksum is linear over the bits, so that words are folded in halves by NumPy: 32-bit word i
-of n counts as itself, followed by 4·(n − i) bytes of zeros.
+The checksum is linear over bits, so NumPy folds words in halves. Word i of n 32-bit words
+counts as itself followed by 4·(n − i) zero bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import List
 import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
-_SHORT = 64
+_MAX_BYTEWISE = 64
 
 
-def _table() -> List[int]:
+def _build_table() -> List[int]:
     table = []
     for value in range(256):
         for _ in range(8):
@@ -24,62 +24,62 @@ def _table() -> List[int]:
     return table
 
 
-_TABLE = _table()
+_TABLE = _build_table()
 
 
 def crc32c(content: bytes) -> int:
-    """CRC-32C of bytes."""
+    """Return the CRC-32C of bytes."""
     state = 0xFFFFFFFF
-    if len(content) <= _SHORT:
-        return _plain(state, content) ^ 0xFFFFFFFF
+    if len(content) <= _MAX_BYTEWISE:
+        return _update_bytewise(state, content) ^ 0xFFFFFFFF
     head = len(content) % 4
     words = np.frombuffer(content, "<u4", offset=head).astype(np.uint32)
-    words[0] ^= np.uint32(_plain(state, content[:head]))
-    return _folded(words) ^ 0xFFFFFFFF
+    words[0] ^= np.uint32(_update_bytewise(state, content[:head]))
+    return _fold_words(words) ^ 0xFFFFFFFF
 
 
-def masked(content: bytes) -> int:
-    """CRC-32C as TFRecord files keep it: rotated, and with a constant added."""
+def masked_crc32c(content: bytes) -> int:
+    """Return the CRC-32C as stored in TFRecord files: rotated, with a constant added."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _plain(state: int, content: bytes) -> int:
+def _update_bytewise(state: int, content: bytes) -> int:
     for byte in content:
         state = _TABLE[(state ^ byte) & 0xFF] ^ state >> 8
     return state
 
 
-def _folded(words: np.ndarray) -> int:
-    """The state behind uint32 words, from state 0."""
+def _fold_words(words: np.ndarray) -> int:
+    """Return the state after uint32 words, starting from state 0."""
     level = 0
     while len(words) > 1:
         if len(words) % 2:
             words = np.concatenate((np.zeros(1, np.uint32), words))
-        words = _followed(level, _halves(words)[0::2]) ^ words[1::2]
+        words = _append_zeros(level, _halves(words)[0::2]) ^ words[1::2]
         level += 1
-    return int(_followed(0, _halves(words))[0])
+    return int(_append_zeros(0, _halves(words))[0])
 
 
 def _halves(words: np.ndarray) -> np.ndarray:
-    """Words as (n, 2): the lower 16 bits, the upper ones."""
+    """Return words as (n, 2): the lower and the upper 16 bits."""
     return words.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
 
 
-def _followed(level: int, states: np.ndarray) -> np.ndarray:
-    """What becomes of states, in halves, when 4·2**level bytes of zeros follow."""
-    lower, upper = _zeros(level)
-    found: np.ndarray = np.take(lower, states[:, 0], mode="clip")
-    found ^= np.take(upper, states[:, 1], mode="clip")
-    return found
+def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
+    """Return the states, given in halves, after 4·2**level zero bytes."""
+    lower, upper = _zeros_table(level)
+    states_after: np.ndarray = np.take(lower, states[:, 0], mode="clip")
+    states_after ^= np.take(upper, states[:, 1], mode="clip")
+    return states_after
 
 
 @functools.lru_cache(maxsize=None)
-def _zeros(level: int) -> np.ndarray:
-    """`_followed` as a table (2, 65536): what becomes of each value of each half of a state."""
+def _zeros_table(level: int) -> np.ndarray:
+    """Return `_append_zeros` as a table (2, 65536), for each value of each half of a state."""
     if level:
-        once = _zeros(level - 1).reshape(-1)
-        return _followed(level - 1, _halves(once)).reshape(2, -1)
+        once = _zeros_table(level - 1).reshape(-1)
+        return _append_zeros(level - 1, _halves(once)).reshape(2, -1)
     table, states = np.array(_TABLE, np.uint32), np.arange(2**16, dtype=np.uint32)
     halves = np.concatenate((states, states << np.uint32(16)))
     for _ in range(4):

@@ -1,22 +1,22 @@
-"""Whether two cores lay near to each other, by the seconds that a word took there and back."""
+"""Decide from core-to-core latencies whether two cores were far apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-APART = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
-_RARE = 0.1  # of all times: two cores that are, for once, the two threads of one, say
+FAR_RATIO = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
+_RARE_SHARE = 0.1  # of all times: two cores that are, for once, the two threads of one, say
 
 
-def nearest(handovers: Sequence[float]) -> float | None:
-    """Seconds that the cores take where they are near, as they are not only now and then."""
-    return sorted(handovers)[int(_RARE * len(handovers))] if handovers else None
+def nearest_seconds(handovers: Sequence[float]) -> float | None:
+    """Return the latency of near cores in seconds, without rare smaller values."""
+    return sorted(handovers)[int(_RARE_SHARE * len(handovers))] if handovers else None
 
 
-def apart(handovers: Sequence[float], least: float | None = None) -> bool:
-    """Whether cores were, at one of these times, farther apart than they are at their nearest.
+def is_far_apart(handovers: Sequence[float], least: float | None = None) -> bool:
+    """Return whether cores were farther apart at any of these times than when nearest.
 
-    That takes the `least` seconds, or the shortest of these where nothing else is known.
+    `least` is the latency in seconds when they are nearest; without it, the smallest of these is.
     """
-    known = [*handovers, *([least] if least else [])]
-    return bool(handovers) and max(handovers) > APART * min(known)
+    all_handovers = [*handovers, *([least] if least else [])]
+    return bool(handovers) and max(handovers) > FAR_RATIO * min(all_handovers)

@@ -1,4 +1,4 @@
-"""Which of the ranks this process is: told by whatever started it."""
+"""Find out which rank this process is, from the variables of the launcher."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it needs NumPy, and an interpreter without it is to be told so
     from xfbench.worker.protocol import Group
 
-_PAUSE_SECONDS, _PATIENCE = 0.01, 12000
+_PAUSE_SECONDS, _MAX_POLLS = 0.01, 12000
 _LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # netdevice(7)
 # Under mpirun inside a batch job Slurm's variables are those of the batch step: MPI's come first.
-_TOLD_BY = (
+_RANK_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("XFBENCH_RANK", "XFBENCH_SIZE"),
@@ -26,103 +26,107 @@ _TOLD_BY = (
 )
 
 
-def place() -> tuple[int, int]:
-    """This process's rank, and how many there are; (0, 1) where nobody says."""
-    for named, counted in _TOLD_BY:
+def rank_and_size() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks; (0, 1) if no variable says so."""
+    for named, counted in _RANK_VARIABLES:
         if named in os.environ and counted in os.environ:
             return int(os.environ[named]), int(os.environ[counted])
     return 0, 1
 
 
-def of_rank(path: Path, rank: int) -> Path:
-    """Where a rank writes what the first one writes to `path`: reply.json, reply.1.json."""
+def path_for_rank(path: Path, rank: int) -> Path:
+    """Return the path for a rank's own copy of `path`: reply.json, reply.1.json."""
     return path.with_name(f"{path.stem}.{rank}{path.suffix}") if rank else path
 
 
-def address(remote: bool) -> str:
-    """This host's IPv4 address: the loopback's, or as other nodes reach it.
+def host_address(remote: bool) -> str:
+    """Return this host's IPv4 address: the loopback address, or one that other nodes can reach.
 
-    That is the one of the interface which `XFBENCH_INTERFACE` names (a site's fast network),
-    else what the host's name stands for, else the first interface's; on a machine without any,
-    the loopback's. Raises RuntimeError where the named interface has none.
+    The latter is the address of the interface in `XFBENCH_INTERFACE` (a site's fast network).
+    Without it, it is the address of the host's name, then that of the first interface, then the
+    loopback address. Raises RuntimeError if the named interface has no address.
     """
     if not remote:
         return _LOOPBACK
     chosen = os.environ.get("XFBENCH_INTERFACE")
     if chosen:
         try:
-            return _of_interface(chosen)
+            return _address_of_interface(chosen)
         except OSError as error:
             raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
-    found = [_of_name(socket.gethostname())]
+    candidates = [_address_of_name(socket.gethostname())]
     for _, name in socket.if_nameindex():
         with contextlib.suppress(OSError):  # it has none
-            found.append(_of_interface(name))
-    return next((one for one in found if not one.startswith("127.")), _LOOPBACK)
+            candidates.append(_address_of_interface(name))
+    return next(
+        (candidate for candidate in candidates if not candidate.startswith("127.")), _LOOPBACK
+    )
 
 
-def _of_name(name: str) -> str:
+def _address_of_name(name: str) -> str:
     try:
         return socket.gethostbyname(name)
     except OSError:
         return _LOOPBACK
 
 
-def _of_interface(name: str) -> str:
-    """Raises OSError where the interface is not there or has no IPv4 address."""
+def _address_of_interface(name: str) -> str:
+    """Return the interface's IPv4 address. Raises OSError if there is none or no such interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        asked = struct.pack("256s", name.encode()[:15])
-        return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, asked)[20:24])
+        interface_request = struct.pack("256s", name.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, interface_request)[20:24])
 
 
-def addresses(group: Group) -> list[str]:
-    """An address for each rank to listen on, "host:port", in order: for frameworks that ask.
+def rank_addresses(group: Group) -> list[str]:
+    """Return an address "host:port" for each rank to listen on, in rank order.
 
-    Raises RuntimeError where they do not all come within two minutes.
+    Raises RuntimeError if a rank does not register within two minutes.
     """
     names = [str(rank) for rank in range(group.size)]
-    return meet(group.meeting, str(group.rank), names, address(group.remote))
+    return exchange_addresses(
+        group.rendezvous_path, str(group.rank), names, host_address(group.multi_node)
+    )
 
 
-def meet(meeting: str, name: str, names: list[str], host: str) -> list[str]:
-    """An address for each of `names`, in order, of which this process is the one called `name`.
+def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> list[str]:
+    """Return an address for each of `names`, in order. This process is the one called `name`.
 
-    Each chooses its own on its `host` and tells the others through the meeting place, a file
-    that all see. Raises RuntimeError where they do not all come within two minutes.
+    Each process chooses its own address on its `host` and writes it to a file next to the
+    rendezvous path, which all can see. Raises RuntimeError if one is missing after two minutes.
     """
     with socket.socket() as probe:
         probe.bind((host, 0))
-        own = f"{host}:{probe.getsockname()[1]}"
-    told = [Path(f"{meeting}.{one}") for one in names]
+        own_address = f"{host}:{probe.getsockname()[1]}"
+    paths = [Path(f"{meeting}.{rank_name}") for rank_name in names]
     partial = Path(f"{meeting}.{name}.partial")
-    partial.write_text(own)
+    partial.write_text(own_address)
     partial.replace(f"{meeting}.{name}")
-    for _ in range(_PATIENCE):
-        if all(path.exists() for path in told):
-            return [path.read_text() for path in told]
+    for _ in range(_MAX_POLLS):
+        if all(path.exists() for path in paths):
+            return [path.read_text() for path in paths]
         time.sleep(_PAUSE_SECONDS)
-    missing = [one for one, path in zip(names, told) if not path.exists()]
+    missing = [rank_name for rank_name, path in zip(names, paths) if not path.exists()]
     raise RuntimeError(f"ranks {', '.join(missing)} did not come to the meeting in two minutes")
 
 
-def group(
+def build_group(
     request: dict[str, Any], remote: bool = False, options: dict[str, Any] | None = None
 ) -> Group:
-    """The group that `request` asks for, with these of its strategy's options.
+    """Return the group that `request` describes, with the options of its strategy.
 
-    Raises RuntimeError where another one was started.
+    Raises RuntimeError if a different number of ranks was started.
     """
     from xfbench.worker.protocol import Group
 
-    rank, size = place()
+    rank, size = rank_and_size()
     if size != request["ranks"]:
         raise RuntimeError(f"{request['ranks']} ranks were asked for, and {size} were started")
     meeting = str(Path("meeting").absolute())
     return Group(rank, size, request["strategy"], meeting, remote, options or {})
 
 
-def name_addresses(remote: bool) -> None:
-    """Put this host's address where the environment says "{address}"."""
+def fill_in_addresses(remote: bool) -> None:
+    """Replace "{address}" in environment variables with this host's address."""
     for name, value in os.environ.items():
         if "{address}" in value:
-            os.environ[name] = value.replace("{address}", address(remote))
+            os.environ[name] = value.replace("{address}", host_address(remote))

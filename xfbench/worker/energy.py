@@ -1,4 +1,4 @@
-"""Energy that the training device has used, read from its counters; never estimated."""
+"""Energy used by the training device, read from its counters and never estimated."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Reading = Dict[str, Tuple[float, Optional[float]]]
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def read(device: str, rank: int = 0) -> Reading:
-    """The counters of the processor's packages (RAPL), or of the rank's NVIDIA device (NVML).
+def read_counters(device: str, rank: int = 0) -> Reading:
+    """Return the counters of the processor packages (RAPL) or of the rank's device (NVML).
 
-    Empty where there is none, or it may not be read: RAPL's are often root's alone.
+    The result is empty if there are none or they are not readable. RAPL often needs root.
     """
     if device != "cuda":
-        return _rapl()
-    used = nvml.joules(rank)
+        return _read_rapl()
+    used = nvml.energy_joules(rank)
     return {} if used is None else {"nvml": (used, None)}
 
 
-def joules(before: Reading, after: Reading) -> float | None:
-    """What was used between two readings; None where a counter was not there both times."""
+def joules_used(before: Reading, after: Reading) -> float | None:
+    """Return the joules used between two readings. None if the counters differ."""
     if not before or before.keys() != after.keys():
         return None
     used = 0.0
@@ -37,8 +37,8 @@ def joules(before: Reading, after: Reading) -> float | None:
     return used
 
 
-def _rapl(folder: Path = _POWERCAP) -> Reading:
-    found: Reading = {}
+def _read_rapl(folder: Path = _POWERCAP) -> Reading:
+    counters: Reading = {}
     for package in sorted(folder.glob("intel-rapl:[0-9]*")):
         if package.name.count(":") > 1:  # a part of a package, which counts it already
             continue
@@ -49,5 +49,5 @@ def _rapl(folder: Path = _POWERCAP) -> Reading:
             )
         except (OSError, ValueError):
             return {}
-        found[package.name] = (used, span)
-    return found
+        counters[package.name] = (used, span)
+    return counters

@@ -1,4 +1,4 @@
-"""How well a trained network does on a test set: the same code for every framework."""
+"""Evaluate a trained network on a test set, with the same code for every framework."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from xfbench.worker.protocol import Trainer
 
 
 def evaluate(trainer: Trainer, test: Split | None, batch_size: int) -> dict[str, float | None]:
-    """Loss and accuracy of the last head over a test set, in test mode.
+    """Return loss and accuracy of the last head over a test set, in test mode.
 
-    The last batch is filled up with the first images, which then do not count, so that
-    frameworks with a fixed batch size can take part.
+    The last batch is filled with the first images, which are not counted, so that frameworks with
+    a fixed batch size can evaluate.
     """
     if test is None:
         return {"test_loss": None, "test_accuracy": None}
@@ -27,11 +27,11 @@ def evaluate(trainer: Trainer, test: Split | None, batch_size: int) -> dict[str,
         log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
         correct += int((scores.argmax(axis=1) == truth).sum())
     return {
-        "test_loss": finite(-log_likelihood / len(test)),
+        "test_loss": finite_or_none(-log_likelihood / len(test)),
         "test_accuracy": correct / len(test),
     }
 
 
-def finite(value: float) -> float | None:
-    """JSON has no NaN and no infinity; null stands for both."""
+def finite_or_none(value: float) -> float | None:
+    """Return the value, or None for NaN and infinity, which JSON cannot represent."""
     return value if np.isfinite(value) else None

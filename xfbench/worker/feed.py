@@ -1,7 +1,7 @@
-"""Feeds a trainer: batches where they train, prepared beside training where they come from files.
+"""Feed batches to a trainer, and prepare those from files during training.
 
-Either by us (`input.py`), the same in every framework, or by the framework's own reader.
-Time that is spent here is waiting for input.
+Batches come from `input.py`, the same for every framework, or from the framework's own reader.
+Time spent here counts as waiting for input.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 
 from xfbench.worker import observe
 from xfbench.worker.input import DataSet, OnDisk, Split
-from xfbench.worker.protocol import Files, Group, Reader, Trainer
+from xfbench.worker.protocol import Group, Reader, Trainer, TrainingFiles
 from xfbench.workloads import Workload
 
-_COMPARED = 500  # images that a launch reads once more through a framework's own reader
+_MAX_COMPARED = 500  # images that a launch reads once more through a framework's own reader
 
 Epoch = Callable[[int], Iterator[Any]]
 
 
 class Feed:
-    """Epoch after epoch, without end; `epoch` gives the batches of the one of that number, from 0.
+    """An endless series of epochs. `epoch` returns the batches of the epoch with a number, from 0.
 
-    `threads` are those that were started to give input; the kernel's numbers for them.
+    `threads` holds the kernel's ids of the threads that were started to prepare input.
     """
 
     def __init__(self, epoch: Epoch) -> None:
@@ -36,7 +36,7 @@ class Feed:
         self.threads: Set[int] = set()
 
     def batch(self) -> Any:
-        """The next one."""
+        """Return the next batch."""
         for batch in self.current:
             return batch
         before = set(observe.thread_ticks())
@@ -50,68 +50,70 @@ class Feed:
             self.threads |= set(observe.thread_ticks()) - before
 
     def end(self) -> None:
-        """The epoch is over: whatever was open for it is closed."""
+        """End the current epoch and close its files."""
         getattr(self.current, "close", lambda: None)()
 
 
-def source(
+def build_feed(
     data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
 ) -> Feed:
-    """What the request asks for: the framework's own reader, where it is given, or us."""
+    """Return a feed from the framework's own reader if given, otherwise from `input.py`."""
     seed = request["seed"]
     if reader:
-        return Feed(native(reader, seed))
+        return Feed(reader_epochs(reader, seed))
     threads = request.get("input_threads") or 0
-    return Feed(ours(data, trainer, group, request["global_batch_size"], seed, threads))
+    return Feed(prepared_epochs(data, trainer, group, request["global_batch_size"], seed, threads))
 
 
-def files(folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]) -> Files:
-    """What a framework's own reader is told."""
-    return Files(
+def training_files(
+    folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]
+) -> TrainingFiles:
+    """Return the description of the data set that a framework's own reader receives."""
+    return TrainingFiles(
         folder=folder,
         format=request["data_set"]["format"],
-        count=len(data.train),
+        image_count=len(data.train),
         workload=workload,
         batch_size=request["batch_size_per_rank"],
         threads=request["input_threads"],
     )
 
 
-def ours(
+def prepared_epochs(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> Epoch:
-    """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
-    part = group.part(batch_size)
+    """Return epochs with this rank's shard of each batch, prepared by `threads` threads if any."""
+    part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
-    beside = getattr(trainer, "loads_beside", False)
-    if data.endless:
-        [own] = data.epoch(batch_size, seed, part)
-        loaded = trainer.load(*own)
+    is_thread_safe = getattr(trainer, "thread_safe_load", False)
+    if data.is_single_batch:
+        [batch] = data.epoch(batch_size, seed, part)
+        loaded = trainer.load(*batch)
         return lambda _: repeat(loaded)
 
     def prepared(chosen: np.ndarray, draws: np.ndarray | None) -> Any:
         arrays = data.train.batch(chosen, draws, channels_last=channels_last)
-        return trainer.load(*arrays) if beside else arrays
+        return trainer.load(*arrays) if is_thread_safe else arrays
 
     def epoch(number: int) -> Iterator[Any]:
         order = data.order(batch_size, seed + number, part)
-        for batch in _beside(prepared, order, threads):
-            yield batch if beside else trainer.load(*batch)
+        for batch in _prefetch(prepared, order, threads):
+            yield batch if is_thread_safe else trainer.load(*batch)
 
     return epoch
 
 
-def native(reader: Reader, seed: int) -> Epoch:
-    """What the framework's own reader gives."""
+def reader_epochs(reader: Reader, seed: int) -> Epoch:
+    """Return epochs that the framework's own reader reads."""
     return lambda number: reader.epoch(seed + number)
 
 
-def _beside(
+def _prefetch(
     prepared: Callable[[np.ndarray, np.ndarray | None], Any],
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
 ) -> Iterator[Any]:
-    """Batches in order; each thread prepares one, while the ones before it are trained on."""
+    """Yield batches in order. Each thread prepares one while earlier batches are trained on."""
     if not threads:
         yield from (prepared(chosen, draws) for chosen, draws in order)
         return
@@ -126,30 +128,30 @@ def _beside(
                 waiting.append(pool.submit(prepared, chosen, draws))
             yield ready
     finally:
-        for one in waiting:
-            one.cancel()
+        for future in waiting:
+            future.cancel()
         pool.shutdown()
 
 
-def compared(reader: Reader, split: Split) -> Dict[str, Any]:
-    """How the first images of the framework's own reader differ from ours, in levels of 0 to 255.
+def compare_reader(reader: Reader, split: Split) -> Dict[str, Any]:
+    """Compare images of the framework's own reader with those of `input.py`, in levels 0 to 255.
 
-    The middles of up to 500 images; `labels_equal` is false where even one label is another.
-    `mean_difference` is that of the image that is least like ours: of another image's, tens.
+    It compares center crops of up to 500 images. `labels_equal` is false if any label differs.
+    `mean_difference` is the mean of the image that differs most. An unrelated image gives tens.
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True
-    for images, labels in reader.middles():
+    for images, labels in reader.center_crops():
         for image, label in zip(images, labels):
-            if count == min(len(split), _COMPARED):
+            if count == min(len(split), _MAX_COMPARED):
                 break
-            own, own_label = split.cropped(count)
-            apart = np.abs(image.astype(np.int16) - own)
-            differing += bool(apart.any())
-            largest, mean = max(largest, int(apart.max())), max(mean, float(apart.mean()))
-            labels_equal &= int(label) == own_label
+            expected, expected_label = split.crop(count)
+            difference = np.abs(image.astype(np.int16) - expected)
+            differing += bool(difference.any())
+            largest, mean = max(largest, int(difference.max())), max(mean, float(difference.mean()))
+            labels_equal &= int(label) == expected_label
             count += 1
-        if count == min(len(split), _COMPARED):
+        if count == min(len(split), _MAX_COMPARED):
             break
     return {
         "compared": count,

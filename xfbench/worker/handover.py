@@ -1,7 +1,7 @@
-"""How near to each other two cores are while a launch trains.
+"""Measure the latency between two cores while a launch trains.
 
-Asked of a process of its own, which is there before the framework: so neither its start nor the
-framework's threads and memory have a part in it, and it waits without working until it is asked.
+A helper process measures it. It starts before the framework, so its start does not disturb the
+framework, and it inherits none of its threads or memory. It sleeps until it is asked.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from xfbench.worker import observe
 
 
-class Cores:
-    """The first and the last CPU that this process may use."""
+class CoreLatencyProbe:
+    """A helper process that measures latency between the first and last CPU of this process."""
 
     def __init__(self) -> None:
         source = pkgutil.get_data("xfbench.worker", "pingpong.py")  # of the archive
@@ -29,12 +29,12 @@ class Cores:
                 stderr=subprocess.DEVNULL,
                 universal_newlines=True,
             )
-            observe.leave_out(self._process.pid)
+            observe.exclude_process(self._process.pid)
 
     def seconds(self) -> float | None:
-        """A word's way there and back, at the least; a few milliseconds' work.
+        """Return the shortest round trip in seconds. The measurement takes a few milliseconds.
 
-        None where there is but one CPU, or where cores are too busy.
+        Returns None if there is only one CPU, or if the cores are too busy.
         """
         if not self._process:
             return None
@@ -47,6 +47,6 @@ class Cores:
             return None
 
     def end(self) -> None:
-        """Nobody asks any more; from here on the process's time and memory count."""
+        """End the process. From then on its time and memory count as a child's."""
         if self._process:
             self._process.communicate()

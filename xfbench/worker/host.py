@@ -1,7 +1,7 @@
-"""What the host of this process is: plain facts from the system's own files, nothing installed.
+"""Facts about this host from the system's own files. No package is needed.
 
-Nothing in them names the machine or its user: of the host's name there is a hash, so that
-records of one host can be told to be of one host.
+No fact names the machine or its user. Only a hash of the host name is kept, so that records of
+one host can be matched.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Dict
 
 from xfbench.worker import cgroup
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
 _CPU = Path("/sys/devices/system/cpu")
 
 
 def facts() -> dict[str, Any]:
-    """As a record's `machine` has them, and the processor's vendor and flags besides."""
+    """Return the facts of a record's `machine`, plus the processor's vendor and flags."""
     processor = cpuinfo()
     return {
         "hostname_hash": hashlib.sha256(platform.node().encode()).hexdigest()[:16],
@@ -29,9 +29,9 @@ def facts() -> dict[str, Any]:
         "memory_bytes": _memory_bytes(),
         "accelerators": accelerators(),
         "kernel_release": platform.release(),
-        "governor": read(_CPU / "cpu0/cpufreq/scaling_governor"),
-        "cgroup_cpus": cgroup.cpus(),
-        "cgroup_memory_bytes": cgroup.memory(),
+        "governor": read_system_file(_CPU / "cpu0/cpufreq/scaling_governor"),
+        "cgroup_cpus": cgroup.cpu_limit(),
+        "cgroup_memory_bytes": cgroup.memory_limit(),
         "architecture": platform.machine(),
         "vendor": processor.get("vendor_id", "generic"),
         "flags": processor.get("flags", "").split(),
@@ -39,29 +39,29 @@ def facts() -> dict[str, Any]:
 
 
 def cpuinfo(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
-    """The first processor's entries."""
-    first = (read(file) or "").partition("\n\n")[0]
+    """Return the fields of the first processor."""
+    first = (read_system_file(file) or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def usable_cores() -> int:
-    """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
+    """Return the physical cores this process may use, by affinity and cgroup quota."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
-        siblings = read(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
+        siblings = read_system_file(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
         cores.add(siblings or str(cpu))
-    quota = cgroup.cpus()
+    quota = cgroup.cpu_limit()
     return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
 
 
 def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """Models of the devices that NVIDIA's driver has; none where there is no driver."""
+    """Return the models of devices with NVIDIA's driver. Empty without a driver."""
     files = sorted(folder.glob("*/information"))
-    lines = [line for file in files for line in (read(file) or "").splitlines()]
+    lines = [line for file in files for line in (read_system_file(file) or "").splitlines()]
     return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
 
 
 def _memory_bytes() -> int:
-    lines = (read(Path("/proc/meminfo")) or "").splitlines()
+    lines = (read_system_file(Path("/proc/meminfo")) or "").splitlines()
     return next((1024 * int(ln.split()[1]) for ln in lines if ln.startswith("MemTotal:")), 0)

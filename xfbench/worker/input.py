@@ -1,8 +1,8 @@
-"""What a network is fed: the same batches, in the same order, for every framework.
+"""Input of a network: the same batches, in the same order, for every framework.
 
-Pixels are turned into the network's input here, once, so that no framework's own
-reader or resizer comes between. Synthetic input is seeded noise, one batch for all steps. A
-prepared data set (`xfbench data`) is read as it is needed, cropped and mirrored by the seed.
+Pixels are converted to network input here, so that no framework's reader or resizer changes
+them. Synthetic input is seeded noise, one batch for all steps. A prepared data set
+(`xfbench data`) is read on demand, and the seed defines how images are cropped and mirrored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIGITS = {"train": 1437, "test": 360}
 
 
 class Split(Protocol):
-    """Part of a data set, as the network gets it."""
+    """A split of a data set, as network input."""
 
     def __len__(self) -> int: ...
 
@@ -44,7 +44,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """A split whose images are at hand."""
+    """A split whose images are in memory."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -80,49 +80,49 @@ class OnDisk:
         labels = np.empty(len(chosen), np.int64)
         for number, index in enumerate(chosen):
             draw = None if draws is None else draws[number]
-            image, labels[number] = self.cropped(int(index), draw)
+            image, labels[number] = self.crop(int(index), draw)
             if self.workload.pixels.order == "BGR":
                 image = image[::-1]
-            _network_input(image, self.workload, images[number])
+            _to_network_input(image, self.workload, images[number])
         return images, labels
 
-    def cropped(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
+    def crop(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
         """One image, uint8 (C, H, W) of the network's size, red before blue, and its label.
 
         `draw` as one of `Split.batch`'s. Raises Unsupported for an image that is too small.
         """
         channels, height, width = self.workload.network.input_shape
         sample = self.samples[index]
-        image = pictures.pixels(sample, channels)
+        image = pictures.decode_pixels(sample, channels)
         if image.shape[1] < height or image.shape[2] < width:
             raise Unsupported(
                 f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
                 f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
             )
         spare_rows, spare_columns = image.shape[1] - height, image.shape[2] - width
-        top, left, turn = spare_rows // 2, spare_columns // 2, 0.0
+        top, left_column, turn = spare_rows // 2, spare_columns // 2, 0.0
         if draw is not None:
             down, right, turn = draw
-            top, left = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
-        image = image[:, top : top + height, left : left + width]
+            top, left_column = int(down * (spare_rows + 1)), int(right * (spare_columns + 1))
+        image = image[:, top : top + height, left_column : left_column + width]
         mirrored = turn >= 0.5 and self.workload.pixels.mirror
         return image[..., ::-1] if mirrored else image, sample.label
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is trained on, and what is tested with; `endless` input is one batch for all steps.
+    """The training split and the test split. With `is_single_batch`, one batch serves all steps.
 
-    `files` are those that an epoch reads, of a data set on disk.
+    `files` are the files that an epoch reads from disk.
     """
 
     train: Split
     test: Split | None
-    endless: bool = False
+    is_single_batch: bool = False
     files: Sequence[Path] = ()
 
     def first(self, batch_size: int, seed: int) -> Arrays:
-        """The first batch that is trained on."""
+        """Return the first training batch."""
         return next(self.epoch(batch_size, seed))
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
@@ -135,7 +135,7 @@ class DataSet:
     ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
         """Of each batch of `epoch`, which images it has, and their draws (see `Split.batch`)."""
         count = len(self.train)
-        if self.endless:
+        if self.is_single_batch:
             order, draws = np.arange(count), None
         else:
             random = np.random.RandomState(seed)
@@ -145,26 +145,28 @@ class DataSet:
             yield order[chosen][part], None if draws is None else draws[chosen][part]
 
 
-def misfit(name: str, workload: Workload, known: Dict[str, Any] | None = None) -> str | None:
-    """Why the named data set cannot be what the network reads; None where it can.
+def mismatch_reason(
+    name: str, workload: Workload, manifest: Dict[str, Any] | None = None
+) -> str | None:
+    """Return why the network cannot read the named data set. None if it can.
 
-    Of a prepared one `known` has channels, classes, and shape if all its images have one.
+    For a prepared set, `known` gives channels, classes, and the shape if all images share one.
     """
     network = workload.network
     channels, height, width = network.input_shape
-    if name == "digits" and not known and (channels != 1 or network.classes < 10):
+    if name == "digits" and not manifest and (channels != 1 or network.classes < 10):
         return (
             f"the digits are one-channel images of 10 classes; {workload.name} reads "
             f"{channels} channels and has {network.classes} classes"
         )
-    if not known:
+    if not manifest:
         return None
-    if known["classes"] > network.classes:
-        return f"{name} has {known['classes']} classes, {workload.name} {network.classes}"
-    if known["channels"] != channels:
-        return f"{name} has {known['channels']} channels, {workload.name} reads {channels}"
-    if known["shape"] and (known["shape"][1] < height or known["shape"][2] < width):
-        here = f"{known['shape'][1]}×{known['shape'][2]}"
+    if manifest["classes"] > network.classes:
+        return f"{name} has {manifest['classes']} classes, {workload.name} {network.classes}"
+    if manifest["channels"] != channels:
+        return f"{name} has {manifest['channels']} channels, {workload.name} reads {channels}"
+    if manifest["shape"] and (manifest["shape"][1] < height or manifest["shape"][2] < width):
+        here = f"{manifest['shape'][1]}×{manifest['shape'][2]}"
         return (
             f"images of {here} are less than the {height}×{width} that {workload.name} reads: "
             f"prepare {name} with --size"
@@ -172,15 +174,15 @@ def misfit(name: str, workload: Workload, known: Dict[str, Any] | None = None) -
     return None
 
 
-def epoch_images(name: str, workload: Workload) -> int | None:
-    """How many images an epoch of the named data set has; None where nobody says.
+def images_per_epoch(name: str, workload: Workload) -> int | None:
+    """Return the number of images in an epoch of the named data set. None if unknown.
 
     Synthetic input stands for the data set that the network was published with.
     """
     return {"synthetic": workload.epoch_images, "digits": DIGITS["train"]}.get(name)
 
 
-def data_set(
+def open_data_set(
     name: str, workload: Workload, batch_size: int, seed: int, folder: str | None = None
 ) -> DataSet:
     """The named data set in the shape of the workload's input; in `folder`, a prepared one.
@@ -189,51 +191,51 @@ def data_set(
     Damaged where the files are not what they should be.
     """
     if folder:
-        found = _stored(Path(folder), workload)
+        data = _open_prepared(Path(folder), workload)
     else:
-        reason = misfit(name, workload)
+        reason = mismatch_reason(name, workload)
         if reason:
             raise Unsupported(reason)
         if name == "synthetic":
             images, labels = synthetic_batch(workload, batch_size, seed)
-            return DataSet(InMemory(images, labels), None, endless=True)
+            return DataSet(InMemory(images, labels), None, is_single_batch=True)
         if name != "digits":
             raise Unsupported(f"unknown data set {name!r}")
-        found = _digits(workload)
-    if len(found.train) < batch_size:
+        data = _digits_data_set(workload)
+    if len(data.train) < batch_size:
         raise Unsupported(
-            f"a batch of {batch_size} is more than the {len(found.train)} images of {name}"
+            f"a batch of {batch_size} is more than the {len(data.train)} images of {name}"
         )
-    return found
+    return data
 
 
-def _stored(folder: Path, workload: Workload) -> DataSet:
-    there = prepared.open_(folder)
+def _open_prepared(folder: Path, workload: Workload) -> DataSet:
+    there = prepared.open_prepared(folder)
     test = there.splits.get("test")
     train = OnDisk(there.splits["train"], workload)
-    files = prepared.files(folder, there.manifest, "train")
+    files = prepared.split_files(folder, there.manifest, "train")
     return DataSet(train, OnDisk(test, workload) if test else None, files=files)
 
 
 def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
-    """One batch of uniform noise pixels and labels, from NumPy's frozen random stream."""
+    """Return one batch of uniform noise pixels and labels, from NumPy's frozen random stream."""
     network = workload.network
     random = np.random.RandomState(seed)
     pixels = random.randint(0, 256, (batch_size, *network.input_shape))
     labels = random.randint(0, network.classes, batch_size)
-    return _network_input(pixels.astype(np.float32), workload), labels.astype(np.int64)
+    return _to_network_input(pixels.astype(np.float32), workload), labels.astype(np.int64)
 
 
-def _digits(workload: Workload) -> DataSet:
+def _digits_data_set(workload: Workload) -> DataSet:
     network = workload.network
     train, test = (
-        InMemory(_network_input(images.astype(np.float32), workload), labels)
-        for images, labels in digits(network.input_shape[1:]).values()
+        InMemory(_to_network_input(images.astype(np.float32), workload), labels)
+        for images, labels in load_digits(network.input_shape[1:]).values()
     )
     return DataSet(train, test)
 
 
-def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
+def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     """The digits enlarged to (height, width): pixels float64 (N, 1, H, W) from 0 to 255, labels."""
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
@@ -241,8 +243,8 @@ def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
         small = arrays["images"].astype(np.float32) * (255.0 / 16.0)
         labels = arrays["labels"].astype(np.int64)
-    rows = _bilinear(small.shape[1], size[0])
-    columns = _bilinear(small.shape[2], size[1])
+    rows = _interpolation_matrix(small.shape[1], size[0])
+    columns = _interpolation_matrix(small.shape[2], size[1])
     # einsum without BLAS: the same bytes in every interpreter, whatever its NumPy links to.
     enlarged = np.einsum("ij,njk,lk->nil", rows, small, columns, optimize=False)[:, np.newaxis]
     order = np.random.RandomState(0).permutation(len(labels))
@@ -252,7 +254,7 @@ def digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
     }
 
 
-def _bilinear(source: int, target: int) -> np.ndarray:
+def _interpolation_matrix(source: int, target: int) -> np.ndarray:
     """The (target, source) matrix of linear interpolation between pixel centres, edges repeated."""
     centre = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     low = np.minimum(centre.astype(int), source - 2)
@@ -262,7 +264,7 @@ def _bilinear(source: int, target: int) -> np.ndarray:
     return weights
 
 
-def _network_input(
+def _to_network_input(
     pixels: np.ndarray, workload: Workload, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Pixels (…, C, H, W) as the network reads them, float32; in `out`, if it is given."""

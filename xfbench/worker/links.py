@@ -1,6 +1,6 @@
-"""Bytes over the links of a node, by their counters: networks, InfiniBand, NVLink, PCIe.
+"""Bytes over a node's links, from their counters: networks, InfiniBand, NVLink, PCIe.
 
-What has no counter here is said with its reason, and never estimated.
+A link without a counter gets a reason. Nothing is estimated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
 # NVML's fields, out of the device and into it; NVLink's counters are in KiB, of all its links.
 _FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
 _ALL_LINKS = 2**32 - 1
-_WORD = 4  # InfiniBand counts words
+_WORD_BYTES = 4  # InfiniBand counts words
 
 
 class _Field(ctypes.Structure):
@@ -36,34 +36,34 @@ class _Field(ctypes.Structure):
 
 
 class Meter:
-    """Counts from `start` on, but for what came between `pause` and `go_on`."""
+    """Count bytes since `start`, except those between `pause` and `resume`."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.start()
 
     def start(self) -> None:
-        """Begin anew."""
-        self.before, self.uncounted = read(self.device)
+        """Restart counting from 0."""
+        self.before, self.uncounted = read_counters(self.device)
 
     def pause(self) -> None:
-        """What comes now does not count."""
-        self.paused = read(self.device)[0]
+        """Stop counting."""
+        self.paused = read_counters(self.device)[0]
 
-    def go_on(self) -> None:
-        """What comes now counts again."""
-        for name, (sent, received) in read(self.device)[0].items():
-            kept, held = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
-            self.before[name] = kept[0] + sent - held[0], kept[1] + received - held[1]
+    def resume(self) -> None:
+        """Continue counting."""
+        for name, (sent, received) in read_counters(self.device)[0].items():
+            start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
+            self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
-    def told(self, steps: int) -> Dict[str, Any]:
-        """`links`, with bytes per step of `steps`, and `uncounted`: a reason by kind of link.
+    def report(self, steps: int) -> Dict[str, Any]:
+        """Return `links` with bytes per step, and `uncounted` with a reason by kind of link.
 
-        One that never counted anything is no link in use; one that went backwards has begun
-        again, and says nothing.
+        A link that never counted anything is left out. A counter that went backwards has restarted,
+        and is reported as uncounted.
         """
-        found: List[Dict[str, Any]] = []
-        for (kind, name), after in read(self.device)[0].items():
+        link_rows: List[Dict[str, Any]] = []
+        for (kind, name), after in read_counters(self.device)[0].items():
             if not any(after):
                 continue
             begun = self.before.get((kind, name), (0, 0))
@@ -71,30 +71,30 @@ class Meter:
             if sent < 0 or received < 0:
                 self.uncounted[kind] = f"the counter of {name} began again"
                 continue
-            found.append(
+            link_rows.append(
                 {
                     "kind": kind,
                     "name": name,
                     "sent_bytes": sent / max(1, steps),
                     "received_bytes": received / max(1, steps),
-                    "bits_per_second": _speed(kind, name),
+                    "bits_per_second": _link_speed(kind, name),
                 }
             )
-        return {"links": found, "uncounted": dict(self.uncounted)}
+        return {"links": link_rows, "uncounted": dict(self.uncounted)}
 
 
-def read(device: str) -> Tuple[Reading, Dict[str, str]]:
-    """Every counter of this node, and by kind of link why it has none."""
-    found = _networks()
-    own, without = _infiniband()
-    found.update(own)
-    own, more = _nvidia(device)
-    found.update(own)
-    return found, {**without, **more}
+def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
+    """Return all counters of this node, and the reason for each kind of link without one."""
+    counters = _read_networks()
+    added, without = _read_infiniband()
+    counters.update(added)
+    added, more = _read_nvidia(device)
+    counters.update(added)
+    return counters, {**without, **more}
 
 
-def _networks() -> Reading:
-    """Of every interface (proc(5)); what never leaves the node goes over the loopback."""
+def _read_networks() -> Reading:
+    """Read the counters of every interface (proc(5)). The loopback has traffic within the node."""
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
     fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
     return {
@@ -103,58 +103,60 @@ def _networks() -> Reading:
     }
 
 
-def _infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
-    """Of each port: verbs pass the interfaces' counters by."""
-    found: Reading = {}
+def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
+    """Read the counters of every port. Verbs bypass the counters of interfaces."""
+    port_counters: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
         counters = port / "counters"
         try:
             sent, received = (
-                int((counters / name).read_text()) * _WORD
+                int((counters / name).read_text()) * _WORD_BYTES
                 for name in ("port_xmit_data", "port_rcv_data")
             )
         except (OSError, ValueError):
             return {}, {"infiniband": "the counters of its ports cannot be read"}
-        found["infiniband", f"{port.parent.parent.name}:{port.name}"] = sent, received
-    return found, {} if found else {"infiniband": "there is no port of it"}
+        port_counters["infiniband", f"{port.parent.parent.name}:{port.name}"] = sent, received
+    return port_counters, {} if port_counters else {"infiniband": "there is no port of it"}
 
 
-def _nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
-    """Of every NVIDIA device of the node, where ranks use them; sent is out of the device."""
+def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
+    """Read counters of the node's NVIDIA devices if ranks use them. Sent leaves the device."""
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
-    telling = nvml.library(library)
-    devices = nvml.handles(telling) if telling else []
+    library_handle = nvml.library(library)
+    devices = nvml.handles(library_handle) if library_handle else []
     if not devices:
         return {}, dict.fromkeys(_FIELDS, f"{library} finds no device, or is not there")
-    found: Reading = {}
+    counters: Reading = {}
     without: Dict[str, str] = {}
     for number, handle in enumerate(devices):
         for kind, (out, into, unit) in _FIELDS.items():
-            counted = _fields(telling, handle, kind, (out, into))
+            counted = _read_fields(library_handle, handle, kind, (out, into))
             if counted is None:
                 without[kind] = f"device {number} has no such counter"
             else:
-                found[kind, str(number)] = counted[0] * unit, counted[1] * unit
-    return found, without
+                counters[kind, str(number)] = counted[0] * unit, counted[1] * unit
+    return counters, without
 
 
-def _fields(
-    telling: Any, handle: Any, kind: str, wanted: Tuple[int, int]
+def _read_fields(
+    nvml_library: Any, handle: Any, kind: str, field_ids: Tuple[int, int]
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
-    values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in wanted))
+    values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in field_ids))
     try:
-        failed = telling.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
+        failed = nvml_library.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
     except AttributeError:  # an older library
         return None
-    if failed or any(one.result for one in values):
+    if failed or any(value.result for value in values):
         return None
     return values[0].value, values[1].value
 
 
-def _speed(kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND) -> float | None:
-    """What the link carries at most, each way, in bits per second, where the kernel says so."""
+def _link_speed(
+    kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND
+) -> float | None:
+    """Return the link's speed per direction in bits per second. None if the kernel has none."""
     try:
         if kind == "network":
             speed = int((folder / name / "speed").read_text())

@@ -1,9 +1,9 @@
-"""The training loop, and the only place in the project that reads a clock around training.
+"""The training loop: the only module that reads a clock around training.
 
-A window is the steps between two waits for the device: one where steps are done when they
-return, several where a device queues them. Its time runs from asking for its first batch
-until the device is done. Evaluation, set-up and checkpoints lie outside it. What windows'
-seconds mean in a table is `analysis/statistics.py`'s business.
+A window is the steps between two synchronizations with the device. It has one step if steps
+are done when they return, and several if a device queues them. The time of a window runs from
+the request for its first batch until the device is done. Evaluation, set-up and checkpoints
+are outside of it. `analysis/statistics.py` defines how tables summarize window times.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any, Callable
 import numpy as np
 
 from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
-from xfbench.worker.evaluate import evaluate, finite
-from xfbench.worker.handover import Cores
-from xfbench.worker.input import DataSet, data_set
-from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
+from xfbench.worker.evaluate import evaluate, finite_or_none
+from xfbench.worker.handover import CoreLatencyProbe
+from xfbench.worker.input import DataSet, open_data_set
+from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
 from xfbench.worker.steady import steady_from
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
-OpenReader = Callable[[Files, Options], Reader]
+OpenReader = Callable[[TrainingFiles, Options], Reader]
 # The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
-_MOST_TIMES = 3
-_MOST_APART = 20  # steps that each rank does alone after the timed ones
-_LOOKS_APART = 1.0  # seconds between two looks at the cores, or more
-_COUNTABLE = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
+_MAX_WARMUP_FACTOR = 3
+_MAX_COMPUTE_STEPS = 20  # steps that each rank does alone after the timed ones
+_LATENCY_INTERVAL_SECONDS = 1.0  # seconds between two looks at the cores, or more
+_MIN_CPU_SECONDS = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
 
 
 def train(
@@ -43,22 +43,23 @@ def train(
     folder: str | None = None,
     saved_in: Path = Path("checkpoint"),
     open_reader: OpenReader | None = None,
-    cores: Cores | None = None,
+    cores: CoreLatencyProbe | None = None,
 ) -> dict[str, Any]:
-    """One launch: build, train, measure; the reply's measurement, learning, observed and canary.
+    """Run one launch: build, train and measure. Return measurement, learning and observations.
 
-    Either `request["epochs"]` is set and whole epochs of a data set are trained, with an
-    evaluation after each; or `steps` are, after a first step and `warmup` more. The warm-up goes
-    on while times still change. Of several ranks each trains on its part of every batch. A
-    prepared data set is in `folder`, and read by the framework's own reader where `open_reader` is
-    given. Checkpoints lie in `saved_in`. How near `cores` are is looked at between windows.
+    If `request["epochs"]` is set, whole epochs of a data set are trained, each followed by an
+    evaluation. Otherwise `steps` steps are trained after a first step and `warmup` more steps. The
+    warm-up is extended while step times still change. If there are several ranks, each trains on
+    its shard of every batch. `folder` holds a prepared data set, which `open_reader` opens with the
+    framework's own reader if given. Checkpoints go to `saved_in`. `cores` measures core-to-core
+    latency between windows.
     """
-    startup_seconds = _since_start()
+    startup_seconds = _seconds_since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, request["global_batch_size"], seed, folder)
-    of_rank = data if folder else data_set(request["data"], workload, batch_size, seed)
+    data = open_data_set(request["data"], workload, request["global_batch_size"], seed, folder)
+    of_rank = data if folder else open_data_set(request["data"], workload, batch_size, seed)
     first = of_rank.first(batch_size, seed)
-    gpu = nvml.read_before(group.rank) if options.device == "cuda" else None
+    gpu = nvml.read_idle_device(group.rank) if options.device == "cuda" else None
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
@@ -69,31 +70,34 @@ def train(
 
     reader = None
     if open_reader and folder:
-        reader = open_reader(feed.files(Path(folder), data, workload, request), options)
-    source = feed.source(data, reader, trainer, group, request)
-    series = _Series(trainer, source, batch, links.Meter(options.device), cores)
-    saved = _Checkpoints(series, workload, group, saved_in, request.get("checkpoints", 0))
+        reader = open_reader(feed.training_files(Path(folder), data, workload, request), options)
+    source = feed.build_feed(data, reader, trainer, group, request)
+    series = _WindowSeries(trainer, source, batch, links.Meter(options.device), cores)
+    saved = _CheckpointSchedule(series, workload, group, saved_in, request.get("checkpoints", 0))
     readings = page_cache.Readings(
         data.files,
         request.get("page_cache") or "as-is",
-        _share(data, request),
+        _epoch_share(data, request),
         group,
-        aside=series.aside,
-        meet=lambda: checkpoint.meet(trainer, series.batch),
+        run_untimed=series.run_untimed,
+        meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
     )
-    counters = energy.read(options.device, group.rank)
+    counters = energy.read_counters(options.device, group.rank)
     began = perf_counter()
     if request["epochs"]:
-        warm, learning = _epochs(series, request, data, group, saved, readings)
+        warm, learning = _train_epochs(series, request, data, group, saved, readings)
     else:
-        warm, learning = _steps(series, request, group, saved), []
+        warm, learning = _train_steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    worked, spent = series.worked(warm)  # before anything else works, the trainer's probes too
-    series.look()
-    used, gpu = energy.read(options.device, group.rank), gpu and nvml.since(gpu, group.rank)
-    timed, moved = series.counts[warm:], series.moved()
+    usage, phases = series.usage(warm)  # before anything else works, the trainer's probes too
+    series.measure_latency()
+    used, gpu = (
+        energy.read_counters(options.device, group.rank),
+        gpu and nvml.changes_since(gpu, group.rank),
+    )
+    timed, traffic = series.counts[warm:], series.link_traffic()
     losses, seconds = list(series.losses), list(series.seconds)
-    together = _communication(series, moved, group, len(timed))
+    communication = _measure_communication(series, traffic, group, len(timed))
     series.feed.end()
     reply: dict[str, Any] = {
         "measurement": {
@@ -106,37 +110,37 @@ def train(
             "wall_seconds": wall_seconds,
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes(),
-            "losses": [finite(loss) for loss in losses],
-            "energy_joules": energy.joules(counters, used),
-            "phases": spent,
+            "losses": [finite_or_none(loss) for loss in losses],
+            "energy_joules": energy.joules_used(counters, used),
+            "phases": phases,
         },
-        "checkpoints": saved.told(),
+        "checkpoints": saved.report(),
         "storage": {
-            "epochs": readings.told,
-            "reader": reader and feed.compared(reader, data.train),
+            "epochs": readings.report,
+            "reader": reader and feed.compare_reader(reader, data.train),
         },
-        "communication": together,
+        "communication": communication,
         "learning": learning or None,
-        "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
+        "canary": {"loss": finite_or_none(canary), "expected": None, "relative_error": None},
         "observed": {
-            **trainer.observed(),
-            **worked,
+            **trainer.runtime_info(),
+            **usage,
             "affinity": observe.affinity(),
-            "libraries": observe.libraries(),
+            "libraries": observe.math_libraries(),
             "allocator": observe.allocator(),
             "handover_seconds": series.handovers,
             "gpus": [gpu] if gpu else [],
         },
     }
     if request.get("profile"):  # after all else: a profiler is loaded, and slows down
-        profiler, of_step = profile.phases(trainer, series.batch, perf_counter)
+        profiler, of_step = profile.profile_steps(trainer, series.batch, perf_counter)
         reply["observed"]["profiler"] = profiler
-        reply["measurement"]["phases"] = {**spent, **of_step}
+        reply["measurement"]["phases"] = {**phases, **of_step}
     return reply
 
 
-class _Series:
-    """Windows one after another; per window the seconds of a step, and the last step's loss."""
+class _WindowSeries:
+    """Consecutive windows, with seconds per step and the last step's loss for each window."""
 
     def __init__(
         self,
@@ -144,7 +148,7 @@ class _Series:
         source: feed.Feed,
         batch: Any,
         meter: links.Meter,
-        cores: Cores | None,
+        cores: CoreLatencyProbe | None,
     ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
         self.cores = cores
@@ -155,56 +159,62 @@ class _Series:
         self.watch()
 
     def watch(self) -> None:
-        """From here on threads are counted, and cores looked at."""
+        """Start to count threads, and measure core-to-core latency."""
         self.handovers: list[float] = []
-        self.look()
+        self.measure_latency()
         self.ticks = observe.thread_ticks()
         self.meter.start()
         self.steps = sum(self.counts)
-        self.since, self.used = perf_counter(), observe.cpu_seconds()
-        self.others_used = observe.cpu_seconds_of_others()
+        self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
+        self.descendants_seconds = observe.descendants_cpu_seconds()
 
-    def look(self) -> None:
-        """See how near the cores are: not within anything that is counted."""
-        if self.cores and (seen := self.cores.seconds()):
-            self.handovers.append(seen)
-        self.looked = perf_counter()
+    def measure_latency(self) -> None:
+        """Measure core-to-core latency. Call it outside of anything that is timed."""
+        if self.cores and (latency := self.cores.seconds()):
+            self.handovers.append(latency)
+        self.measured_at = perf_counter()
 
-    def worked(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
-        """How many threads have worked since, and how many CPUs they kept busy; and seconds.
+    def usage(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
+        """Return threads and CPUs used since `watch`, and input and CPU seconds.
 
-        Waiting for input from window `warm` on; CPU time since, and what of it was input's: of
-        threads and processes that were started for it, and of threads that have ended.
+        `input_seconds` is the time spent waiting for input from window `warm` on.
+        `input_cpu_seconds` is the CPU time of threads and processes started for input, and of
+        threads that have ended.
         """
-        passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.used
-        others = observe.cpu_seconds_of_others() - self.others_used
+        passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.cpu_seconds
+        descendants = observe.descendants_cpu_seconds() - self.descendants_seconds
         ticks = observe.thread_ticks()
-        own = {thread: n for thread, n in ticks.items() if thread not in self.feed.threads}
-        spent = {"input_seconds": sum(self.input_seconds[warm:])}
-        if self.feed.threads and passed > _COUNTABLE:
-            trained = observe.ticked_seconds(self.ticks, own)
-            spent["cpu_seconds"] = used + others
-            spent["input_cpu_seconds"] = max(0.0, used - trained) + others
-        told = {
-            "threads": observe.working_threads(self.ticks, own),
-            "cpus": used / passed if passed > _COUNTABLE else None,
+        trainer_ticks = {
+            thread: n for thread, n in ticks.items() if thread not in self.feed.threads
         }
-        return told, spent
+        phases = {"input_seconds": sum(self.input_seconds[warm:])}
+        if self.feed.threads and passed > _MIN_CPU_SECONDS:
+            trained = observe.cpu_seconds_between(self.ticks, trainer_ticks)
+            phases["cpu_seconds"] = used + descendants
+            phases["input_cpu_seconds"] = max(0.0, used - trained) + descendants
+        usage = {
+            "threads": observe.working_threads(self.ticks, trainer_ticks),
+            "cpus": used / passed if passed > _MIN_CPU_SECONDS else None,
+        }
+        return usage, phases
 
-    def moved(self) -> dict[str, Any]:
-        """What has gone over this node's links since, per step (`links.Meter.told`)."""
-        return self.meter.told(sum(self.counts) - self.steps)
+    def link_traffic(self) -> dict[str, Any]:
+        """Return this node's link traffic per step since `watch` (`links.Meter.report`)."""
+        return self.meter.report(sum(self.counts) - self.steps)
 
-    def aside(self, work: Callable[[], None]) -> float:
-        """Do `work` between windows, where nothing counts as the steps'; its seconds."""
+    def run_untimed(self, work: Callable[[], None]) -> float:
+        """Do `work` between windows, excluded from all step measurements. Return its seconds."""
         ticks = observe.thread_ticks()
         self.meter.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
         work()
         passed = perf_counter() - begun
-        self.since, self.used = self.since + passed, self.used + observe.cpu_seconds() - used
-        _leave_out(self.ticks, ticks, observe.thread_ticks())
-        self.meter.go_on()
+        self.since, self.cpu_seconds = (
+            self.since + passed,
+            self.cpu_seconds + observe.cpu_seconds() - used,
+        )
+        _exclude_ticks(self.ticks, ticks, observe.thread_ticks())
+        self.meter.resume()
         return passed
 
     def window(self, steps: int) -> None:
@@ -212,32 +222,32 @@ class _Series:
         waited = 0.0
         start = perf_counter()
         for _ in range(steps):
-            asked = perf_counter()
+            asked_at = perf_counter()
             self.batch = self.feed.batch()
-            waited += perf_counter() - asked
+            waited += perf_counter() - asked_at
             self.trainer.step(self.batch)
-        self.losses.append(self.trainer.wait())
+        self.losses.append(self.trainer.synchronize())
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
-        if perf_counter() - self.looked > _LOOKS_APART:
-            self.aside(self.look)
+        if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
+            self.run_untimed(self.measure_latency)
 
 
-def _leave_out(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
-    """What came between two readings is as if it had been there when counting began."""
+def _exclude_ticks(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
+    """Add the ticks between two readings to the starting values, so that they do not count."""
     for name, value in after.items():
         counted[name] = counted.get(name, 0) + value - before.get(name, 0)
 
 
-class _Checkpoints:
-    """`count` of them, each saved, flushed, read back into the trainer and compared.
+class _CheckpointSchedule:
+    """Take `count` checkpoints: save, flush, read back into the trainer, and compare each.
 
-    The first rank does it, and the others wait for it: what they hold stays as it was.
+    The first rank does this while the other ranks wait. Their parameters stay unchanged.
     """
 
     def __init__(
-        self, series: _Series, workload: Workload, group: Group, folder: Path, count: int
+        self, series: _WindowSeries, workload: Workload, group: Group, folder: Path, count: int
     ) -> None:
         self.series, self.workload, self.group = series, workload, group
         self.folder, self.count = folder, count
@@ -246,14 +256,14 @@ class _Checkpoints:
         self.differing: set[str] = set()
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
-    def after(self, place: int, places: int) -> None:
-        """Take one where it is due, after this of so many places, over which they are spread."""
+    def take_if_due(self, place: int, places: int) -> None:
+        """Take a checkpoint if one is due after this place of `places`; they are spread evenly."""
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
-            self.wall_seconds += self.series.aside(self._take)
+            self.wall_seconds += self.series.run_untimed(self._take_checkpoint)
 
-    def told(self) -> dict[str, Any] | None:
-        """The reply's; None where there were none, or another rank took them."""
+    def report(self) -> dict[str, Any] | None:
+        """Return the reply's checkpoints. None if there were none or another rank took them."""
         if not self.save_seconds:
             return None
         return {
@@ -266,49 +276,55 @@ class _Checkpoints:
             "differing": sorted(self.differing),
         }
 
-    def _take(self) -> None:
+    def _take_checkpoint(self) -> None:
         if self.group.rank == 0:
             self._save_and_load()
         if self.group.size > 1:
-            checkpoint.meet(self.series.trainer, self.series.batch)
+            checkpoint.wait_for_all_ranks(self.series.trainer, self.series.batch)
 
     def _save_and_load(self) -> None:
         trainer = self.series.trainer
         parameters = trainer.parameters()
-        before, zeros = checkpoint.fingerprint(parameters), checkpoint.zeros(parameters)
-        needed = max(checkpoint.least_bytes(self.workload, parameters), self.bytes)
+        before, zeros = (
+            checkpoint.parameter_digests(parameters),
+            checkpoint.zero_parameters(parameters),
+        )
+        needed = max(checkpoint.min_checkpoint_bytes(self.workload, parameters), self.bytes)
         del parameters
-        with checkpoint.fresh(self.folder, needed) as folder:
+        with checkpoint.temporary_folder(self.folder, needed) as folder:
             begun = perf_counter()
             trainer.save(folder)
             checkpoint.flush(folder)
             self.save_seconds.append(perf_counter() - begun)
-            self.bytes, self.file_system = checkpoint.size(folder), checkpoint.file_system(folder)
-            checkpoint.forget(folder)
+            self.bytes, self.file_system = (
+                checkpoint.total_bytes(folder),
+                checkpoint.file_system_type(folder),
+            )
+            checkpoint.evict_from_cache(folder)
             trainer.assign(zeros)  # what is there afterwards was read back
             begun = perf_counter()
             trainer.restore(folder)
-            trainer.wait()
+            trainer.synchronize()
             self.load_seconds.append(perf_counter() - begun)
-        after = checkpoint.fingerprint(trainer.parameters())
+        after = checkpoint.parameter_digests(trainer.parameters())
         self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
 
 
-def _communication(
-    series: _Series, moved: dict[str, Any], group: Group, timed: int
+def _measure_communication(
+    series: _WindowSeries, moved: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
-    """What joining the ranks is to be measured by: this rank's steps alone, and bytes.
+    """Measure this rank's steps without synchronization, and return them with the bytes exchanged.
 
-    The steps are done after everything else, since ranks drift apart. `moved` has bytes per step
-    and link, of this rank's whole node; `payload_bytes` is the size of all gradients.
+    This runs last, because the ranks' parameters diverge. Traffic is in bytes per step and link of
+    this rank's whole node. `payload_bytes` is the size of all gradients.
     """
-    if group.size == 1 or not hasattr(series.trainer, "apart"):
+    if group.size == 1 or not hasattr(series.trainer, "disable_sync"):
         return None
     gradients = series.trainer.gradients(series.batch)
-    series.trainer.apart()
+    series.trainer.disable_sync()
     series.window(1)
     first = len(series.seconds)
-    for _ in range(min(timed, _MOST_APART)):
+    for _ in range(min(timed, _MAX_COMPUTE_STEPS)):
         series.window(1)
     return {
         "compute_seconds": series.seconds[first:],
@@ -317,14 +333,13 @@ def _communication(
     }
 
 
-def _steps(
-    series: _Series, request: dict[str, Any], group: Group, checkpoints: _Checkpoints
+def _train_steps(
+    series: _WindowSeries, request: dict[str, Any], group: Group, checkpoints: _CheckpointSchedule
 ) -> int:
-    """Train `steps` timed steps; returns how many windows, the first step too, were warm-up.
+    """Train `steps` timed steps. Return the number of warm-up windows, the first step included.
 
-    Several ranks do as many steps as they were told, all of them: none decides for itself.
-    Checkpoints are spread over as many windows as were asked for, whether or not the warm-up
-    then takes longer.
+    Several ranks do a fixed number of steps, because no rank can decide alone. Checkpoints are
+    spread over the requested windows, even if the warm-up takes longer.
     """
     window = request["window"]
     timed = request["steps"] // window
@@ -332,39 +347,39 @@ def _steps(
     for _ in range(math.ceil(request["warmup"] / window)):
         series.window(window)
     warm = len(series.seconds)
-    first, most = warm, warm + (_MOST_TIMES if group.size == 1 else 1) * timed
+    first, most = warm, warm + (_MAX_WARMUP_FACTOR if group.size == 1 else 1) * timed
     series.watch()
     while len(series.seconds) < warm + timed:
         series.window(window)
-        checkpoints.after(len(series.seconds) - first, timed)
+        checkpoints.take_if_due(len(series.seconds) - first, timed)
         if len(series.seconds) == warm + timed <= most:
             warm += min(steady_from(series.seconds[warm:]), most - len(series.seconds))
     return warm
 
 
-def _epochs(
-    series: _Series,
+def _train_epochs(
+    series: _WindowSeries,
     request: dict[str, Any],
     data: DataSet,
     group: Group,
-    checkpoints: _Checkpoints,
+    checkpoints: _CheckpointSchedule,
     readings: page_cache.Readings,
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Train whole epochs, and evaluate after each; as `_steps`, and what was learned by epoch.
+    """Train and evaluate whole epochs. Return the warm-up windows and the learning by epoch.
 
-    How many steps there are is fixed, so the warm-up grows at the cost of the timed ones, to
-    half of them at most.
+    The number of steps is fixed, so a longer warm-up takes windows from the timed ones. It takes
+    at most half of them.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]
     learning = []
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
-        first, left = len(series.seconds), steps
+        first, remaining = len(series.seconds), steps
         readings.begin()
-        while left:
-            series.window(min(left, window) if series.seconds else 1)
-            left -= series.counts[-1]
+        while remaining:
+            series.window(min(remaining, window) if series.seconds else 1)
+            remaining -= series.counts[-1]
             if not warm and sum(series.counts) > request["warmup"]:
                 warm = len(series.seconds)
                 series.watch()
@@ -375,22 +390,22 @@ def _epochs(
             {
                 "epoch": epoch,
                 "seconds": sum(each * count for each, count in seconds),
-                "train_loss": finite(float(np.mean(series.losses[first:]))),
+                "train_loss": finite_or_none(float(np.mean(series.losses[first:]))),
                 **evaluate(series.trainer, data.test, batch_size),
             }
         )
-        checkpoints.after(epoch, request["epochs"])
+        checkpoints.take_if_due(epoch, request["epochs"])
     warm = warm or len(series.seconds)
     later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
 
 
-def _share(data: DataSet, request: dict[str, Any]) -> float:
-    """The part of a data set that a rank trains on in an epoch: whole batches."""
+def _epoch_share(data: DataSet, request: dict[str, Any]) -> float:
+    """Return the share of a data set that a rank trains on in an epoch of whole batches."""
     steps = len(data.train) // request["global_batch_size"]
     return float(steps * request["batch_size_per_rank"] / len(data.train))
 
 
-def _since_start() -> float:
-    """Seconds since this process was started: the interpreter's and the framework's loading."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.started_seconds()
+def _seconds_since_start() -> float:
+    """Return seconds since this process was started: loading the interpreter and the framework."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds()

@@ -1,7 +1,7 @@
-"""Mixed precision where a framework's own would not do: what each layer reads, and how exactly.
+"""Mixed precision for frameworks without a suitable one: the input types of each layer.
 
-As automatic casting has it, and the reference's `precision.py`: products read and pass on numbers
-of few bits, and so does what only picks, passes or joins them; what adds up in other ways is given
+It follows automatic mixed precision and the reference's `precision.py`. Layers that multiply
+take 16-bit numbers, and so do layers that only select, pass or join values. Other layers get
 float32. Parameters stay in float32.
 """
 
@@ -16,14 +16,14 @@ _PRODUCTS = (xl.Convolution, xl.InnerProduct)
 _SHORT = (*_PRODUCTS, xl.ReLU, xl.Dropout, xl.Concat, xl.Eltwise)
 
 
-def read(
+def cast_inputs(
     layer: xl.Layer,
     inputs: List[Any],
     parts: Dict[str, Any],
     short: Callable[[Any], Any],
     long: Callable[[Any], Any],
 ) -> Tuple[List[Any], Dict[str, Any]]:
-    """What `layer` reads of its inputs and parameters, cast by `short` or by `long`."""
+    """Return the layer's inputs and parameters, cast by `short` or `long`."""
     cast = short if isinstance(layer, _SHORT) else long
     if isinstance(layer, _PRODUCTS):
         parts = {kind: cast(part) for kind, part in parts.items()}

@@ -1,8 +1,8 @@
-"""What a folder lies on: its mount, the file system's type and options, the devices below.
+"""The storage below a folder: mount, file system type and options, and devices.
 
-From /proc/self/mountinfo and /sys/dev/block. Nothing here names a host, a user or a place: a
-server, an export, a device's label and every path stay out, and of the options only those
-are kept that cannot hold one.
+The facts come from /proc/self/mountinfo and /sys/dev/block. They name no host, user or place:
+servers, exports, device labels and paths are left out. Only options that cannot contain such
+names are kept.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
 _SYS = Path("/sys/dev/block")
-_DEEPEST = 4  # layers of file systems that are followed
+_MAX_LAYERS = 4  # layers of file systems that are followed
 
 # File systems that keep files in this host's memory, or fetch them from other hosts.
 MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
@@ -29,7 +29,7 @@ _HOST = ("virtiofs", "9p")  # of a virtual machine
 
 # These options say how a mount works and cannot say whose it is: a value is a number or one of the
 # known words. All others are left out.
-_KEPT = re.compile(
+_PUBLIC_OPTION = re.compile(
     r"""
     ( ro | rw | nosuid | nodev | noexec | (no|rel|strict|nodir|lazy)a?time | (a|dir)?sync
     | data | (no)?(discard|barrier|delalloc) | stripe | commit | journal_(checksum|async_commit)
@@ -65,91 +65,91 @@ class Mount:
     source: str
     options: Tuple[str, ...]
 
-    def kept_options(self) -> List[str]:
-        """Those that say nothing of a host, a user or a place, each once."""
-        return list(dict.fromkeys(filter(_KEPT.fullmatch, self.options)))
+    def public_options(self) -> List[str]:
+        """Return the options that name no host, user or place, each once."""
+        return list(dict.fromkeys(filter(_PUBLIC_OPTION.fullmatch, self.options)))
 
     @property
     def compresses(self) -> bool:
-        """Whether a file may take fewer bytes on the device than it has."""
+        """Whether a file may take fewer bytes on the device than its size."""
         chosen = any(option.startswith("compress") for option in self.options)
         return chosen or self.file_system in _COMPRESSING
 
     def value(self, name: str) -> str | None:
-        """What an option is set to; None where it is not there."""
-        found = (option.partition("=") for option in self.options)
-        return next((value for key, _, value in found if key == name), None)
+        """Return the value of an option. None if it is not set."""
+        pairs = (option.partition("=") for option in self.options)
+        return next((value for key, _, value in pairs if key == name), None)
 
 
-def mounts(text: str | None = None) -> List[Mount]:
-    """What is mounted, in the kernel's order; of `text`, in mountinfo's form, where given."""
+def list_mounts(text: str | None = None) -> List[Mount]:
+    """Return the mounts in the kernel's order, from `text` in mountinfo format if given."""
     if text is None:
         try:
             text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
         except OSError:
             return []
-    return [_mount(line) for line in text.split("\n") if " - " in line]
+    return [_parse_mount(line) for line in text.split("\n") if " - " in line]
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that `path` is reached through, whatever else is mounted there; None: unknown.
+    """Return the mount that `path` is reached through. None if unknown.
 
-    Raises OSError where `path` cannot be opened.
+    Raises OSError if `path` cannot be opened.
     """
-    everything = mounts()
+    everything = list_mounts()
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        lines = (read(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
+        lines = (read_system_file(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
     finally:
         os.close(descriptor)
     numbers = [int(line.split()[1]) for line in lines if line.startswith("mnt_id:")]
     if numbers:
-        return next((one for one in everything if one.number == numbers[0]), None)
-    return _longest(everything, path.resolve())
+        return next((mount for mount in everything if mount.number == numbers[0]), None)
+    return _deepest_mount(everything, path.resolve())
 
 
 def facts(folder: Path) -> Dict[str, Any]:
-    """What `folder` lies on, as a record's `medium` has it.
+    """Return the facts of a record's `medium` about `folder`.
 
-    Raises OSError where it is not there or may not be read.
+    Raises OSError if the folder does not exist or is not readable.
     """
-    return _facts(folder, _DEEPEST)
+    return _collect_facts(folder, _MAX_LAYERS)
 
 
 def devices(path: Path) -> List[str]:
-    """ "major:minor" of the block devices whose counters see what is read from under `path`.
+    """Return "major:minor" of the block devices whose counters include reads from `path`.
 
-    None for a file system of memory or of other hosts. Raises OSError where it is not there.
+    Empty for file systems in memory or on other hosts. Raises OSError if it does not exist.
     """
     mount = mount_of(path)
     if mount is None:
         return []
-    own = _block_devices(mount)
-    if own or mount.file_system != "overlay":
-        return own
-    below = (one for layer in _layers_under(mount, path) for one in devices(layer))
+    device_ids = _block_devices(mount)
+    if device_ids or mount.file_system != "overlay":
+        return device_ids
+    below = (device for layer in _overlay_folders(mount, path) for device in devices(layer))
     return list(dict.fromkeys(below))
 
 
-def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
+def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     mount, space = mount_of(folder), os.statvfs(folder)
-    own = _block_devices(mount) if mount else []
+    device_ids = _block_devices(mount) if mount else []
     below: Dict[Any, Dict[str, Any]] = {}
     if mount and deepest:
-        for layer in _below(mount, own, folder):
-            found = mount_of(layer)
+        for layer in _lower_folders(mount, device_ids, folder):
+            layer_mount = mount_of(layer)
             # Not by its facts: the space that is free changes from one look to the next.
-            same = (found.device, *found.kept_options()) if found else None
+            same = (layer_mount.device, *layer_mount.public_options()) if layer_mount else None
             if same not in below:
-                below[same] = _facts(layer, deepest - 1)
-    disks = sorted({disk for device in own for disk in _disks(device)})
-    turning = {_turns(disk) for disk in disks}
+                below[same] = _collect_facts(layer, deepest - 1)
+    disks = sorted({disk for device in device_ids for disk in _disks(device)})
+    turning = {_is_rotational(disk) for disk in disks}
     return {
         "file_system": mount.file_system if mount else "unknown",
-        "device": _device_kind(mount, own),
-        "disks": sorted(_kind(disk) for disk in disks),
+        "device": _device_kind(mount, device_ids),
+        "disks": sorted(_device_type(disk) for disk in disks),
         "rotational": turning.pop() if len(turning) == 1 else None,
-        "options": mount.kept_options() if mount else [],
+        "options": mount.public_options() if mount else [],
         "block_bytes": space.f_bsize,
         "total_bytes": space.f_blocks * space.f_frsize,
         "free_bytes": space.f_bavail * space.f_frsize,
@@ -157,35 +157,37 @@ def _facts(folder: Path, deepest: int) -> Dict[str, Any]:
     }
 
 
-def _below(mount: Mount, own: List[str], folder: Path) -> List[Path]:
-    """Places of the file systems that this one is kept in, those that can be seen from here."""
+def _lower_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
+    """Return folders on the file systems that store this one, as far as they are visible."""
     if mount.file_system == "overlay":
-        return _layers_under(mount, folder)
-    backing = [read(_whole(device) / "loop/backing_file") for device in own]
+        return _overlay_folders(mount, folder)
+    backing = [
+        read_system_file(_disk_folder(device) / "loop/backing_file") for device in device_ids
+    ]
     return [Path(file).parent for file in backing if file and Path(file).is_file()]
 
 
-def _layers_under(mount: Mount, path: Path) -> List[Path]:
-    """Where the layers of an overlay have `path`, the writable one first.
+def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
+    """Return the folders of `path` in an overlay's layers, the writable layer first.
 
-    The names are those of the namespace that mounted it. A layer counts where it can be seen
-    from here and its folder changed when the overlay's did.
+    Layer names belong to the namespace that mounted the overlay. A layer counts if it is visible
+    from here and its folder has the same modification time as the overlay's.
     """
-    within = os.path.relpath(path.resolve(), mount.point)
+    relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
-        within = f"{mount.root.strip('/')}/{within}"
+        relative_path = f"{mount.root.strip('/')}/{relative_path}"
     lower = [value for value in (mount.value("lowerdir"),) if value]
     lower += [option.partition("=")[2] for option in mount.options if option[:9] == "lowerdir+"]
     named = [mount.value("upperdir") or ""]
-    named += [one.replace("\\", "") for text in lower for one in re.split(r"(?<!\\):+", text)]
-    places = [Path(one, within) for one in named if one.startswith("/")]
+    named += [path.replace("\\", "") for text in lower for path in re.split(r"(?<!\\):+", text)]
+    places = [Path(path, relative_path) for path in named if path.startswith("/")]
     there = [place for place in places if place.exists()]
     if not there or there[0].stat().st_mtime_ns != path.stat().st_mtime_ns:
         return []
     return there
 
 
-def _device_kind(mount: Mount | None, own: List[str]) -> str:
+def _device_kind(mount: Mount | None, device_ids: List[str]) -> str:
     if mount is None:
         return "unknown"
     if mount.file_system in MEMORY:
@@ -196,11 +198,14 @@ def _device_kind(mount: Mount | None, own: List[str]) -> str:
         return "host"
     if mount.file_system == "overlay":
         return "overlay"
-    return "+".join(sorted({_kind(device) for device in own})) or "unknown"
+    return "+".join(sorted({_device_type(device) for device in device_ids})) or "unknown"
 
 
 def _block_devices(mount: Mount) -> List[str]:
-    """The block devices a file system is made of; those that span several devices have no own."""
+    """Return the block devices of a file system.
+
+    A file system on several devices has no device number of its own.
+    """
     if (_SYS / mount.device).exists():
         return [mount.device]
     try:
@@ -212,40 +217,42 @@ def _block_devices(mount: Mount) -> List[str]:
         return []
     if mount.file_system == "btrfs":
         for folder in Path("/sys/fs/btrfs").glob("*/devices"):
-            parts = [read(part / "dev") or "" for part in folder.iterdir()]
+            parts = [read_system_file(part / "dev") or "" for part in folder.iterdir()]
             if named in parts:
                 return sorted(part for part in parts if part)
     return [named]
 
 
 def _disks(device: str) -> List[str]:
-    """The devices that a device is made of, at the bottom; itself where there is none below."""
-    below = sorted((_whole(device) / "slaves").glob("*/dev"))
-    found = [disk for part in below for disk in _disks(read(part) or "")]
-    return found or [device]
+    """Return the lowest devices below a device, or the device itself."""
+    below = sorted((_disk_folder(device) / "slaves").glob("*/dev"))
+    bottom_devices = [disk for part in below for disk in _disks(read_system_file(part) or "")]
+    return bottom_devices or [device]
 
 
-def _whole(device: str) -> Path:
-    """The folder in /sys of a device; of the disk, where it is a part of one."""
+def _disk_folder(device: str) -> Path:
+    """Return the /sys folder of a device, or of its disk if the device is a partition."""
     folder = (_SYS / device).resolve()
     return folder.parent if (folder / "partition").exists() else folder
 
 
-def _turns(device: str) -> bool | None:
-    """Whether its platters turn; None where the kernel has only a default to tell."""
-    if _kind(device) not in ("nvme", "ata", "scsi", "mmc"):
+def _is_rotational(device: str) -> bool | None:
+    """Return whether the disk rotates. None if the kernel only reports a default."""
+    if _device_type(device) not in ("nvme", "ata", "scsi", "mmc"):
         return None
-    return {"0": False, "1": True}.get(read(_whole(device) / "queue/rotational") or "")
+    return {"0": False, "1": True}.get(
+        read_system_file(_disk_folder(device) / "queue/rotational") or ""
+    )
 
 
-def _kind(device: str) -> str:
-    """What kind of block device it is: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
-    folder = _whole(device)
+def _device_type(device: str) -> str:
+    """Return the type of a block device: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
+    folder = _disk_folder(device)
     if folder.name.startswith("dm-"):
-        made = (read(folder / "dm/uuid") or "").partition("-")[0].lower()
-        return f"dm-{made}" if made in ("lvm", "crypt", "mpath", "raid") else "dm"
+        dm_target = (read_system_file(folder / "dm/uuid") or "").partition("-")[0].lower()
+        return f"dm-{dm_target}" if dm_target in ("lvm", "crypt", "mpath", "raid") else "dm"
     if folder.name.startswith("md"):
-        return f"md-{read(folder / 'md/level') or 'unknown'}"
+        return f"md-{read_system_file(folder / 'md/level') or 'unknown'}"
     if "/virtual/" in str(folder):
         return re.sub(r"[0-9].*", "", folder.name) or "unknown"
     for part, kind in (
@@ -260,28 +267,28 @@ def _kind(device: str) -> str:
     return subsystem.resolve().name if subsystem.exists() else "unknown"
 
 
-def _mount(line: str) -> Mount:
+def _parse_mount(line: str) -> Mount:
     before, _, after = line.partition(" - ")
     number, _, device, root, point, options = before.split()[:6]
     file_system, source, of_all = [*after.split(" "), "", "", ""][:3]
     return Mount(
         number=int(number),
         device=device,
-        root=_plain(root),
-        point=_plain(point),
+        root=_unescape(root),
+        point=_unescape(point),
         file_system=file_system,
-        source=_plain(source),
-        options=tuple(_plain(one) for one in f"{options},{of_all}".split(",") if one),
+        source=_unescape(source),
+        options=tuple(_unescape(option) for option in f"{options},{of_all}".split(",") if option),
     )
 
 
-def _plain(text: str) -> str:
-    """Without the kernel's octal escapes: `\\040` for a space and the like."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
+def _unescape(text: str) -> str:
+    """Replace the kernel's octal escapes, such as `\\040` for a space."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
-def _longest(everything: List[Mount], path: Path) -> Mount | None:
-    """The mount with the longest point above `path`; the latest of several at one point."""
+def _deepest_mount(everything: List[Mount], path: Path) -> Mount | None:
+    """Return the mount with the longest mount point above `path`; of several, the latest."""
     above = [str(path), *map(str, path.parents)]
-    over = [one for one in everything if one.point in above]
-    return max(over, key=lambda one: (len(one.point), everything.index(one)), default=None)
+    over = [mount for mount in everything if mount.point in above]
+    return max(over, key=lambda mount: (len(mount.point), everything.index(mount)), default=None)

@@ -1,7 +1,7 @@
-"""Strategy `mpi`: gradients joined by MPI itself, straight from the training loop.
+"""Strategy `mpi`: average gradients with MPI, called from the training loop.
 
-Every adapter may offer it. It needs mpi4py in the framework's interpreter, and ranks that were
-started by something that speaks to the MPI library in use: the launchers see to both.
+Every adapter may offer it. It needs mpi4py in the framework's interpreter, and a launcher that
+matches the MPI library in use. xfbench's launchers provide both.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from xfbench.worker.protocol import Group, Unsupported
 
-_PACKED = 2**20  # bytes: of less, a message's latency costs more than to copy it twice
+_MIN_SINGLE_BYTES = 2**20  # bytes: of less, a message's latency costs more than to copy it twice
 
 
 class AllReduce:
-    """Means over all ranks, by `MPI_Allreduce`: of what is large singly, of the rest together.
+    """Means over all ranks by `MPI_Allreduce`. Large arrays are sent singly, small ones packed.
 
-    Raises Unsupported where there is no mpi4py, RuntimeError where MPI sees other ranks.
+    Raises Unsupported without mpi4py, and RuntimeError if MPI's ranks differ from the group's.
     """
 
     def __init__(self, group: Group) -> None:
@@ -38,25 +38,25 @@ class AllReduce:
         self.buffer = np.empty(0)
 
     def join(self, arrays: Sequence[np.ndarray]) -> None:
-        """Put into each array its mean over the ranks.
+        """Replace each array by its mean over the ranks.
 
-        All of one floating-point type, contiguous and, on every rank, of the same shapes.
+        All arrays have one floating-point type, are contiguous, and have equal shapes on all ranks.
         """
-        small = [array for array in arrays if array.nbytes < _PACKED]
+        small = [array for array in arrays if array.nbytes < _MIN_SINGLE_BYTES]
         sizes = [array.size for array in small]
         if small and self.buffer.size != sum(sizes):
             self.buffer = np.empty(sum(sizes), small[0].dtype)
         packed = np.split(self.buffer, np.cumsum(sizes)[:-1])
         for array, part in zip(small, packed):
             part[:] = array.ravel()
-        large = [array for array in arrays if array.nbytes >= _PACKED]
-        for one in large + [self.buffer] * bool(small):
-            self.ranks.Allreduce(self.mpi.IN_PLACE, one)
-            np.divide(one, self.ranks.size, out=one)
+        large = [array for array in arrays if array.nbytes >= _MIN_SINGLE_BYTES]
+        for message in large + [self.buffer] * bool(small):
+            self.ranks.Allreduce(self.mpi.IN_PLACE, message)
+            np.divide(message, self.ranks.size, out=message)
         for array, part in zip(small, packed):
             array[...] = part.reshape(array.shape)
 
     def library(self) -> str:
-        """The MPI library in use, in a line."""
+        """Return the name and version of the MPI library in one line."""
         words: Any = self.mpi.Get_library_version().split()
         return " ".join(words[:4])

@@ -1,7 +1,7 @@
-"""NVIDIA devices of this node as NVML tells of them: read around steps, never while one is timed.
+"""NVIDIA devices of this node as reported by NVML, read around steps but never in a timed one.
 
-What a device or its driver does not tell is None, and never estimated. Names, units and numbers
-are those of NVIDIA's NVML API reference.
+A value that the device or driver does not report is None and never estimated. Names, units and
+numbers follow NVIDIA's NVML API reference.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 LIBRARY = "libnvidia-ml.so.1"
-_SM_CLOCK, _OF_THE_GPU = 1, 0
-_LONGEST_NAME = 96
-_MOST_PROCESSES = 256
+_SM_CLOCK, _GPU_SENSOR = 1, 0
+_MAX_NAME_BYTES = 96
+_MAX_PROCESSES = 256
 # How busy a device is is told of a sixth of a second to a second, by its kind.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 3
 # What holds clocks down, by NVML's bits (nvmlClocksEventReasons). That it is idle is no such thing.
@@ -74,7 +74,7 @@ _PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 @lru_cache(maxsize=None)
 def library(name: str = LIBRARY) -> Any:
-    """NVML, ready for use; None where there is none, or no driver that answers it."""
+    """Return NVML, initialized. None without the library or a driver."""
     try:
         nvml = ctypes.CDLL(name)
     except OSError:
@@ -83,17 +83,17 @@ def library(name: str = LIBRARY) -> Any:
 
 
 def handles(nvml: Any) -> List[Any]:
-    """All devices of the node, in the order of their places on the bus."""
+    """Return all devices of the node in PCI bus order."""
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return []
-    return [_by_number(nvml, number) for number in range(count.value)]
+    return [_handle_by_index(nvml, number) for number in range(count.value)]
 
 
-def own(nvml: Any, rank: int) -> Any:
-    """The device that a rank computes on, of those that CUDA_VISIBLE_DEVICES leaves it; or None.
+def rank_device(nvml: Any, rank: int) -> Any:
+    """Return the device of a rank, among those in CUDA_VISIBLE_DEVICES. None without one.
 
-    Adapters count visible devices as PCI does (CUDA_DEVICE_ORDER), and deal them out in turn.
+    Adapters number visible devices by PCI order (CUDA_DEVICE_ORDER) and assign them in turn.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -101,86 +101,88 @@ def own(nvml: Any, rank: int) -> Any:
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()]
         visible = [
-            _by_number(nvml, int(name)) if name.isdigit() else _by_identity(nvml, name)
+            _handle_by_index(nvml, int(name)) if name.isdigit() else _handle_by_uuid(nvml, name)
             for name in names
         ]
     return visible[rank % len(visible)] if visible else None
 
 
-def joules(rank: int, name: str = LIBRARY) -> float | None:
-    """What the rank's device has used since its driver was loaded."""
+def energy_joules(rank: int, name: str = LIBRARY) -> float | None:
+    """Return the joules that the rank's device used since its driver was loaded."""
     nvml = library(name)
-    handle = nvml and own(nvml, rank)
+    handle = nvml and rank_device(nvml, rank)
     if not handle:
         return None
-    used = _asked(nvml.nvmlDeviceGetTotalEnergyConsumption, handle, ctypes.c_ulonglong())
+    used = _query(nvml.nvmlDeviceGetTotalEnergyConsumption, handle, ctypes.c_ulonglong())
     return None if used is None else float(used.value / 1e3)
 
 
-def read_before(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """`read`, before anything of the launch is on the device: how busy it is at its least.
+def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+    """Return `read_device` before the launch uses the device, with its lowest utilization.
 
-    Where nothing keeps a driver loaded (persistence mode) it starts when it is asked, and a device
-    on which nothing runs then says for a moment that it is busy.
+    Without persistence mode the driver starts on the first query. An idle device then reports
+    itself as busy for a moment, so several samples are taken.
     """
-    told = read(rank, name)
+    reading = read_device(rank, name)
     for _ in range(_SAMPLES - 1):
-        if not told or not told["busy"]:
+        if not reading or not reading["busy"]:
             break
         time.sleep(_SAMPLE_SECONDS)
-        least, told = told["busy"], read(rank, name)
-        if told and told["busy"] is not None:
-            told["busy"] = min(told["busy"], least)
-    return told
+        least_busy, reading = reading["busy"], read_device(rank, name)
+        if reading and reading["busy"] is not None:
+            reading["busy"] = min(reading["busy"], least_busy)
+    return reading
 
 
-def read(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """What the rank's device is doing now, in SI units; None where there is none, or no NVML."""
+def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+    """Return the state of the rank's device in SI units. None without a device or NVML."""
     nvml = library(name)
-    handle = nvml and own(nvml, rank)
+    handle = nvml and rank_device(nvml, rank)
     if not handle:
         return None
 
-    def asked(function: str, answer: Any, *which: int) -> Any:
-        return _asked(getattr(nvml, function, None), handle, answer, *which)
+    def query(function: str, answer: Any, *which: int) -> Any:
+        return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def number(function: str, unit: float, *which: int) -> float | None:
         """None where it is 0, which is what a virtual GPU says of what it does not know."""
-        answer = asked(function, ctypes.c_uint(), *which)
+        answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
 
-    memory = asked("nvmlDeviceGetMemoryInfo", _Memory())
-    worked = asked("nvmlDeviceGetUtilizationRates", _Utilization())
+    memory = query("nvmlDeviceGetMemoryInfo", _Memory())
+    utilization = query("nvmlDeviceGetUtilizationRates", _Utilization())
     # The older of its two names, which later drivers have as well.
-    reasons = asked("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
+    reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     held = {
-        cause: asked("nvmlDeviceGetViolationStatus", _Violation(), policy)
+        cause: query("nvmlDeviceGetViolationStatus", _Violation(), policy)
         for cause, policy in _POLICIES.items()
     }
     return {
-        "name": _text(nvml.nvmlDeviceGetName, handle),
-        "driver": _text(nvml.nvmlSystemGetDriverVersion),
+        "name": _query_text(nvml.nvmlDeviceGetName, handle),
+        "driver": _query_text(nvml.nvmlSystemGetDriverVersion),
         "clock_hz": number("nvmlDeviceGetClockInfo", 1e6, _SM_CLOCK),
         "most_clock_hz": number("nvmlDeviceGetMaxClockInfo", 1e6, _SM_CLOCK),
-        "temperature_celsius": number("nvmlDeviceGetTemperature", 1.0, _OF_THE_GPU),
+        "temperature_celsius": number("nvmlDeviceGetTemperature", 1.0, _GPU_SENSOR),
         "power_limit_watts": number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
         "memory_bytes": memory and memory.used,
         "memory_of_bytes": memory and memory.total,
-        "busy": worked and worked.gpu / 100,
+        "busy": utilization and utilization.gpu / 100,
         "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
-        "held": {cause: one.held / 1e9 for cause, one in held.items() if one},
-        "others": _others(nvml, handle),
+        "held": {cause: violation.held / 1e9 for cause, violation in held.items() if violation},
+        "others": _other_processes(nvml, handle),
     }
 
 
-def since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """What a record keeps of the device as it is now and was `before`; None if it has gone."""
-    after = read(rank, name)
+def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+    """Return the record's fields of the device, now and since `before`. None if it is gone."""
+    after = read_device(rank, name)
     if after is None:
         return None
-    kept = {field: value for field, value in after.items() if field not in ("busy", "held")}
+    record_fields = {
+        field: value for field, value in after.items() if field not in ("busy", "held")
+    }
     return {
-        **kept,
+        **record_fields,
         "busy_before": before["busy"],
         "slowed_seconds": {
             cause: seconds - before["held"][cause]
@@ -191,55 +193,55 @@ def since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, A
     }
 
 
-def _others(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
-    """Names of processes that compute on the device and are none of this launch.
+def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
+    """Return names of processes that compute on the device and do not belong to this launch.
 
-    Ranks of a launch work in its folder, which no other process does. Where this process is not
-    among those told, once it computes, they are of another namespace, and nothing can be said.
+    All ranks of a launch work in its folder, and no other process does. If this process computes
+    but is not listed, the processes are of another namespace, and nothing can be said.
     """
     for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
-        count, found = ctypes.c_uint(_MOST_PROCESSES), (kind * _MOST_PROCESSES)()
-        if function and not function(handle, ctypes.byref(count), found):
+        count, processes_found = ctypes.c_uint(_MAX_PROCESSES), (kind * _MAX_PROCESSES)()
+        if function and not function(handle, ctypes.byref(count), processes_found):
             break
     else:
         return []
     names = []
     here = str(Path.cwd())
-    for one in found[: count.value]:
+    for process in processes_found[: count.value]:
         try:
-            ours = os.readlink(processes / str(one.pid) / "cwd") == here
-            named = (processes / str(one.pid) / "comm").read_text().strip()
+            is_same_launch = os.readlink(processes / str(process.pid) / "cwd") == here
+            named = (processes / str(process.pid) / "comm").read_text().strip()
         except PermissionError:  # another user's
-            ours, named = False, "a process"
+            is_same_launch, named = False, "a process"
         except OSError:  # none of this namespace, or gone
             continue
-        if not ours:
+        if not is_same_launch:
             names.append(named)
     return names
 
 
-def _by_number(nvml: Any, number: int) -> Any:
+def _handle_by_index(nvml: Any, number: int) -> Any:
     handle = ctypes.c_void_p()
     failed = nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
     return None if failed else handle
 
 
-def _by_identity(nvml: Any, identity: str) -> Any:
+def _handle_by_uuid(nvml: Any, identity: str) -> Any:
     """By what stands in CUDA_VISIBLE_DEVICES, a whole UUID with its prefix GPU or MIG."""
     handle = ctypes.c_void_p()
     failed = nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(handle))
     return None if failed else handle
 
 
-def _asked(function: Any, handle: Any, answer: Any, *which: int) -> Any:
+def _query(function: Any, handle: Any, answer: Any, *which: int) -> Any:
     """The answer, filled in; None where the library, or the device, has no such thing."""
     if function is None or function(handle, *which, ctypes.byref(answer)):
         return None
     return answer
 
 
-def _text(function: Any, *handle: Any) -> str | None:
-    answer = ctypes.create_string_buffer(_LONGEST_NAME)
-    failed = function(*handle, answer, ctypes.c_uint(_LONGEST_NAME))
+def _query_text(function: Any, *handle: Any) -> str | None:
+    answer = ctypes.create_string_buffer(_MAX_NAME_BYTES)
+    failed = function(*handle, answer, ctypes.c_uint(_MAX_NAME_BYTES))
     return None if failed else answer.value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What really happened in this process: threads that worked, affinity, libraries, memory."""
+"""Observe this process: threads that worked, affinity, libraries, memory."""
 
 from __future__ import annotations
 
@@ -13,62 +13,73 @@ from typing import Any, Iterator, Sequence
 
 import threadpoolctl
 
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
-_TELLING = ("blas", "mkl", "dnnl", "onednn", "gomp", "iomp", "libomp", "cudnn", "cublas", "nccl")
-_TICKS = os.sysconf("SC_CLK_TCK")  # per second
-_left_out: set[int] = set()
+_MATH_LIBRARIES = (
+    "blas",
+    "mkl",
+    "dnnl",
+    "onednn",
+    "gomp",
+    "iomp",
+    "libomp",
+    "cudnn",
+    "cublas",
+    "nccl",
+)
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")  # per second
+_excluded_processes: set[int] = set()
 
 
 def thread_ticks() -> dict[int, int]:
-    """CPU time of each thread of this process so far, by thread id, in clock ticks (proc(5))."""
+    """Return the CPU time of each thread so far, by thread id, in clock ticks (proc(5))."""
     ticks = {}
     for task in Path("/proc/self/task").iterdir():
-        fields = _stat(task)
+        fields = _read_stat(task)
         if fields:
             ticks[int(task.name)] = int(fields[11]) + int(fields[12])
     return ticks
 
 
-def threads_named(start: str) -> int:
-    """How many threads of this process have a name that begins so (at most 15 characters tell)."""
-    names = (read(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
+def count_threads_named(start: str) -> int:
+    """Count this process's threads whose name starts with `start` (first 15 characters only)."""
+    names = (read_system_file(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
     return sum(name.startswith(start[:15]) for name in names)
 
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
-    """How many threads worked between two readings: a tenth or more of the busiest's time."""
-    spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
-    busiest = max(spent, default=0)
-    return sum(1 for ticks in spent if ticks >= max(1, busiest / 10))
+    """Count threads with at least a tenth of the busiest thread's CPU time between two readings."""
+    ticks_spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
+    busiest = max(ticks_spent, default=0)
+    return sum(1 for ticks in ticks_spent if ticks >= max(1, busiest / 10))
 
 
-def ticked_seconds(before: dict[int, int], after: dict[int, int]) -> float:
-    """CPU time in seconds of the threads of `after` since `before`."""
-    return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS
+def cpu_seconds_between(before: dict[int, int], after: dict[int, int]) -> float:
+    """Return the CPU seconds of the threads in `after` since `before`."""
+    return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS_PER_SECOND
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process so far, of threads that have ended too."""
+    """Return the CPU time of this process so far, including ended threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
-def cpu_seconds_of_others() -> float:
-    """CPU time so far of the processes that this one started, whether they have ended or not."""
+def descendants_cpu_seconds() -> float:
+    """Return the CPU time so far of all processes that this one started, ended ones included."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    stats = [_stat(Path("/proc", str(pid))) for pid in descendants()]
+    stats = [_read_stat(Path("/proc", str(pid))) for pid in descendants()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
-    return ended.ru_utime + ended.ru_stime + ticks / _TICKS
+    return ended.ru_utime + ended.ru_stime + ticks / _TICKS_PER_SECOND
 
 
-def started_seconds() -> float:
-    """When this process was started, in seconds since boot."""
-    return int(_stat(Path("/proc/self"))[19]) / _TICKS
+def start_seconds() -> float:
+    """Return when this process was started, in seconds since boot."""
+    return int(_read_stat(Path("/proc/self"))[19]) / _TICKS_PER_SECOND
 
 
 def affinity() -> list[int]:
-    """The CPUs that this process's threads may run on, all together."""
+    """Return the CPUs that any thread of this process may run on."""
     allowed: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended since
@@ -76,35 +87,35 @@ def affinity() -> list[int]:
     return sorted(allowed)
 
 
-def mapped(*parts: str) -> list[str]:
-    """Mapped shared libraries with one of `parts` in their file name, each as "folder/name".
+def mapped_libraries(*parts: str) -> list[str]:
+    """Return mapped shared libraries with one of `parts` in their name, as "folder/name".
 
-    The folder tells builds of one library apart; the rest of the path is nobody's business.
+    The folder distinguishes builds of a library. The rest of the path stays private.
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
-    return sorted(_short(path) for path in paths if any(p in path.name for p in parts))
+    return sorted(_short_path(path) for path in paths if any(p in path.name for p in parts))
 
 
-def libraries() -> list[str]:
-    """File names of the mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
-    return sorted({name.rpartition("/")[2] for name in mapped(*_TELLING)})
+def math_libraries() -> list[str]:
+    """Return file names of mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
+    return sorted({name.rpartition("/")[2] for name in mapped_libraries(*_MATH_LIBRARIES)})
 
 
 def allocator() -> str:
-    """Which file the process's memory comes from, as "folder/name".
+    """Return the file that provides the memory allocator, as "folder/name".
 
-    By a function that every allocator has and interpreters do not call: of what an executable
-    calls, `malloc` for one, the address may be the executable's own.
+    It looks up a function that every allocator has and interpreters do not call. The address of a
+    function that an executable calls, such as `malloc`, may be the executable's own.
     """
-    return provider("malloc_usable_size", "libc.so.6")
+    return symbol_provider("malloc_usable_size", "libc.so.6")
 
 
-def pools(*parts: str) -> dict[str, int]:
-    """Threads that the pools of mapped BLAS and OpenMP libraries have, by library.
+def thread_pools(*parts: str) -> dict[str, int]:
+    """Return the pool sizes of mapped BLAS and OpenMP libraries, by library.
 
-    Of those with one of `parts` in their path: which libraries are the framework's own is for
-    its adapter to say.
+    Only libraries with one of `parts` in their path count. The adapter knows which libraries
+    belong to its framework.
     """
     return {
         info["internal_api"] + " " + Path(info["filepath"]).name: info["num_threads"]
@@ -113,11 +124,11 @@ def pools(*parts: str) -> dict[str, int]:
     }
 
 
-def provider(symbol: str, library: str) -> str:
-    """Which file's `symbol` the mapped shared library of that name calls, as "folder/name".
+def symbol_provider(symbol: str, library: str) -> str:
+    """Return the file whose `symbol` the mapped library calls, as "folder/name".
 
-    What was loaded before it (a preloaded library, say) comes first, as for the linker. Empty
-    where it is nowhere.
+    Libraries that were loaded earlier (preloaded, for example) come first, as for the linker. The
+    result is empty if the symbol is not found.
     """
     handles = [ctypes.CDLL(None)]
     with contextlib.suppress(OSError):
@@ -125,57 +136,59 @@ def provider(symbol: str, library: str) -> str:
     for handle in handles:
         with contextlib.suppress(AttributeError):
             address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
-            found = _Place()
-            if handles[0].dladdr(address, ctypes.byref(found)):
-                return _short(Path(os.fsdecode(found.file)).resolve())
+            info = _SymbolInfo()
+            if handles[0].dladdr(address, ctypes.byref(info)):
+                return _short_path(Path(os.fsdecode(info.file)).resolve())
     return ""
 
 
 @contextlib.contextmanager
-def printed() -> Iterator[list[str]]:
-    """The lines that this process writes to standard output meanwhile, C libraries included."""
+def captured_stdout() -> Iterator[list[str]]:
+    """Capture the lines that this process writes to standard output, C libraries included."""
     lines: list[str] = []
     libc = ctypes.CDLL(None)
     with tempfile.TemporaryFile() as file:
         sys.stdout.flush()
         libc.fflush(None)
-        kept = os.dup(1)
+        saved_stdout = os.dup(1)
         os.dup2(file.fileno(), 1)
         try:
             yield lines
         finally:
             libc.fflush(None)
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(saved_stdout, 1)
+            os.close(saved_stdout)
             file.seek(0)
             lines += file.read().decode(errors="replace").splitlines()
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process and those it started have held, in bytes.
+    """Return the peak memory of this process and those it started, in bytes.
 
-    Each one's own peak, added up: no less than what they held together at any time. Of
-    processes that have ended the largest counts.
+    It adds the peaks of all processes, which is at least their common peak. Of processes that have
+    ended, only the largest counts.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return own + ended + sum(_high_water(Path("/proc", str(pid))) for pid in descendants())
+    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return (
+        own_peak + ended + sum(_peak_rss_bytes_of(Path("/proc", str(pid))) for pid in descendants())
+    )
 
 
-def packages(folders: Sequence[str] | None = None) -> dict[str, str]:
-    """Distributions installed in this interpreter, or in these folders: name to version."""
+def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the distributions installed in this interpreter, or in `folders`: name to version."""
     from importlib import metadata
 
-    found: dict[str, Any] = {}
-    given: dict[str, Any] = {} if folders is None else {"path": list(folders)}
-    for distribution in metadata.distributions(**given):
+    versions: dict[str, Any] = {}
+    search: dict[str, Any] = {} if folders is None else {"path": list(folders)}
+    for distribution in metadata.distributions(**search):
         name = distribution.metadata["Name"]
         if name:
-            found[name.lower().replace("_", "-")] = distribution.version
-    return dict(sorted(found.items()))
+            versions[name.lower().replace("_", "-")] = distribution.version
+    return dict(sorted(versions.items()))
 
 
-class _Place(ctypes.Structure):
+class _SymbolInfo(ctypes.Structure):
     """dladdr(3)'s Dl_info."""
 
     _fields_ = [
@@ -186,40 +199,40 @@ class _Place(ctypes.Structure):
     ]
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _stat(process: Path) -> list[str]:
-    """The fields of proc(5)'s stat after the command's name; none where it has ended since."""
+def _read_stat(process: Path) -> list[str]:
+    """Return the fields of proc(5)'s stat after the command's name. Empty if the process ended."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def leave_out(process: int) -> None:
-    """From now on a child of this process, and what it starts, is not counted with the others."""
-    _left_out.add(process)
+def exclude_process(process: int) -> None:
+    """Exclude a child process and its descendants from all counts from now on."""
+    _excluded_processes.add(process)
 
 
 def descendants() -> set[int]:
-    """The processes that this one has started and that are still there, and theirs."""
+    """Return the running processes that this one started, and their descendants."""
     parents = {
         int(entry.name): int(fields[1])
         for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and (fields := _stat(entry))
+        if entry.name.isdigit() and (fields := _read_stat(entry))
     }
-    found: set[int] = set()
+    processes: set[int] = set()
     generation = {os.getpid()}
     while generation:
         generation = {pid for pid, parent in parents.items() if parent in generation}
-        generation -= found | _left_out
-        found |= generation
-    return found
+        generation -= processes | _excluded_processes
+        processes |= generation
+    return processes
 
 
-def _high_water(process: Path) -> int:
+def _peak_rss_bytes_of(process: Path) -> int:
     try:
         lines = (process / "status").read_text().splitlines()
     except OSError:

@@ -1,14 +1,14 @@
-"""The page cache before an epoch, and what of the epoch's bytes came from the device.
+"""The page cache before an epoch, and the bytes of the epoch that came from the device.
 
-Around each epoch of a training loop, `Readings`; of one that reads nothing else:
+Use `Readings` around the epochs of a training loop. For an epoch that reads nothing else:
 
     before = page_cache.prepare(files, "cold")
     ... one epoch ...
     epoch = page_cache.account(before)
 
-Cold is cold: the bytes read from the device in a cold epoch are those of the set within 2 %.
-Whether the system counts them at all is tried on one of the files first; where it does not,
-`checked` is False and `reason` says why.
+A cold epoch must read the bytes of the set from the device within 2 %. Whether the system
+counts reads is first tried on one of the files. If it does not, `checked` is False and `reason`
+says why.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from xfbench.worker.protocol import Group
 
 MODES = ("cold", "warm", "as-is")
 TOLERANCE = 0.02  # of the set's bytes
-_TRIED = 2**20  # bytes of one file
+_TRIAL_BYTES = 2**20  # bytes of one file
 
 
 @dataclass(frozen=True)
-class Before:
-    """How things stood when an epoch was about to begin.
+class EpochStart:
+    """The state when an epoch is about to begin.
 
-    `bytes` is what all of the files take from a device if nothing is in memory, `share` the part
-    of them that the epoch asks for. `uncounted` says why reading from a device could not be seen
-    here; "" where it can be.
+    `bytes` is the size of all files on the device. `share` is the part that the epoch reads.
+    `uncounted` says why reads from the device cannot be counted here, or is "".
     """
 
     mode: str
@@ -45,10 +44,10 @@ class Before:
 
 
 class Readings:
-    """What of a data set on disk was in memory before each epoch, and what storage then gave.
+    """Residency of a data set before each epoch, and bytes read from storage during it.
 
-    A rank reads the `share` of it. What has to be done is done `aside`, where nothing counts as a
-    step; there ranks `meet`. `told` has an epoch after another, as `account` tells it.
+    A rank reads the `share` of the set. Preparation runs in `run_untimed`, outside of steps, and
+    ranks synchronize with `meet`. `report` has one entry per epoch, as `account` returns it.
     """
 
     def __init__(
@@ -57,23 +56,23 @@ class Readings:
         mode: str,
         share: float,
         group: Group,
-        aside: Callable[[Callable[[], None]], Any],
+        run_untimed: Callable[[Callable[[], None]], Any],
         meet: Callable[[], None],
     ) -> None:
         self.files, self.mode, self.share, self.group = files, mode, share, group
-        self.aside, self.meet = aside, meet
-        self.told: List[Dict[str, Any]] = []
+        self.run_untimed, self.meet = run_untimed, meet
+        self.report: List[Dict[str, Any]] = []
 
     def begin(self) -> None:
         if self.files:
-            self.aside(self._prepare)
+            self.run_untimed(self._prepare)
 
     def end(self) -> None:
         if self.files:
-            self.told.append(account(self.before, alone=self.group.size == 1))
+            self.report.append(account(self.before, alone=self.group.size == 1))
 
     def _prepare(self) -> None:
-        """Of several ranks the first tries and prepares, then the others, then all once more."""
+        """Prepare the cache on the first rank, then on the others, then evict once more on all."""
         rank = self.group.rank
         if self.group.size == 1 or self.mode == "as-is":
             self.before = prepare(self.files, self.mode, self.share)
@@ -84,11 +83,13 @@ class Readings:
         if rank > 0:
             self.before = prepare(self.files, self.mode, self.share, tried=True)
         self.meet()
-        self.before = again(self.before)
+        self.before = evict_again(self.before)
         self.meet()
 
 
-def prepare(files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool = False) -> Before:
+def prepare(
+    files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool = False
+) -> EpochStart:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which leaves it alone.
 
     To be called right before an epoch; of several ranks on a node by one, then by the others, for
@@ -99,22 +100,22 @@ def prepare(files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
     files = list(files)
-    uncounted = "" if mode == "as-is" or tried else _uncounted(files)
-    act = {"cold": pages.evict, "warm": pages.warm, "as-is": pages.resident}[mode]
-    left = act(files)
+    uncounted = "" if mode == "as-is" or tried else _uncounted_reason(files)
+    act = {"cold": pages.evict, "warm": pages.read_into_memory, "as-is": pages.residency}[mode]
+    residency = act(files)
     counters = pages.read_counters(files)
-    return Before(mode, files, pages.stored_bytes(files), share, left, uncounted, counters)
+    return EpochStart(mode, files, pages.stored_bytes(files), share, residency, uncounted, counters)
 
 
-def again(before: Before) -> Before:
-    """What one of several ranks does when all have prepared: each can let go of its own pages."""
+def evict_again(before: EpochStart) -> EpochStart:
+    """Evict again after all ranks have prepared. Each rank can only drop its own mapped pages."""
     if before.mode != "cold":
         return before
     left = pages.evict(before.files)
     return replace(before, resident=left, counters=pages.read_counters(before.files))
 
 
-def account(before: Before, *, alone: bool = True) -> Dict[str, Any]:
+def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     """What was read since `prepare`, as a record's `reading` has it: one epoch of one rank.
 
     `device_bytes`: what this process and those it started took from storage; None where that
@@ -125,8 +126,8 @@ def account(before: Before, *, alone: bool = True) -> Dict[str, Any]:
     has read the others find in memory: their sums are judged (`together`).
     """
     read = pages.read_counters(before.files).since(before.counters)
-    device_bytes, reason = _seen(before, read.process)
-    found = {
+    device_bytes, reason = _checked_device_bytes(before, read.process)
+    reading = {
         "page_cache": before.mode,
         "bytes": before.bytes,
         "share": before.share,
@@ -136,38 +137,47 @@ def account(before: Before, *, alone: bool = True) -> Dict[str, Any]:
         "device_bytes_of_all": read.device,
         "reason": reason,
     }
-    left = before.resident.resident_bytes or 0
-    if before.mode == "cold" and left > TOLERANCE * before.resident.bytes:
-        why = f"{left} bytes could not be evicted: another process has them mapped, or wrote them"
-        return {**found, "reason": why, "held": False}
+    left_bytes = before.resident.resident_bytes or 0
+    if before.mode == "cold" and left_bytes > TOLERANCE * before.resident.bytes:
+        why = (
+            f"{left_bytes} bytes could not be evicted: "
+            "another process has them mapped, or wrote them"
+        )
+        return {**reading, "reason": why, "held": False}
     if not alone:
-        return {**found, "held": None}
-    verdict = held(before.mode, before.bytes, device_bytes, before.share)
-    if verdict is False and 0 < (device_bytes or 0) < before.bytes and _compressed(before.files):
-        return {**found, "reason": "the file system compresses what it stores", "held": None}
+        return {**reading, "held": None}
+    verdict = cache_state_error(before.mode, before.bytes, device_bytes, before.share)
+    if verdict is False and 0 < (device_bytes or 0) < before.bytes and _is_compressed(before.files):
+        return {**reading, "reason": "the file system compresses what it stores", "held": None}
     if verdict is None and device_bytes is not None and before.mode != "as-is":
-        return {**found, "reason": _more(before.mode, before.bytes, device_bytes), "held": None}
-    return {**found, "held": verdict}
+        return {
+            **reading,
+            "reason": _surplus_message(before.mode, before.bytes, device_bytes),
+            "held": None,
+        }
+    return {**reading, "held": verdict}
 
 
-def together(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """One epoch of several ranks on a node, as each accounted for it: with the verdict of all."""
+def merge_readings(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return the readings of several ranks on a node, with one verdict on their sum."""
     counted = [part["device_bytes"] for part in parts]
     if None in counted or any(part["reason"] for part in parts):
         return list(parts)
     mode, size, total = parts[0]["page_cache"], parts[0]["bytes"], sum(counted)
-    verdict = held(mode, size, total, min(1.0, sum(part["share"] for part in parts)))
+    verdict = cache_state_error(mode, size, total, min(1.0, sum(part["share"] for part in parts)))
     unclear = verdict is None and mode != "as-is"
-    reason = _more(mode, size, total) if unclear else None
+    reason = _surplus_message(mode, size, total) if unclear else None
     return [{**part, "held": verdict, "reason": reason} for part in parts]
 
 
-def _more(mode: str, size: int, device_bytes: int) -> str:
+def _surplus_message(mode: str, size: int, device_bytes: int) -> str:
     more = device_bytes - (size if mode == "cold" else 0)
     return f"{more} bytes more came from the device: a library's, say, are counted with the set's"
 
 
-def held(mode: str, bytes: int, device_bytes: int | None, share: float = 1.0) -> bool | None:
+def cache_state_error(
+    mode: str, bytes: int, device_bytes: int | None, share: float = 1.0
+) -> bool | None:
     """Whether so many bytes from the device are what the mode promises; of ranks: their sums.
 
     Cold, the `share` of the bytes at least, and all at most: what lies between images that are
@@ -184,15 +194,15 @@ def held(mode: str, bytes: int, device_bytes: int | None, share: float = 1.0) ->
     return device_bytes >= share * bytes - slack
 
 
-def _compressed(files: Sequence[Path]) -> bool:
+def _is_compressed(files: Sequence[Path]) -> bool:
     folders = {path.parent for path in files}
     return any(
         mount.compresses for folder in folders for mount in [mounts.mount_of(folder)] if mount
     )
 
 
-def _seen(before: Before, counted: int | None) -> tuple[int | None, str | None]:
-    """Bytes from storage as counted, or why that says nothing."""
+def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int | None, str | None]:
+    """Return the counted bytes from storage, or the reason why the count means nothing."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:
@@ -203,7 +213,7 @@ def _seen(before: Before, counted: int | None) -> tuple[int | None, str | None]:
     return counted, None
 
 
-def _uncounted(files: Sequence[Path]) -> str:
+def _uncounted_reason(files: Sequence[Path]) -> str:
     """Why the process's counter does not see reads of these files; "" where it does: tried.
 
     The largest file is taken out of memory, and its beginning read.
@@ -216,11 +226,11 @@ def _uncounted(files: Sequence[Path]) -> str:
         return f"{left.resident_bytes} of {left.bytes} bytes of a file could not be evicted"
     before = pages.read_counters([largest])
     with largest.open("rb", buffering=0) as file:
-        count = len(file.read(_TRIED))
+        count = len(file.read(_TRIAL_BYTES))
     counted = pages.read_counters([largest]).since(before).process
     if counted is None:
         return "the system does not count what a process reads from storage"
     stored = min(count, pages.stored_bytes([largest]))
-    if counted < (1 if _compressed([largest]) else (1 - TOLERANCE) * stored):
+    if counted < (1 if _is_compressed([largest]) else (1 - TOLERANCE) * stored):
         return left.reason or f"of {count} bytes not in memory, {counted} were counted when read"
     return ""

@@ -1,8 +1,7 @@
-"""Which of a data set's bytes are in memory, and how they get out of it or into it.
+"""Find out which bytes of a data set are in memory, and move them out of it or into it.
 
-Files are evicted one by one (posix_fadvise), which needs no root and disturbs nobody else's
-files, and what remains is asked of the kernel (mincore). Where the kernel does not tell, that
-is said, never guessed.
+Files are evicted one by one (posix_fadvise), without root and without effect on other files.
+The kernel reports what remains (mincore). If it does not, the reason is given instead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Dict, Iterable, Iterator, List, Tuple
 import numpy as np
 
 from xfbench.worker import mounts, observe
-from xfbench.worker.system_files import read
+from xfbench.worker.system_files import read_system_file
 
 PAGE = mmap.PAGESIZE
 _WINDOW = 2**30  # bytes of a file that are looked at in one go
@@ -26,13 +25,13 @@ _BLOCK = 2**20  # bytes read at once to warm
 _TRIES = 3
 _SECTOR = 512  # bytes, whatever the device's own are (Documentation/block/stat.rst)
 _CAP_FOWNER = 1 << 3
-_DROP = Path("/proc/sys/vm/drop_caches")
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _DONTNEED = 4  # MADV_DONTNEED
 
 
 @dataclass(frozen=True)
 class Residency:
-    """So many of `bytes`, in whole pages, are in memory; None where `reason` keeps it unknown."""
+    """Bytes in memory, of `bytes` in whole pages. None if unknown, with `reason`."""
 
     resident_bytes: int | None
     bytes: int
@@ -51,156 +50,156 @@ class Counters:
     device: int | None
 
     def since(self, earlier: Counters) -> Counters:
-        """What was read between two readings."""
+        """Return what was read between two readings."""
         return Counters(
             _difference(earlier.process, self.process), _difference(earlier.device, self.device)
         )
 
 
 def files_under(folder: Path) -> List[Path]:
-    """Every regular file in a folder and below, in the order of their names; links to files too.
+    """Return all regular files in a folder and below, sorted by name, links included.
 
-    A file that has several names is there once. `folder` may be a file itself.
+    A file with several names occurs once. `folder` may be a file.
     """
     if folder.is_file():
         return [folder]
-    found: Dict[Tuple[int, int], Path] = {}
+    unique_files: Dict[Tuple[int, int], Path] = {}
     for above, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
             path = Path(above, name)
             if path.is_file():
                 status = path.stat()
-                found.setdefault((status.st_dev, status.st_ino), path)
-    return list(found.values())
+                unique_files.setdefault((status.st_dev, status.st_ino), path)
+    return list(unique_files.values())
 
 
 def stored_bytes(files: Iterable[Path]) -> int:
-    """What reading all of them takes from a device: whole pages, without holes."""
+    """Return the bytes that reading all files takes from a device: whole pages without holes."""
     total = 0
     for path in files:
         status = path.stat()
         allocated = status.st_blocks * 512 or status.st_size
-        total += min(_in_pages(status.st_size), _in_pages(allocated))
+        total += min(_round_up_to_pages(status.st_size), _round_up_to_pages(allocated))
     return total
 
 
 def evict(files: Iterable[Path]) -> Residency:
-    """Take the files out of memory, and say what is left of them there.
+    """Evict the files from memory and return what remains there.
 
-    What was written goes to the device first. Mappings that this process has of them stay
-    valid, and are read anew; those of others keep their pages: of several ranks each has to
-    evict, and once more when all have. If pages are left and this process may, the kernel is
-    told to drop every clean page there is. Raises OSError for a file that may not be read.
+    Written data is flushed first. This process's mappings stay valid and are read again.
+    Mappings of other processes keep their pages, so every rank must evict, and again when all
+    have. If pages remain and permissions allow, the kernel drops all clean pages. Raises
+    OSError for an unreadable file.
     """
     files = list(files)
     for path in files:
-        with _opened(path) as descriptor, contextlib.suppress(OSError):
+        with _open_descriptor(path) as descriptor, contextlib.suppress(OSError):
             os.fsync(descriptor)  # clean pages alone can be dropped
-    left = Residency(None, 0)
+    remaining = Residency(None, 0)
     for _ in range(_TRIES):
-        _unmap(files)
+        _drop_mapped_pages(files)
         for path in files:
-            with _opened(path) as descriptor:
+            with _open_descriptor(path) as descriptor:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        left = resident(files)
-        if not left.resident_bytes:
-            return left
+        remaining = residency(files)
+        if not remaining.resident_bytes:
+            return remaining
     with contextlib.suppress(OSError):  # root's alone, and disturbs everybody: the last resort
-        _DROP.write_text("1")
-        left = resident(files)
-    return left
+        _DROP_CACHES.write_text("1")
+        remaining = residency(files)
+    return remaining
 
 
-def warm(files: Iterable[Path]) -> Residency:
-    """Read the files through, and say what of them is in memory now."""
+def read_into_memory(files: Iterable[Path]) -> Residency:
+    """Read the files completely and return what is in memory now."""
     files = list(files)
     buffer = memoryview(bytearray(_BLOCK))
     for path in files:
-        with _opened(path) as descriptor:
+        with _open_descriptor(path) as descriptor:
             while os.readv(descriptor, [buffer]):
                 pass
-    return resident(files)
+    return residency(files)
 
 
-def resident(files: Iterable[Path]) -> Residency:
-    """What of the files is in memory (mincore(2)), without touching it."""
+def residency(files: Iterable[Path]) -> Residency:
+    """Return which bytes of the files are in memory (mincore(2)), without touching them."""
     inside = total = 0
     reason = ""
-    mounted: Dict[int, str] = {}
+    reason_by_device: Dict[int, str] = {}
     for path in files:
-        with _opened(path) as descriptor:
+        with _open_descriptor(path) as descriptor:
             status = os.fstat(descriptor)
-            total += _in_pages(status.st_size)
-            if status.st_dev not in mounted:
-                mounted[status.st_dev] = _in_memory(path)
-            reason = reason or mounted[status.st_dev] or _untold(path, status)
+            total += _round_up_to_pages(status.st_size)
+            if status.st_dev not in reason_by_device:
+                reason_by_device[status.st_dev] = _memory_file_system_reason(path)
+            reason = reason or reason_by_device[status.st_dev] or _mincore_refusal(path, status)
             if not reason:
-                inside += PAGE * _pages_inside(descriptor, status.st_size)
+                inside += PAGE * _count_resident_pages(descriptor, status.st_size)
     return Residency(None if reason else inside, total, reason)
 
 
 def read_counters(files: Iterable[Path] = ()) -> Counters:
-    """Bytes read from storage so far, before and after whatever is to be counted.
-
-    The devices are those below the folders of `files`.
-    """
+    """Return the bytes read from storage so far, from the devices below the folders of `files`."""
     folders = {path.parent for path in files}
     below = sorted({device for folder in folders for device in mounts.devices(folder)})
-    return Counters(_of_processes(), _of_devices(below))
+    return Counters(_processes_read_bytes(), _devices_read_bytes(below))
 
 
-def _of_processes() -> int | None:
+def _processes_read_bytes() -> int | None:
     """read_bytes (proc(5)) of this process, of those it waited for, and of its descendants."""
-    own = _read_bytes(os.getpid())
-    if own is None:
+    own_bytes = _process_read_bytes(os.getpid())
+    if own_bytes is None:
         return None
-    return own + sum(_read_bytes(process) or 0 for process in observe.descendants())
+    return own_bytes + sum(_process_read_bytes(process) or 0 for process in observe.descendants())
 
 
-def _read_bytes(process: int) -> int | None:
-    lines = (read(Path("/proc", str(process), "io")) or "").splitlines()
+def _process_read_bytes(process: int) -> int | None:
+    lines = (read_system_file(Path("/proc", str(process), "io")) or "").splitlines()
     return next((int(ln.split()[1]) for ln in lines if ln.startswith("read_bytes:")), None)
 
 
-def _of_devices(devices: List[str]) -> int | None:
-    counted = [(read(Path("/sys/dev/block", one, "stat")) or "").split() for one in devices]
+def _devices_read_bytes(devices: List[str]) -> int | None:
+    counted = [
+        (read_system_file(Path("/sys/dev/block", device, "stat")) or "").split()
+        for device in devices
+    ]
     if not counted or not all(counted):
         return None
     return sum(_SECTOR * int(fields[2]) for fields in counted)
 
 
-def _in_memory(path: Path) -> str:
-    """That the file is on no device at all; "" where it is, as far as one knows."""
+def _memory_file_system_reason(path: Path) -> str:
+    """Return why the file is on no device, or "" if it is on one as far as known."""
     mount = mounts.mount_of(path)
     if mount and mount.file_system in mounts.MEMORY:
         return f"{mount.file_system} keeps files in memory: there is no device to read them from"
     return ""
 
 
-def _untold(path: Path, status: os.stat_result) -> str:
-    """Why the kernel does not tell which of the file's pages are in memory; "" where it does.
+def _mincore_refusal(path: Path, status: os.stat_result) -> str:
+    """Return why the kernel hides the file's residency; "" if it does not.
 
-    Since Linux 5.2 others than these are told that all are (can_do_mincore).
+    Since Linux 5.2, users without these rights are told that all pages are in memory.
     """
-    if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _may_all():
+    if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _has_fowner_capability():
         return ""
     return "the kernel tells only who owns a file or may write it what of it is in memory"
 
 
-def _may_all() -> bool:
-    lines = (read(Path("/proc/self/status")) or "").splitlines()
+def _has_fowner_capability() -> bool:
+    lines = (read_system_file(Path("/proc/self/status")) or "").splitlines()
     allowed = next((int(ln.split()[1], 16) for ln in lines if ln.startswith("CapEff:")), 0)
     return bool(allowed & _CAP_FOWNER)
 
 
-def _pages_inside(descriptor: int, size: int) -> int:
-    """How many pages of an open file are in memory. Raises OSError."""
+def _count_resident_pages(descriptor: int, size: int) -> int:
+    """Return the number of an open file's pages in memory. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     inside = 0
     for start in range(0, size, _WINDOW):
         length = min(_WINDOW, size - start)
-        vector = np.zeros(_in_pages(length) // PAGE, np.uint8)
+        vector = np.zeros(_round_up_to_pages(length) // PAGE, np.uint8)
         with mmap.mmap(
             descriptor, length, mmap.MAP_SHARED, mmap.PROT_READ, offset=start
         ) as mapping:
@@ -216,23 +215,23 @@ def _pages_inside(descriptor: int, size: int) -> int:
     return inside
 
 
-def _unmap(files: List[Path]) -> None:
-    """Let go of the pages of this process's shared mappings of the files; they stay valid.
+def _drop_mapped_pages(files: List[Path]) -> None:
+    """Drop the pages of this process's shared mappings of the files. The mappings stay valid.
 
-    A mapped page cannot be evicted. Private mappings are left: they may hold changes.
+    A mapped page cannot be evicted. Private mappings are left alone, as they may hold changes.
     """
-    wanted = {path.stat().st_ino for path in files}
+    inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)
     for line in os.fsdecode(Path("/proc/self/maps").read_bytes()).split("\n"):
         fields = line.split(None, 5)
-        if len(fields) < 6 or fields[1][3:] != "s" or int(fields[4]) not in wanted:
+        if len(fields) < 6 or fields[1][3:] != "s" or int(fields[4]) not in inodes:
             continue
         first, last = (int(part, 16) for part in fields[0].split("-"))
         libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _DONTNEED)
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_descriptor(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -244,5 +243,5 @@ def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def _in_pages(size: int) -> int:
+def _round_up_to_pages(size: int) -> int:
     return -(-size // PAGE) * PAGE

@@ -12,12 +12,12 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.protocol import Unsupported
 from xfbench.worker.samples import Sample
 
-MOST_PIXELS = 64_000_000  # of one image; more is taken for a decompression bomb
+MAX_PIXELS = 64_000_000  # of one image; more is taken for a decompression bomb
 MODES = {1: "L", 3: "RGB"}
 _FORMATS = ("JPEG", "PNG")
 
 
-def pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
+def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
     """The sample's pixels, uint8 (C, H, W), decoded where it is a file.
 
     With `channels` 1 or 3, gray or RGB whatever it was. Raises Damaged for what is no whole JPEG or
@@ -25,24 +25,24 @@ def pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
     """
     if isinstance(sample.image, np.ndarray) and channels in (None, len(sample.image)):
         return sample.image
-    picture = opened(sample)
+    picture = open_image(sample)
     mode = MODES[channels] if channels else ("L" if picture.mode in ("1", "L") else "RGB")
-    return planes(picture.convert(mode))
+    return pixels_from_image(picture.convert(mode))
 
 
-def opened(sample: Sample):  # type: ignore[no-untyped-def]
-    """The sample as a Pillow image, decoded to its end; raises as `pixels` does."""
-    Image = _pillow()
+def open_image(sample: Sample):  # type: ignore[no-untyped-def]
+    """Return the sample as a fully decoded Pillow image. Raises as `decode_pixels` does."""
+    Image = _import_pillow()
     if isinstance(sample.image, np.ndarray):
-        return drawn(sample.image)
+        return image_from_pixels(sample.image)
     try:
         picture = Image.open(io.BytesIO(sample.image), formats=_FORMATS)
-        if picture.width * picture.height > MOST_PIXELS:
+        if picture.width * picture.height > MAX_PIXELS:
             size = f"{picture.width}×{picture.height}"
-            raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {size}")
+            raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {size}")
         picture.load()
     except Image.DecompressionBombError as error:
-        raise Damaged(f"{sample.key} has more than {MOST_PIXELS:,} pixels: {error}") from error
+        raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"{sample.key}: no whole JPEG or PNG file: {error}") from error
     if picture.mode.startswith("I"):  # 16 bits, of which Pillow's conversions would cut the upper
@@ -51,7 +51,7 @@ def opened(sample: Sample):  # type: ignore[no-untyped-def]
 
 
 @functools.lru_cache(maxsize=None)
-def _pillow():  # type: ignore[no-untyped-def]
+def _import_pillow():  # type: ignore[no-untyped-def]
     """Pillow's Image. Its warning of large sizes is silent: MOST_PIXELS is less than they are.
 
     Filters of warnings are the whole process's: to set them for each image is not for threads.
@@ -64,15 +64,15 @@ def _pillow():  # type: ignore[no-untyped-def]
     return Image
 
 
-def drawn(pixels: np.ndarray):  # type: ignore[no-untyped-def]
-    """Pixels, uint8 (C, H, W), as a gray or RGB Pillow image."""
+def image_from_pixels(pixels: np.ndarray):  # type: ignore[no-untyped-def]
+    """Return pixels, uint8 (C, H, W), as a gray or RGB Pillow image."""
     from PIL import Image
 
     plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     return Image.fromarray(np.ascontiguousarray(plain))
 
 
-def planes(picture) -> np.ndarray:  # type: ignore[no-untyped-def]
-    """A gray or RGB Pillow image as uint8 (C, H, W)."""
+def pixels_from_image(picture) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """Return a gray or RGB Pillow image as uint8 (C, H, W)."""
     array = np.asarray(picture, np.uint8)
     return array[np.newaxis] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))

@@ -1,4 +1,4 @@
-"""Where this process's memory lies: in huge pages, on NUMA nodes, and on which it is to."""
+"""Memory placement of this process: huge pages, NUMA nodes, and the preferred node."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from pathlib import Path
 from typing import Set
 
 _NODES = Path("/sys/devices/system/node")
-_HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PREFERRED = 1  # set_mempolicy(2)
 _SYSTEM_CALL = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def rolled_up(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
-    """Bytes of one kind that this process has mapped, as proc(5) calls it; None: nobody says."""
+def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
+    """Return mapped bytes of one kind, by its name in proc(5). None if not reported."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith(name + ":")]
-    return sum(int(fields[1]) * 1024 for fields in found) if found else None
+    matching_lines = [line.split() for line in lines if line.startswith(name + ":")]
+    return sum(int(fields[1]) * 1024 for fields in matching_lines) if matching_lines else None
 
 
-def huge_page_mode(file: Path = _HUGE) -> str:
-    """Who gets transparent huge pages here: "always", "madvise", "never", "" where nobody says."""
+def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
+    """Return who gets transparent huge pages: "always", "madvise", "never"; "" if unknown."""
     try:
         return file.read_text().partition("[")[2].partition("]")[0]
     except OSError:
         return ""
 
 
-def nodes(kind: str, folder: Path = _NODES) -> Set[int]:
-    """The NUMA nodes that the system lists as `kind`: "has_memory", "has_cpu"."""
+def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
+    """Return the NUMA nodes that the system lists as `kind`: "has_memory", "has_cpu"."""
     try:
         text = (folder / kind).read_text().strip()
     except OSError:
         return set()
-    found: Set[int] = set()
+    node_numbers: Set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        node_numbers |= set(range(int(first), int(last or first) + 1))
+    return node_numbers
 
 
-def prefer(node: int) -> str | None:
-    """Have this thread, and those that it starts, prefer the node's memory; why that cannot be."""
+def prefer_node(node: int) -> str | None:
+    """Prefer a node's memory in this thread and threads it starts. Return an error or None."""
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:
         return "set_mempolicy is not known for " + platform.machine()
@@ -61,17 +61,17 @@ def prefer(node: int) -> str | None:
 
 
 def pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
-    """Pages of this process's own memory on each NUMA node; none where nobody says."""
+    """Return this process's own pages on each NUMA node. Empty if not reported."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
         return {}
-    found: dict[int, int] = {}
+    page_counts: dict[int, int] = {}
     for line in lines:
         if " anon=" not in line:
             continue
         for field in line.split():
             name, _, count = field.partition("=")
             if name[:1] == "N" and name[1:].isdigit():
-                found[int(name[1:])] = found.get(int(name[1:]), 0) + int(count)
-    return found
+                page_counts[int(name[1:])] = page_counts.get(int(name[1:]), 0) + int(count)
+    return page_counts

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.samples import Sample, stream_digest
 
 SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
-LONGEST = 2**28  # bytes of a manifest
+MAX_MANIFEST_BYTES = 2**28  # bytes of a manifest
 
 
 @dataclass(frozen=True)
@@ -27,51 +27,53 @@ class Prepared:
     """A data set's manifest, and its splits; only splits that have samples are there."""
 
     manifest: Dict[str, Any]
-    listed: Dict[str, Listed]
+    listed: Dict[str, SampleList]
     splits: Dict[str, Sequence[Sample]]
 
 
-def open_(folder: Path) -> Prepared:
-    """The data set in `folder`. Raises Damaged where it is none, or not what its manifest says."""
+def open_prepared(folder: Path) -> Prepared:
+    """Return the data set in `folder`. Raises Damaged if it does not match its manifest."""
     manifest = read_manifest(folder)
     listed = {split: read_list(folder, split, manifest) for split in manifest["splits"]}
     splits = {
-        split: samples(folder, manifest["format"], split, one) for split, one in listed.items()
+        split: open_split(folder, manifest["format"], split, sample_list)
+        for split, sample_list in listed.items()
     }
-    for split, one in splits.items():
-        if len(one) != len(listed[split].keys):
+    for split, split_samples in splits.items():
+        if len(split_samples) != len(listed[split].keys):
             raise Damaged(
-                f"{folder}: {len(one)} {split} samples, the manifest says {len(listed[split].keys)}"
+                f"{folder}: {len(split_samples)} {split} samples, "
+                f"the manifest says {len(listed[split].keys)}"
             )
     return Prepared(manifest, listed, splits)
 
 
-def samples(folder: Path, form: str, split: str, listed: Listed | None) -> Sequence[Sample]:
-    """The samples of a split of files in that format; see `xfbench.worker.formats`."""
+def open_split(folder: Path, form: str, split: str, listed: SampleList | None) -> Sequence[Sample]:
+    """Return the samples of a split in the given format (see `xfbench.worker.formats`)."""
     module = importlib.import_module(f"xfbench.worker.formats.{form}")
-    found: Sequence[Sample] = module.samples(folder, split, listed)
-    return found
+    split_samples: Sequence[Sample] = module.samples(folder, split, listed)
+    return split_samples
 
 
-def files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
-    """The files that a split's images are in, which an epoch reads once."""
+def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
+    """Return the files with a split's images, which an epoch reads once."""
     if manifest["format"] == "folder":
         return [path for path in sorted((folder / split).rglob("*")) if path.is_file()]
-    kept = {
+    name_patterns = {
         "raw": ["{}.pixels"],
         "tfrecord": ["{}.tfrecord"],
         "lmdb": ["{}.lmdb/data.mdb"],
         "recordio": ["{}.rec"],
     }
-    return [folder / name.format(split) for name in kept[manifest["format"]]]
+    return [folder / name.format(split) for name in name_patterns[manifest["format"]]]
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
-    """The manifest as JSON values. Raises Damaged."""
-    path = file_of(folder, "manifest.json")
+    """Return the manifest as JSON values. Raises Damaged."""
+    path = resolve_file(folder, "manifest.json")
     try:
-        if path.stat().st_size > LONGEST:
-            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it is longer than {MAX_MANIFEST_BYTES >> 20} MiB")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
             raise ValueError(f"schema {manifest['schema']}, format {manifest['format']}")
@@ -79,27 +81,27 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
             raise ValueError(f"its splits are {', '.join(manifest['splits'])}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is no manifest of ours: {error}") from error
-    found: Dict[str, Any] = manifest
-    return found
+    manifest_values: Dict[str, Any] = manifest
+    return manifest_values
 
 
-def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Listed:
-    """What a split consists of. Raises Damaged where the manifest says otherwise."""
-    path = file_of(folder, f"{split}.samples")
+def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
+    """Return the list of a split's samples. Raises Damaged if the manifest does not match."""
+    path = resolve_file(folder, f"{split}.samples")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         rows = [line.split("\t") for line in lines]
         keys, labels = [key for key, *_ in rows], [int(label) for _, label, *_ in rows]
         digests = [digest for _, _, digest, *_ in rows]
         classes, shape = list(manifest["classes"]), manifest["shape"]
-        wanted = manifest["splits"][split]
-        whole = len(lines) == wanted["samples"]
-        whole = whole and stream_digest(digests) == wanted["stream_digest"]
+        split_facts = manifest["splits"][split]
+        is_complete = len(lines) == split_facts["samples"]
+        is_complete = is_complete and stream_digest(digests) == split_facts["stream_digest"]
         shape = tuple(shape) if shape else None
     except (ValueError, LookupError, TypeError) as error:
         raise Damaged(f"{path}: {error}") from error
-    if not whole:
+    if not is_complete:
         raise Damaged(f"{path} is not what the manifest says: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
         raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
-    return Listed(keys, labels, digests, shape, classes)
+    return SampleList(keys, labels, digests, shape, classes)

@@ -1,6 +1,6 @@
-"""Where a step's time goes: a few steps more, under the framework's own profiler.
+"""Profile a few extra steps with the framework's own profiler.
 
-They come when all else is measured, since a profiler takes time and memory of its own.
+They run after all measurements, because a profiler takes time and memory.
 """
 
 from __future__ import annotations
@@ -12,29 +12,38 @@ from xfbench.worker.protocol import Unsupported
 STEPS = 5
 
 
-def phases(trainer: Any, batch: Any, clock: Callable[[], float]) -> Tuple[str, Dict[str, float]]:
-    """What profiles, and the seconds of a step that it tells of, by phase and layer.
+def profile_steps(
+    trainer: Any, batch: Any, clock: Callable[[], float]
+) -> Tuple[str, Dict[str, float]]:
+    """Return the profiler's name and the seconds per step, by phase and layer.
 
-    "profile/forward/<layer>" and "…/backward/<layer>"; "…/update"; "…/other", of no layer; and
-    "profile/step", by `clock`, all of it. Where nothing profiles, why not, and no seconds.
+    Keys: "profile/forward/<layer>", "profile/backward/<layer>", "profile/update",
+    "profile/other" (no layer), and "profile/step" (total by `clock`). Without a profiler, the
+    name says why and there are no seconds.
     """
-    taken: List[float] = []
+    durations: List[float] = []
 
     def steps() -> float:
         begun = clock()
         for _ in range(STEPS):
             trainer.step(batch)
-        trainer.wait()
-        taken.append(clock() - begun)
-        return taken[-1]
+        trainer.synchronize()
+        durations.append(clock() - begun)
+        return durations[-1]
 
     if not hasattr(trainer, "profile"):
         return "none: the adapter has no profiler", {}
     try:
-        found = trainer.profile(batch, steps, clock)
+        layer_profile = trainer.profile(batch, steps, clock)
     except Unsupported as error:
         return f"none: {error}", {}
-    seconds = {"step": taken[-1], "update": found.update, "other": found.other}
-    for phase, layers in (("forward", found.forward), ("backward", found.backward)):
+    seconds = {
+        "step": durations[-1],
+        "update": layer_profile.update,
+        "other": layer_profile.unattributed,
+    }
+    for phase, layers in (("forward", layer_profile.forward), ("backward", layer_profile.backward)):
         seconds.update({f"{phase}/{layer}": value for layer, value in layers.items()})
-    return found.profiler, {f"profile/{name}": value / STEPS for name, value in seconds.items()}
+    return layer_profile.profiler, {
+        f"profile/{name}": value / STEPS for name, value in seconds.items()
+    }

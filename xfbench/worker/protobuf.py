@@ -45,7 +45,7 @@ def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
 
 
 def varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
-    """An unsigned number of up to 64 bits, and the place behind it."""
+    """Return an unsigned number of up to 64 bits, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= end:
@@ -59,14 +59,14 @@ def varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
 
 
 def varints(message: bytes, span: Span) -> List[int]:
-    """The numbers of a packed field."""
-    (place, end), found = span, []
+    """Return the numbers of a packed field."""
+    (place, end), values = span, []
     while place < end:
         value, place = varint(message, place, end)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def signed(value: int) -> int:
-    """What an unsigned number of 64 bits means as int32 or int64."""
+    """Return an unsigned 64-bit number as int32 or int64."""
     return value - 2**64 if value >= 2**63 else value

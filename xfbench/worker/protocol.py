@@ -1,9 +1,9 @@
-"""What an adapter implements and what it is given: the surface between xfbench and a framework.
+"""The interface between xfbench and a framework: what an adapter implements and receives.
 
-An adapter's `train.py` has one entrance, `build`, which returns a `Trainer`. It reads no
-clock, no file but a checkpoint and no environment variable that selects behaviour: how it
-was started (threads, kernel switches) is data in its `adapter.toml`, set before the
-interpreter is.
+An adapter's `train.py` has one entry point, `build`, which returns a `Trainer`. It reads no
+clock, no file except a checkpoint, and no environment variable that selects behaviour. How
+the process is started (threads, kernel switches) is data in `adapter.toml`. xfbench sets it
+before it starts the interpreter.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import numpy as np
 
 from xfbench.workloads import Workload
 
-# What the loss is multiplied by, in float16, so that fewer gradients become 0 on their way back.
+# The factor of the loss in float16, so that fewer gradients underflow to 0.
 LOSS_SCALE = 2.0**10
 
 
 class Unsupported(Exception):
-    """A framework cannot do what was asked; the message says what and why, in one line."""
+    """The framework cannot do what was requested. The message says what and why, in one line."""
 
 
 class Unavailable(Exception):
-    """What a framework needs for what was asked is not on this node; the message says what."""
+    """Something that the framework needs is missing on this node. The message says what."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to train, in words that every adapter understands.
+    """How to train, in terms that every adapter understands.
 
-    `kernel` is one of the adapter's own names (its `adapter.toml`); `precision` "float32",
-    "float64", or one that rounds: "tf32", "bfloat16", "float16" (what is rounded is written
-    in the reference's `precision.py`; parameters stay in float32); `device` "cpu" or "cuda";
-    `dropout` "random" (the framework's own, for timing) or "identity" (for comparisons, which
-    must be exact); `seed` what the framework's own random numbers start from.
+    `kernel` is a kernel library named in the adapter's `adapter.toml`. `precision` is "float32",
+    "float64", or one that rounds: "tf32", "bfloat16", "float16". The reference's `precision.py`
+    defines what is rounded; parameters stay in float32. `device` is "cpu" or "cuda". `dropout` is
+    "random" (the framework's own, for timing) or "identity" (for exact comparisons). `seed`
+    initializes the framework's own random numbers.
     """
 
     kernel: str
@@ -49,24 +49,24 @@ class Options:
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that train together: this one's number, how many there are, and how they do it.
+    """The ranks that train together: this rank's number, their count, and the strategy.
 
-    `strategy` is one of the adapter's names for it, "none" for a single rank, and "parts" where
-    one process does what `size` ranks must, as the oracle does. `meeting` is a file
-    of this launch alone, which all ranks see and none has made: where they may find one
-    another. Where they may be on other nodes, `remote` is true. `options` has a value for each
-    that the strategy has in the adapter's `adapter.toml`.
+    `strategy` is a strategy named by the adapter, or "none" for a single rank. It is "parts" if
+    one process does the work of `size` ranks, as the oracle does. `rendezvous_path` is a file
+    path that belongs to this launch. All ranks see it and none has created it, so ranks can use
+    it to find each other. `multi_node` is true if ranks may be on other nodes. `options` has a
+    value for each option of the strategy in the adapter's `adapter.toml`.
     """
 
     rank: int = 0
     size: int = 1
     strategy: str = "none"
-    meeting: str = ""
-    remote: bool = False
+    rendezvous_path: str = ""
+    multi_node: bool = False
     options: Dict[str, Any] = field(default_factory=dict, hash=False)
 
-    def part(self, count: int) -> slice:
-        """This rank's part of so many images, which the ranks share evenly."""
+    def shard(self, count: int) -> slice:
+        """Return this rank's slice of `count` images, which the ranks share evenly."""
         if self.strategy == "parts":
             return slice(0, count)
         each = count // self.size
@@ -74,17 +74,17 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Files:
+class TrainingFiles:
     """The training images of a prepared data set, for a framework's own reader.
 
-    `folder` has them in `format` (see `xfbench.worker.prepared`), `count` images; the
-    workload says how they are cropped, mirrored and scaled. `threads` prepare batches of
-    `batch_size` beside training.
+    `folder` holds `image_count` images in `format` (see `xfbench.worker.prepared`). The workload
+    defines how they are cropped, mirrored and scaled. `threads` data-loading threads prepare
+    batches of `batch_size` during training.
     """
 
     folder: Path
     format: str
-    count: int
+    image_count: int
     workload: Workload
     batch_size: int
     threads: int
@@ -92,107 +92,120 @@ class Files:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of some steps went, in seconds of all of them, by layer.
+    """The time of several steps by layer, in seconds summed over all of these steps.
 
-    `profiler` is what told so; `other` belongs to no layer and no update. Work that is done at
-    the same time is counted each by itself, so that all of it may be more than what passed.
+    `profiler` names the profiler. `unattributed` is time that belongs to no layer and no update.
+    Concurrent work is counted separately, so the sum may exceed the elapsed time.
     """
 
     profiler: str
     forward: Dict[str, float]
     backward: Dict[str, float]
     update: float = 0.0
-    other: float = 0.0
+    unattributed: float = 0.0
 
 
 class Reader(Protocol):
-    """A framework's own way from files to batches: `open_reader(files, options)` of an adapter's
-    `reader.py`, where its `adapter.toml` names `readers`.
+    """A framework's own reader of data sets.
+
+    The adapter's `reader.py` returns it from `open_reader(files, options)` if its `adapter.toml`
+    names `readers`.
     """
 
     def epoch(self, seed: int) -> Iterator[Any]:
-        """Whole batches as `Trainer.step` takes them, of each image once, or left out at the end.
+        """Yield whole batches, in the form that `Trainer.step` takes.
 
-        Cropped at random and mirrored as the workload has it, in an order of the reader's own.
-        A generator: where it is closed early or has ended, no file is open or mapped any more.
+        Each image occurs at most once; images that do not fill a last batch are left out. Images
+        are cropped at random and mirrored as the workload defines, in an order that the
+        reader chooses. When the generator ends or is closed early, no file is open
+        or mapped any more.
         """
 
-    def middles(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        """Every image in the order of the files, decoded as in `epoch`, and nothing but cropped.
+    def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield every image in file order, decoded as in `epoch`, with a center crop.
 
-        The middle of each, uint8 (N, C, H, W), red before blue, and labels, int64 (N,); the last
+        Each batch has images, uint8 (N, C, H, W) in RGB order, and labels, int64 (N,). The last
         batch may be smaller.
         """
 
 
 class Trainer(Protocol):
-    """A network in a framework, ready to train. Parameters carry canonical names and layouts."""
+    """A network in a framework, ready to train. Parameters have canonical names and layouts."""
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout.
+        """Copy a batch, float32 (N, C, H, W) and int64 (N,), to the training device.
 
-        Where the trainer has `channels_last` and it is true, images from files lie in memory as
-        (N, H, W, C) already; where `loads_beside` is, it is called by the threads that prepare
-        batches, while the ones before are trained on.
+        If the trainer's attribute `channels_last` is true, images from files already lie in memory
+        as (N, H, W, C). If `thread_safe_load` is true, data-loading threads call this method while
+        earlier batches are trained on.
         """
 
     def step(self, batch: Any) -> None:
-        """One training step; may return before the device is done."""
+        """Do one training step, possibly returning before the device is done."""
 
-    def wait(self) -> float:
-        """Return when the device is done: the last step's total loss, before its update."""
+    def synchronize(self) -> float:
+        """Wait for the device. Return the last step's total loss before its update."""
 
     def loss(self, batch: Any) -> float:
-        """Total loss in test mode (running averages, no dropout, every head with its weight)."""
+        """Return the total loss in test mode.
+
+        It uses running averages, no dropout, and every head with its weight.
+        """
 
     def scores(self, batch: Any) -> np.ndarray:
-        """Test-mode class scores, (N, classes): what the network's last loss reads."""
+        """Return test-mode class scores, (N, classes): the input of the network's last loss."""
 
     def outputs(self, batch: Any) -> dict[str, np.ndarray]:
-        """Of "data" and of layers by name, in training mode, canonical (N, C, H, W) or (N, C).
+        """Return training-mode outputs of layers by name, (N, C, H, W) or (N, C).
 
-        For checks only; loss layers, and what a framework overwrites, may be left out.
+        "data" is included.
+
+        This is for checks only. Loss layers, and outputs that a framework overwrites, may be left
+        out.
         """
 
     def gradients(self, batch: Any) -> dict[str, np.ndarray]:
-        """Gradients of the training-mode loss, without decay; no update.
+        """Return gradients of the training-mode loss, without weight decay or update.
 
-        Running averages may have moved afterwards: whoever goes on assigns again.
+        Running averages may change. A caller that continues training must call `assign` again.
         """
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """Every parameter, running averages included, as host arrays of its own precision."""
+        """Return all parameters and running averages as host arrays in their precision."""
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
-        """Set every parameter. Velocities and the count of updates stay as they are."""
+        """Set every parameter. Velocities and the number of updates stay as they are."""
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint into the empty `folder`, in the framework's own format.
 
-        All that training goes on from: parameters, velocities, the count of updates; not the
-        state of random numbers, which dropout takes and most frameworks keep to themselves.
-        Whoever calls flushes the files. An adapter whose `adapter.toml` names no `checkpoint`
-        may leave this and `restore` out.
+        It holds everything that training needs to continue: parameters, velocities, the number of
+        updates. It excludes the state of random numbers, which only dropout uses and most
+        frameworks do not expose. The caller flushes the files. An adapter without `checkpoint` in
+        its `adapter.toml` may leave out this method and `restore`.
         """
 
     def restore(self, folder: Path) -> None:
-        """Go on from the checkpoint in `folder`; what it holds is read as numbers, never run."""
+        """Continue from the checkpoint in `folder`. It is read as numbers, never executed."""
 
-    def observed(self) -> dict[str, Any]:
-        """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines)."""
+    def runtime_info(self) -> dict[str, Any]:
+        """Return what actually ran.
+
+        Keys: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines).
+        """
 
     def profile(
         self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
-        """Call `steps` once under the framework's own profiler, which trains on `batch`.
+        """Call `steps` once under the framework's profiler. Return times by layer.
 
-        It returns the seconds that all of its steps took, the device being done with them. A
-        framework without a profiler times layer by layer with `clock`. An adapter without
-        either may leave it out; raises Unsupported where a kernel tells nothing of layers.
+        `steps` trains on `batch` and returns the seconds of all its steps, the device included. A
+        framework without a profiler times each layer with `clock`. An adapter with neither may
+        leave out this method. Raises Unsupported if a kernel does not report times by layer.
         """
 
-    def apart(self) -> None:
-        """From now on steps join nothing with other ranks: what computing alone takes.
+    def disable_sync(self) -> None:
+        """Stop all exchange with other ranks, so that steps take computing time only.
 
-        For good; an adapter without strategies may leave it out.
+        This cannot be undone. An adapter without strategies may leave it out.
         """

@@ -22,14 +22,14 @@ from xfbench.worker import pages
 SIZE = 256 * 2**20  # bytes that a sequential round reads
 ROUNDS = 6  # so many that the least and the most are a 95 % interval of the median
 SECONDS = 2.0  # that a round takes at most
-_FREE = 0.5  # of the free space, at most, is written
-_WRITE = 8 * 2**20
-_MOST_READS = 2**20
+_MAX_FREE_SHARE = 0.5  # of the free space, at most, is written
+_WRITE_BYTES = 8 * 2**20
+_MAX_READS = 2**20
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """In which order, and in blocks of how many bytes, files are read."""
+    """The order and block size, in bytes, in which files are read."""
 
     name: str
     block_bytes: int
@@ -58,12 +58,12 @@ class Round:
     device_bytes: int | None
 
 
-class TooLittle(Exception):
-    """There is not enough to read, or no room to write it; the message says which."""
+class NotEnoughData(Exception):
+    """There is too little to read, or no room to write it. The message says which."""
 
 
 @contextlib.contextmanager
-def file_in(folder: Path, size: int = SIZE) -> Iterator[Path]:
+def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
     """A file of `size` random bytes in `folder`, gone when the block ends, however it ends.
 
     It has no name there: what is given leads to it as long as this process has it open. Less is
@@ -71,33 +71,37 @@ def file_in(folder: Path, size: int = SIZE) -> Iterator[Path]:
     where nothing may be written.
     """
     space = os.statvfs(folder)
-    size = min(size, int(_FREE * space.f_bavail * space.f_frsize)) // _WRITE * _WRITE
+    size = (
+        min(size, int(_MAX_FREE_SHARE * space.f_bavail * space.f_frsize))
+        // _WRITE_BYTES
+        * _WRITE_BYTES
+    )
     if not size:
-        raise TooLittle(f"less than {_WRITE >> 20} MiB could be written")
+        raise NotEnoughData(f"less than {_WRITE_BYTES >> 20} MiB could be written")
     random = np.random.RandomState(0)
     with tempfile.TemporaryFile(dir=str(folder), buffering=0) as file:
-        for _ in range(size // _WRITE):
-            rest = memoryview(random.bytes(_WRITE))
+        for _ in range(size // _WRITE_BYTES):
+            rest = memoryview(random.bytes(_WRITE_BYTES))
             while rest:
                 rest = rest[file.write(rest) :]
         os.fsync(file.fileno())
         yield Path("/proc/self/fd", str(file.fileno()))
 
 
-def some_of(files: Sequence[Path], size: int = SIZE) -> List[Path]:
+def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
     """Files of a data set, drawn by a fixed seed, until they have `size` bytes together.
 
     Raises TooLittle where they have none.
     """
     chosen: List[Path] = []
-    left = size
+    remaining_bytes = size
     for index in np.random.RandomState(0).permutation(len(files)):
-        if left <= 0:
+        if remaining_bytes <= 0:
             break
         chosen.append(files[index])
-        left -= files[index].stat().st_size
-    if left == size:
-        raise TooLittle("the files are empty")
+        remaining_bytes -= files[index].stat().st_size
+    if remaining_bytes == size:
+        raise NotEnoughData("the files are empty")
     return chosen
 
 
@@ -114,24 +118,24 @@ def measure(
     round ends after `size` bytes or `seconds`; none reads a block twice. Each entry: pattern,
     block_bytes, random, reason (why it is not known what was in memory), rounds.
     """
-    taken: List[List[Round]] = [[] for _ in patterns]
+    rounds_by_pattern: List[List[Round]] = [[] for _ in patterns]
     sizes = [path.stat().st_size for path in files]
     reason = ""
     for number in range(rounds):
-        for pattern, so_far in zip(patterns, taken):
-            reads = _reads(sizes, pattern, size, number)
-            left = pages.evict(files)
-            reason = left.reason
-            so_far.append(_round(files, reads, pattern, seconds, left.resident_bytes))
+        for pattern, so_far in zip(patterns, rounds_by_pattern):
+            reads = _plan_reads(sizes, pattern, size, number)
+            residency = pages.evict(files)
+            reason = residency.reason
+            so_far.append(_run_round(files, reads, pattern, seconds, residency.resident_bytes))
     return [
         {
             "pattern": pattern.name,
             "block_bytes": pattern.block_bytes,
             "random": pattern.random,
             "reason": reason or None,
-            "rounds": [asdict(one) for one in done],
+            "rounds": [asdict(round_result) for round_result in done],
         }
-        for pattern, done in zip(patterns, taken)
+        for pattern, done in zip(patterns, rounds_by_pattern)
     ]
 
 
@@ -139,11 +143,11 @@ def measure(
 _Reads = List[Tuple[int, int, int]]
 
 
-def _reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
+def _plan_reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
     """What is read, in order: blocks of files of these sizes that come to `size` bytes at most."""
     block, sizes = pattern.block_bytes, np.asarray(of_files, np.int64)
     until = np.cumsum(-(-sizes // block))  # blocks of the files up to here
-    count = int(min(until[-1], max(1, size // block), _MOST_READS))
+    count = int(min(until[-1], max(1, size // block), _MAX_READS))
     if pattern.random:
         random = np.random.RandomState(seed)
         drawn = np.unique(random.randint(0, until[-1], 2 * count))
@@ -156,8 +160,12 @@ def _reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _
     return list(zip(of.tolist(), starts.tolist(), lengths.tolist()))
 
 
-def _round(
-    files: Sequence[Path], reads: _Reads, pattern: Pattern, seconds: float, left: int | None
+def _run_round(
+    files: Sequence[Path],
+    reads: _Reads,
+    pattern: Pattern,
+    seconds: float,
+    resident_bytes: int | None,
 ) -> Round:
     """One round; opening a file counts where it is another than the last one's."""
     buffer = memoryview(bytearray(pattern.block_bytes))
@@ -165,11 +173,11 @@ def _round(
     counters = pages.read_counters(files)
     total = operations = 0
     start = perf_counter()
-    for index, wanted in itertools.groupby(reads, key=lambda read: read[0]):
+    for index, file_reads in itertools.groupby(reads, key=lambda read: read[0]):
         descriptor = os.open(files[index], os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, advice)
-            for _, offset, length in wanted:
+            for _, offset, length in file_reads:
                 total += os.preadv(descriptor, [buffer[:length]], offset)
                 operations += 1
                 if perf_counter() - start >= seconds:
@@ -180,4 +188,4 @@ def _round(
             break
     passed = perf_counter() - start
     counted = pages.read_counters(files).since(counters)
-    return Round(passed, total, operations, left, counted.process)
+    return Round(passed, total, operations, resident_bytes, counted.process)

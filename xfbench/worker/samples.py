@@ -17,7 +17,7 @@ import numpy as np
 class Sample:
     """One image of a data set.
 
-    `key` is its name within the split, without line ends or tabs; `label` counts from 0; `image`
+    `key` is its name within the split, without line ends or tabs. `label` counts from 0. `image` is
     either pixels, uint8 (C, H, W) with C 1 (gray) or 3 (RGB), or a JPEG or PNG file as bytes.
     """
 
@@ -34,4 +34,7 @@ def sample_digest(pixels: np.ndarray, label: int) -> str:
 
 def stream_digest(digests: Iterable[str]) -> str:
     """ "sha256:" and the digest of samples one after another: equal streams, equal digests."""
-    return "sha256:" + hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
+    return (
+        "sha256:"
+        + hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+    )

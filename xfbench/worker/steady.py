@@ -1,7 +1,7 @@
-"""From which step on a launch's times are steady: a change-point test on the series.
+"""Find the step from which on a launch's times are steady, by a change-point test.
 
-Used twice, on purpose the same: by the loop, which goes on until the timed steps are
-steady, and by whoever reads a record and wants to know whether they ever were.
+The loop uses it to decide when to stop warming up. The analysis uses the same test to find out
+whether a record was ever steady.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 
 # A change is one that chance makes once in a hundred series, and that matters.
 _SIGNIFICANCE = 0.01
-_MATTERS = 0.05  # relative difference of the medians before and after
-_FEWEST = 10  # in fewer values no change can be made out
+_MIN_SHIFT = 0.05  # relative difference of the medians before and after
+_MIN_VALUES = 10  # in fewer values no change can be made out
 _BLOCKS = 20  # neighbouring steps resemble one another; medians of so many blocks hardly do
 
 
 def steady_from(seconds: Sequence[float]) -> int:
-    """How many of the first values belong to a time when the level was another.
+    """Return how many of the first values belong to an earlier level.
 
-    0 where it is steady throughout, or where there are too few values to say so. Changes are
-    found one after another with Pettitt's rank test (1979) on the medians of blocks, which
-    outliers do not mislead; a burst that passes and leaves the level as it was is no change.
+    Returns 0 if the values are steady, or too few to say. Changes are found one after another with
+    Pettitt's rank test (1979) on medians of blocks, which is robust against outliers. A burst that
+    leaves the level unchanged is no change.
     """
     values = np.asarray(seconds, dtype=float)
     width = max(1, len(values) // _BLOCKS)
@@ -31,15 +31,15 @@ def steady_from(seconds: Sequence[float]) -> int:
         np.array([np.median(values[at : at + width]) for at in starts]) if width > 1 else values
     )
     start = 0
-    while change := _change(blocks[start:]):
+    while change := _change_point(blocks[start:]):
         start += change
     return start * width
 
 
-def _change(values: np.ndarray) -> int:
-    """After how many values the level changes; 0 where it does not."""
+def _change_point(values: np.ndarray) -> int:
+    """Return the number of values before the level changes; 0 if it does not."""
     count = len(values)
-    if count < _FEWEST:
+    if count < _MIN_VALUES:
         return 0
     order = np.argsort(values, kind="stable")
     ranks = np.empty(count)
@@ -50,4 +50,4 @@ def _change(values: np.ndarray) -> int:
     chance = 2 * np.exp(-6 * float(statistic.max()) ** 2 / (count**3 + count**2))
     first, second = np.median(values[:change]), np.median(values[change:])
     shift = abs(first / second - 1) if second > 0 else 0.0
-    return change if chance < _SIGNIFICANCE and shift > _MATTERS else 0
+    return change if chance < _SIGNIFICANCE and shift > _MIN_SHIFT else 0

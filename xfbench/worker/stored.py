@@ -11,13 +11,13 @@ import weakref
 from pathlib import Path
 from typing import Dict
 
-from xfbench.worker.formats import Damaged, Listed
+from xfbench.worker.formats import Damaged, SampleList
 
-LARGEST_LABEL = 2**31 - 1
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+MAX_LABEL = 2**31 - 1
+_IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
-class Stored:
+class DataFile:
     """An open file; `size` in bytes as it was opened. Raises Damaged where it cannot be."""
 
     def __init__(self, path: Path) -> None:
@@ -29,30 +29,33 @@ class Stored:
         weakref.finalize(self, os.close, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
 
-    def read(self, offset: int, length: int, what: str) -> bytes:
+    def read(self, offset: int, length: int, description: str) -> bytes:
         """`length` bytes from `offset`; `what` they are is said where the file ends before."""
         if offset + length > self.size:
             raise self.damaged(
-                what, f"it is truncated: {offset + length} bytes needed, the file has {self.size}"
+                description,
+                f"it is truncated: {offset + length} bytes needed, the file has {self.size}",
             )
-        parts, left = [], length
-        while left:
-            part = os.pread(self._descriptor, left, offset)
+        parts, remaining = [], length
+        while remaining:
+            part = os.pread(self._descriptor, remaining, offset)
             if not part:
-                raise self.damaged(what, f"the file has been cut to {offset} bytes meanwhile")
+                raise self.damaged(
+                    description, f"the file has been cut to {offset} bytes meanwhile"
+                )
             parts.append(part)
-            offset, left = offset + len(part), left - len(part)
+            offset, remaining = offset + len(part), remaining - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def damaged(self, where: str, defect: str) -> Damaged:
-        """The error for a defect: which file, where in it, and what is wrong."""
-        return Damaged(f"{self.path}, {where}: {defect}")
+    def damaged(self, place_name: str, defect: str) -> Damaged:
+        """Return the error for a defect: which file, where in it, and what is wrong."""
+        return Damaged(f"{self.path}, {place_name}: {defect}")
 
 
-class Keys:
-    """The keys met so far in a split without a list: one that comes twice is a defect."""
+class KeyChecker:
+    """Finds repeated keys in a split without a list."""
 
-    def __init__(self, listed: Listed | None) -> None:
+    def __init__(self, listed: SampleList | None) -> None:
         self._met: Dict[str, int] | None = {} if listed is None else None
 
     def check(self, key: str, index: int) -> str | None:
@@ -65,20 +68,20 @@ class Keys:
 
 
 def check_label(label: int) -> str | None:
-    """What is wrong with a label, if anything is."""
-    if not 0 <= label <= LARGEST_LABEL:
-        return f"label {label} is not within 0 to {LARGEST_LABEL}"
+    """Return what is wrong with a label, or None."""
+    if not 0 <= label <= MAX_LABEL:
+        return f"label {label} is not within 0 to {MAX_LABEL}"
     return None
 
 
-def check_picture(image: bytes) -> str | None:
-    """What is wrong with the first bytes of a picture file, if anything is."""
-    if not image.startswith(_PICTURES):
+def check_image(image: bytes) -> str | None:
+    """Return what is wrong with the first bytes of an image file, or None."""
+    if not image.startswith(_IMAGE_SIGNATURES):
         return f"its image begins with {image[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG"
     return None
 
 
-def check_count(path: Path, found: int, listed: Listed | None) -> None:
-    """Raises Damaged where a split has other than the samples that are listed."""
-    if listed is not None and found != len(listed.keys):
-        raise Damaged(f"{path} holds {found} samples, its list {len(listed.keys)}")
+def check_count(path: Path, sample_count: int, listed: SampleList | None) -> None:
+    """Raise Damaged if a split's sample count differs from its list."""
+    if listed is not None and sample_count != len(listed.keys):
+        raise Damaged(f"{path} holds {sample_count} samples, its list {len(listed.keys)}")

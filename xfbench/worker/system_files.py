@@ -1,12 +1,12 @@
-"""Small files in which the system tells of itself."""
+"""Small files in which the system describes itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 
-def read(path: Path) -> str | None:
-    """Such a file's text; None where it cannot be read."""
+def read_system_file(path: Path) -> str | None:
+    """Return the file's text. None if it is not readable."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""One framework's numbers for anyone to check: gradients, losses and weights of a few steps.
+"""Trace a framework's numbers: gradients, losses and weights of a few steps.
 
-Training mode, dropout as the identity, the workload's own solver, one batch for all
-steps; float arrays in the precision asked for. Written as one `.npz`, never pickled.
+It trains with dropout as the identity, the workload's own solver, and one batch for all steps.
+Float arrays have the requested precision. The output is one `.npz` file without pickles.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker.input import data_set
+from xfbench.worker.input import open_data_set
 from xfbench.worker.protocol import Group, Options, Trainer
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
@@ -32,7 +32,7 @@ def trace(
     those whose first word is in it.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = data_set(request["data"], workload, batch_size, seed)
+    data = open_data_set(request["data"], workload, batch_size, seed)
     images, labels = data.first(batch_size, seed)
     trainer = build(workload.network, workload.solver, options, Group())
     initial = initial_parameters(workload.network, seed)
@@ -45,11 +45,11 @@ def trace(
     losses = []
     for _ in range(request["steps"]):
         trainer.step(batch)
-        losses.append(trainer.wait())
+        losses.append(trainer.synchronize())
     arrays["loss"] = np.asarray(losses, np.float64)
     arrays.update({f"final/{name}": value for name, value in trainer.parameters().items()})
     if keep is not None:
         arrays = {name: a for name, a in arrays.items() if name.split("/")[0] in keep}
     with output.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    return {"observed": trainer.observed()}
+    return {"observed": trainer.runtime_info()}

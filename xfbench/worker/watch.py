@@ -1,8 +1,8 @@
-"""Beside a rank that a start command started: tells the driver how it ends, and ends it.
+"""The parent process of a rank that a launcher started: reports its end, and ends it.
 
-The rank becomes a child process. This one, its parent, answers the driver's signs of life, and
-ends the rank when the driver has gone: another rank failed, or its node is lost, which no start
-command may notice for minutes. It waits for events alone, so that it takes nothing from training.
+The rank runs as a child process. The parent answers the driver's signs of life. It ends the rank
+if the driver is gone, for example because another rank failed or its node is lost. Launchers may
+not notice that for minutes. The parent only waits for events, so it takes no CPU time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CONNECT_SECONDS = 60.0
 _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
-def beside(rank: int, work: Callable[[], int]) -> int:
-    """Do `work` in a child process, its output in files of the rank's own; the exit status.
+def run_watched(rank: int, work: Callable[[], int]) -> int:
+    """Run `work` in a child process with output files for its rank. Return the exit status.
 
-    Without `XFBENCH_WATCH`, where the driver itself started this process, just do it. Raises
-    OSError where the driver cannot be reached.
+    Without `XFBENCH_WATCH`, the driver started this process itself, and `work` runs directly.
+    Raises OSError if the driver cannot be reached.
     """
     address = os.environ.get(ADDRESS)
     if not address:
@@ -39,7 +39,7 @@ def beside(rank: int, work: Callable[[], int]) -> int:
     driver = socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
     driver.settimeout(_CONNECT_SECONDS)
     driver.sendall(f"{token} {rank} {socket.gethostname()}\n".encode())
-    parent, woken = os.getpid(), _Woken()
+    parent, woken = os.getpid(), _SignalPipe()
     child = os.fork()
     if child == 0:
         woken.close()
@@ -48,15 +48,15 @@ def beside(rank: int, work: Callable[[], int]) -> int:
         return work()
     with suppress(OSError):  # the child may have done so, or have ended
         os.setpgid(child, child)
-    status = _until_it_ends(child, driver, woken)
+    status = _wait_for_child(child, driver, woken)
     with suppress(OSError):
         driver.sendall(f"ended {status}\n".encode())
     driver.close()
     return status if 0 <= status < 256 else 1
 
 
-class _Woken:
-    """A descriptor that is readable when a child has ended, or this process was asked to end."""
+class _SignalPipe:
+    """A descriptor that becomes readable when a child ends or this process gets a signal to end."""
 
     def __init__(self) -> None:
         self.descriptor, self.written = os.pipe()
@@ -80,22 +80,22 @@ class _Woken:
 
 
 def _become_rank(rank: int, parent: int) -> None:
-    """In the child: its own process group, its own output, and no life without its parent."""
+    """Set up the child: its process group, its output files, and its end with the parent."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(
-            str(distributed.of_rank(Path(name), rank)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            str(distributed.path_for_rank(Path(name), rank)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         )
         os.dup2(file, descriptor)
         os.close(file)
     sys.stdout.flush()
 
 
-def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
-    """Wait for the child, or for a reason to end it; its exit status, or minus the signal."""
+def _wait_for_child(child: int, driver: socket.socket, woken: _SignalPipe) -> int:
+    """Wait for the child or a reason to end it. Return its exit status, or minus the signal."""
     while True:
         ready = select.select([driver.fileno(), woken.descriptor], [], [], SILENCE_SECONDS)[0]
         alive = bool(ready)
@@ -103,7 +103,7 @@ def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
             alive = not woken.signals() - {signal.SIGCHLD}
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                return _status(status)
+                return _exit_status(status)
         if driver.fileno() in ready:
             try:
                 alive = alive and bool(driver.recv(4096))
@@ -113,8 +113,8 @@ def _until_it_ends(child: int, driver: socket.socket, woken: _Woken) -> int:
         if not alive:
             with suppress(OSError):
                 os.killpg(child, signal.SIGKILL)
-            return _status(os.waitpid(child, 0)[1])
+            return _exit_status(os.waitpid(child, 0)[1])
 
 
-def _status(status: int) -> int:
+def _exit_status(status: int) -> int:
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import distributed, nn
 
-from xfbench.worker.distributed import addresses
+from xfbench.worker.distributed import rank_addresses
 
 
 class _Sleep(torch.autograd.Function):
@@ -52,7 +52,7 @@ class Layered:
 
     def __init__(self, network, group):
         torch.set_num_threads(1)
-        where = f"tcp://{addresses(group)[0]}"
+        where = f"tcp://{rank_addresses(group)[0]}"
         distributed.init_process_group(
             "gloo", init_method=where, rank=group.rank, world_size=group.size
         )
@@ -68,5 +68,5 @@ class Layered:
     def gradients(self):
         return [parameter.grad.numpy() for parameter in self.layers.parameters()]
 
-    def apart(self):
+    def disable_sync(self):
         self.training = self.layers

@@ -20,7 +20,7 @@ def read_with_our_readers(scratch, tfrecords, records, database):
         form = module.__name__.rpartition(".")[2]
         for sample in module.samples(Path(folder), "train"):
             name = f"{form} {sample.key} {sample.label}"
-            arrays[name] = pictures.pixels(sample, 3)
+            arrays[name] = pictures.decode_pixels(sample, 3)
     return arrays
 
 
@@ -28,7 +28,7 @@ def compare_sets(read, folders):
     """Compare with our reader what `read(folder, split, opened)` gives: (reader, stream) pairs."""
     arrays = {}
     for folder in map(Path, folders):
-        opened = prepared.open_(folder)
+        opened = prepared.open_prepared(folder)
         for split in opened.splits:
             for reader, stream in read(folder, split, opened):
                 for name, values in compare_stream(stream, split, opened).items():
@@ -47,7 +47,7 @@ def compare_stream(stream, split, opened):
         if digests[-1] == listed.digests[index]:
             largest.append(0)
             continue
-        ours = pictures.pixels(samples[index], 3)
+        ours = pictures.decode_pixels(samples[index], 3)
         assert ours.shape == image.shape, (ours.shape, image.shape)
         largest.append(np.abs(ours.astype(int) - image.astype(int)).max())
     return {"digests": digests, "labels": labels, "largest": largest}

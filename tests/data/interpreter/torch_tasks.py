@@ -46,7 +46,7 @@ class Records(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         sample = self.samples[index]
-        return sample.key, torch.from_numpy(pictures.pixels(sample, 3)), sample.label
+        return sample.key, torch.from_numpy(pictures.decode_pixels(sample, 3)), sample.label
 
 
 def compare_photographs(scratch, *folders):

@@ -1,6 +1,6 @@
 """Formats that data sets are kept in: one module each, with one function, `samples`.
 
-    samples(folder: Path, split: str, listed: Listed | None) -> Sequence[Sample]
+    samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]
 
 It gives the samples of a split ("train" or "test") in their order, each read when it is asked
 for, and raises Damaged where the files are not what they should be. `listed` is what stands
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
 
-LARGEST = 2**29  # bytes of a picture's file: none that may be decoded needs more
+MAX_IMAGE_BYTES = 2**29  # bytes of a picture's file: none that may be decoded needs more
 
 
 class Damaged(Exception):
-    """A file of a data set is not what it should be; the message says which, where and how."""
+    """A file of a data set is damaged. The message says which file, where and how."""
 
 
 @dataclass(frozen=True)
-class Listed:
-    """What a split consists of, in order: keys, labels, sample digests.
+class SampleList:
+    """The samples of a split in order: keys, labels, digests.
 
-    `shape` is (C, H, W) where all images have one, else None; `classes` their names by label.
+    `shape` is (C, H, W) if all images share it, otherwise None. `classes` are names by label.
     """
 
     keys: List[str]
@@ -36,8 +36,8 @@ class Listed:
     classes: List[str]
 
 
-def file_of(folder: Path, name: str) -> Path:
-    """The file of that name in a data set's folder. Raises Damaged where it leads out of it."""
+def resolve_file(folder: Path, name: str) -> Path:
+    """Return a file of a data set's folder. Raises Damaged if it is missing or outside of it."""
     path = folder / name
     if not path.is_file():
         raise Damaged(f"{path} is {'no file' if path.exists() else 'missing'}")
@@ -46,9 +46,9 @@ def file_of(folder: Path, name: str) -> Path:
     return path
 
 
-def content_of(folder: Path, name: str) -> bytes:
-    """What the file of a picture holds. Raises Damaged, as `file_of`, and where it is too large."""
-    path = file_of(folder, name)
-    if path.stat().st_size > LARGEST:
-        raise Damaged(f"{path} is larger than {LARGEST >> 20} MiB: that is no picture")
+def read_image_file(folder: Path, name: str) -> bytes:
+    """Return an image file's content. Raises Damaged as `resolve_file`, or if it is too large."""
+    path = resolve_file(folder, name)
+    if path.stat().st_size > MAX_IMAGE_BYTES:
+        raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: that is no picture")
     return path.read_bytes()

@@ -9,38 +9,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Sequence
 
-from xfbench.worker.formats import Damaged, Listed, content_of
+from xfbench.worker.formats import Damaged, SampleList, read_image_file
 from xfbench.worker.samples import Sample
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 
 
-def samples(folder: Path, split: str, listed: Listed | None) -> Sequence[Sample]:
-    """The samples of a split: as listed, else all there are, class by class, by name."""
+def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
+    """Return the samples of a split: as listed, otherwise all images by class and name."""
     if listed is None:
-        classes = classes_of(folder / split)
-        keys = [f"{name}/{file}" for name in classes for file in files_of(folder / split / name)]
+        classes = list_classes(folder / split)
+        keys = [f"{name}/{file}" for name in classes for file in list_images(folder / split / name)]
         return _Files(folder, split, keys, classes)
     return _Files(folder, split, listed.keys, listed.classes)
 
 
-def classes_of(folder: Path) -> List[str]:
-    """Names of the class folders. Raises Damaged where there are none."""
+def list_classes(folder: Path) -> List[str]:
+    """Return the names of the class folders. Raises Damaged if there are none."""
     if not folder.is_dir():
         raise Damaged(f"{folder} is no folder")
-    found = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    if not found:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not names:
         raise Damaged(f"{folder} has no folders in it: one for each class is needed")
-    return found
+    return names
 
 
-def files_of(folder: Path) -> List[str]:
-    """Names of the images of a class. Raises Damaged where there are none."""
+def list_images(folder: Path) -> List[str]:
+    """Return the names of a class's images. Raises Damaged if there are none."""
     there = folder.iterdir() if folder.is_dir() else []
-    found = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
-    if not found:
+    names = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
+    if not names:
         raise Damaged(f"{folder} has no images: a class needs some ({', '.join(SUFFIXES)})")
-    return found
+    return names
 
 
 class _Files(Sequence[Sample]):
@@ -56,5 +56,5 @@ class _Files(Sequence[Sample]):
         name = key.split("/")[0]
         if name not in self.label_of:
             raise Damaged(f"{self.folder / self.split / key}: {name} is none of the classes")
-        content = content_of(self.folder, f"{self.split}/{key}")
+        content = read_image_file(self.folder, f"{self.split}/{key}")
         return Sample(key, self.label_of[name], content)

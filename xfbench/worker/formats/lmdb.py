@@ -16,10 +16,10 @@ from typing import Iterator, Sequence, Tuple
 
 import numpy as np
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.protobuf import BYTES, VARINT, Malformed, fields, signed
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Keys, Stored, check_count, check_label, check_picture
+from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 KEY_FIELD = 1001
@@ -39,31 +39,31 @@ _NUMBERED = re.compile(r"\d+_(.+)", re.DOTALL)
 _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _FLOATS, _ENCODED = range(1, 8)
 
 
-def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
-    """The samples of a split, in the order of the database's keys."""
-    file = Stored(file_of(folder, f"{split}.lmdb/data.mdb"))
-    found = _Datums(file, listed)
-    check_count(file.path, len(found), listed)
-    return found
+def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
+    """Return the samples of a split in the order of the database's keys."""
+    file = DataFile(resolve_file(folder, f"{split}.lmdb/data.mdb"))
+    datums = _Datums(file, listed)
+    check_count(file.path, len(datums), listed)
+    return datums
 
 
-def records(file: Stored) -> Iterator[Tuple[int, bytes, int, int]]:
+def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
     """Every record: its node's first byte, its key, its value's first byte and length.
 
     Raises Damaged where a page is not what leads to it says, or leads out of the file.
     """
-    meta = _newest(file)
+    meta = _newest_meta(file)
     if meta.flags & _DUPLICATES:
         raise Damaged(f"{file.path} has several values for one key: Caffe's databases do not")
-    found, left = 0, meta.last
+    record_count, pages_left = 0, meta.last
     waiting = [] if meta.root == _NONE else [(meta.root, meta.depth)]
     while waiting:
         number, depth = waiting.pop()
-        where, left = f"page {number}", left - 1
-        if left < 0 or depth < 1:
-            raise file.damaged(where, "the tree does not end")
-        page = _page(file, meta, number, _LEAF if depth == 1 else _BRANCH)
-        nodes = list(_nodes(page, file, where))
+        page_name, pages_left = f"page {number}", pages_left - 1
+        if pages_left < 0 or depth < 1:
+            raise file.damaged(page_name, "the tree does not end")
+        page = _read_page(file, meta, number, _LEAF if depth == 1 else _BRANCH)
+        nodes = list(_iterate_nodes(page, file, page_name))
         if depth > 1:
             children = [low | high << 16 | flags << 32 for _, low, high, flags, _ in nodes]
             waiting += [(child, depth - 1) for child in reversed(children)]
@@ -73,15 +73,17 @@ def records(file: Stored) -> Iterator[Tuple[int, bytes, int, int]]:
             key, size = page[place + _NODE.size : key_end], low | high << 16
             start = number * meta.page_size + key_end
             if flags & _SUB or flags & _DUPLICATES:
-                raise file.damaged(where, "a record has several values")
+                raise file.damaged(page_name, "a record has several values")
             if flags & _BIG:
-                start = _overflow(file, meta, page[key_end : key_end + 8], size, where)
+                start = _overflow_start(file, meta, page[key_end : key_end + 8], size, page_name)
             elif key_end + size > len(page):
-                raise file.damaged(where, "a record leads out of its page")
+                raise file.damaged(page_name, "a record leads out of its page")
             yield number * meta.page_size + place, key, start, size
-            found += 1
-    if found != meta.entries:
-        raise Damaged(f"{file.path} has {found} records in its tree, and counts {meta.entries}")
+            record_count += 1
+    if record_count != meta.entries:
+        raise Damaged(
+            f"{file.path} has {record_count} records in its tree, and counts {meta.entries}"
+        )
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,13 @@ class _Meta:
     transaction: int
 
 
-def _newest(file: Stored) -> _Meta:
+def _newest_meta(file: DataFile) -> _Meta:
     """The newer of the two pages that say what the database is, where both are valid."""
     if file.size < _META_LENGTH:
         raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
-    first = _meta(file, 0)
-    size = first.page_size if first else _second(file)
-    second = _meta(file, size)
+    first = _read_meta(file, 0)
+    size = first.page_size if first else _find_second_meta(file)
+    second = _read_meta(file, size)
     valid = [meta for meta in (first, second) if meta and meta.page_size == size]
     if not valid:
         raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
@@ -117,16 +119,16 @@ def _newest(file: Stored) -> _Meta:
     return newest
 
 
-def _second(file: Stored) -> int:
+def _find_second_meta(file: DataFile) -> int:
     """Where the second meta page begins, in a file whose first is not valid."""
     for size in _PAGE_SIZES:
-        meta = _meta(file, size)
+        meta = _read_meta(file, size)
         if meta and meta.page_size == size:
             return size
     raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
 
 
-def _meta(file: Stored, place: int) -> _Meta | None:
+def _read_meta(file: DataFile, place: int) -> _Meta | None:
     if place + _META_LENGTH > file.size:
         return None
     content = file.read(place, _META_LENGTH, "meta page")
@@ -146,17 +148,17 @@ def _meta(file: Stored, place: int) -> _Meta | None:
 
 
 class _Datums(Sequence[Sample]):
-    def __init__(self, file: Stored, listed: Listed | None) -> None:
-        self.file, names = file, Keys(listed)
+    def __init__(self, file: DataFile, listed: SampleList | None) -> None:
+        self.file, names = file, KeyChecker(listed)
         self.nodes, self.keys = array("Q"), array("H")
         self.places, self.sizes = array("Q"), array("Q")
         last = b""
         for node, key, place, size in records(file):
-            where = f"record {len(self.nodes)}"
+            record_name = f"record {len(self.nodes)}"
             if key <= last:
-                raise file.damaged(where, f"its key {key!r} does not come after {last!r}")
-            if defect := names.check(_name(key), len(self.nodes)):
-                raise file.damaged(where, defect)
+                raise file.damaged(record_name, f"its key {key!r} does not come after {last!r}")
+            if defect := names.check(_key_name(key), len(self.nodes)):
+                raise file.damaged(record_name, defect)
             self.nodes.append(node)
             self.keys.append(len(key))
             self.places.append(place)
@@ -168,60 +170,64 @@ class _Datums(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         index = range(len(self))[index]
-        where = f"record {index}"
-        key = self.file.read(self.nodes[index] + _NODE.size, self.keys[index], where)
-        datum = self.file.read(self.places[index], self.sizes[index], where)
+        record_name = f"record {index}"
+        key = self.file.read(self.nodes[index] + _NODE.size, self.keys[index], record_name)
+        datum = self.file.read(self.places[index], self.sizes[index], record_name)
         try:
-            sample = labelled(datum, _name(key))
+            sample = parse_datum(datum, _key_name(key))
         except Malformed as error:
-            raise self.file.damaged(where, str(error)) from error
+            raise self.file.damaged(record_name, str(error)) from error
         if defect := check_label(sample.label):
-            raise self.file.damaged(where, defect)
+            raise self.file.damaged(record_name, defect)
         return sample
 
 
-def _page(file: Stored, meta: _Meta, number: int, kind: int) -> bytes:
+def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
     """A page of the tree, seen to be the one it should be."""
     if number > meta.last or number < 2:
         raise file.damaged(f"page {number}", f"there are pages 2 to {meta.last} alone")
     page = file.read(number * meta.page_size, meta.page_size, f"page {number}")
-    own, _, flags, _, _ = _PAGE.unpack_from(page)
-    if own != number or flags & (_BRANCH | _LEAF | _OVERFLOW | _META) != kind:
-        raise file.damaged(f"page {number}", f"it says that it is page {own}, of kind {flags}")
+    page_number, _, flags, _, _ = _PAGE.unpack_from(page)
+    if page_number != number or flags & (_BRANCH | _LEAF | _OVERFLOW | _META) != kind:
+        raise file.damaged(
+            f"page {number}", f"it says that it is page {page_number}, of kind {flags}"
+        )
     return page
 
 
-def _nodes(page: bytes, file: Stored, where: str) -> Iterator[Tuple[int, int, int, int, int]]:
+def _iterate_nodes(
+    page: bytes, file: DataFile, place_name: str
+) -> Iterator[Tuple[int, int, int, int, int]]:
     """The nodes of a page: first byte, then the four parts of their heads."""
     _, _, _, lower, _ = _PAGE.unpack_from(page)
     if not _PAGE.size <= lower <= len(page):
-        raise file.damaged(where, f"its list of nodes ends at byte {lower}")
+        raise file.damaged(place_name, f"its list of nodes ends at byte {lower}")
     for (place,) in struct.iter_unpack("<H", page[_PAGE.size : lower & ~1]):
         if place < lower or place + _NODE.size > len(page):
-            raise file.damaged(where, f"a node lies at byte {place}")
+            raise file.damaged(place_name, f"a node lies at byte {place}")
         head = _NODE.unpack_from(page, place)
         if place + _NODE.size + head[3] > len(page):
-            raise file.damaged(where, "a key leads out of its page")
+            raise file.damaged(place_name, "a key leads out of its page")
         yield (place, *head)
 
 
-def _overflow(file: Stored, meta: _Meta, content: bytes, size: int, where: str) -> int:
+def _overflow_start(file: DataFile, meta: _Meta, content: bytes, size: int, place_name: str) -> int:
     """Where a value begins that has pages of its own, after their head; all are in the file."""
     number = int.from_bytes(content, "little")
     pages = -(-(_PAGE.size + size) // meta.page_size)
     if len(content) < 8 or number < 2 or number + pages - 1 > meta.last:
-        raise file.damaged(where, f"{size} bytes at page {number} lead out of the file")
+        raise file.damaged(place_name, f"{size} bytes at page {number} lead out of the file")
     return number * meta.page_size + _PAGE.size
 
 
-def _name(key: bytes) -> str:
+def _key_name(key: bytes) -> str:
     text = key.decode(errors="backslashreplace")
     numbered = _NUMBERED.fullmatch(text)
     return numbered[1] if numbered else text
 
 
-def labelled(datum: bytes, key: str) -> Sample:
-    """The sample that a serialized Datum is. Raises Malformed."""
+def parse_datum(datum: bytes, key: str) -> Sample:
+    """Return the sample in a serialized Datum. Raises Malformed."""
     numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
     start = end = 0
     for number, wire, value, stop in fields(datum, (0, len(datum))):
@@ -235,13 +241,13 @@ def labelled(datum: bytes, key: str) -> Sample:
             raise Malformed("it has float_data, not bytes")
     if numbers[_ENCODED]:
         image = datum[start:end]
-        if defect := check_picture(image):
+        if defect := check_image(image):
             raise Malformed(defect)
         return Sample(key, numbers[_LABEL], image)
     shape = (numbers[_CHANNELS], numbers[_HEIGHT], numbers[_WIDTH])
     size = shape[0] * shape[1] * shape[2]
     if shape[0] not in (1, 3) or min(shape) < 1 or size != end - start:
-        wanted = " × ".join(map(str, shape))
-        raise Malformed(f"its {end - start} bytes are no image of {wanted} (channels 1 or 3)")
+        shape_text = " × ".join(map(str, shape))
+        raise Malformed(f"its {end - start} bytes are no image of {shape_text} (channels 1 or 3)")
     pixels = np.frombuffer(datum, np.uint8, size, start).reshape(shape)
     return Sample(key, numbers[_LABEL], np.ascontiguousarray(pixels[::-1]))

@@ -12,111 +12,112 @@ from array import array
 from pathlib import Path
 from typing import Dict, Iterator, Sequence, Tuple
 
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Stored, check_count, check_label, check_picture
+from xfbench.worker.stored import DataFile, check_count, check_image, check_label
 
 MAGIC = struct.pack("<I", 0xCED7230A)
-LONGEST = 2**29 - 1
+MAX_PART_BYTES = 2**29 - 1
 WHOLE, FIRST, MIDDLE, LAST = range(4)
 _IR_HEADER = struct.Struct("<IfQQ")
 
 
-def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
+def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
     """The samples of a split, in the order of its index.
 
     Their keys are the listed ones, else the index's numbers, with eight digits.
     """
-    file = Stored(file_of(folder, f"{split}.rec"))
-    found = _Records(file, file_of(folder, f"{split}.idx"), listed)
-    check_count(file.path, len(found), listed)
-    return found
+    file = DataFile(resolve_file(folder, f"{split}.rec"))
+    samples_found = _Records(file, resolve_file(folder, f"{split}.idx"), listed)
+    check_count(file.path, len(samples_found), listed)
+    return samples_found
 
 
-def records(file: Stored) -> Iterator[Tuple[int, int]]:
+def records(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Where each whole record begins and ends, in bytes, its parts taken together.
 
     Raises Damaged at the first one that is not whole.
     """
     place, number = 0, 0
     while place < file.size:
-        start, part, where = place, FIRST, f"record {number}"
+        start, part, record_name = place, FIRST, f"record {number}"
         while part in (FIRST, MIDDLE):
             inner = place > start
-            part, length = _part(file.read(place, 8, where), file, where)
+            part, length = _parse_part_head(file.read(place, 8, record_name), file, record_name)
             if inner != (part in (MIDDLE, LAST)):
-                raise file.damaged(where, "its parts are not in order")
+                raise file.damaged(record_name, "its parts are not in order")
             place += 8 + (length + 3) // 4 * 4
             if place > file.size:
                 raise file.damaged(
-                    where, f"it is truncated: it ends at byte {place}, the file at {file.size}"
+                    record_name,
+                    f"it is truncated: it ends at byte {place}, the file at {file.size}",
                 )
         yield start, place
         number += 1
 
 
-def _part(head: bytes, file: Stored, where: str) -> Tuple[int, int]:
+def _parse_part_head(head: bytes, file: DataFile, record_name: str) -> Tuple[int, int]:
     """Of a record's part, which it is, and its length in bytes."""
     if head[:4] != MAGIC:
-        raise file.damaged(where, f"it begins with {head[:4].hex(' ')}, not the magic number")
+        raise file.damaged(record_name, f"it begins with {head[:4].hex(' ')}, not the magic number")
     word = int.from_bytes(head[4:8], "little")
     if word >> 29 > LAST:
-        raise file.damaged(where, f"it is of the unknown kind {word >> 29}")
-    return word >> 29, word & LONGEST
+        raise file.damaged(record_name, f"it is of the unknown kind {word >> 29}")
+    return word >> 29, word & MAX_PART_BYTES
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, file: Stored, index: Path, listed: Listed | None) -> None:
+    def __init__(self, file: DataFile, index: Path, listed: SampleList | None) -> None:
         self.file, self.listed = file, listed
         self.numbers, self.starts, self.ends = array("Q"), array("Q"), array("Q")
-        ends = dict(records(file))
-        for number, start in _index(index).items():
-            end = ends.pop(start, None)
+        end_by_start = dict(records(file))
+        for number, start in _read_index(index).items():
+            end = end_by_start.pop(start, None)
             if end is None:
                 raise Damaged(f"{index}: record {number} does not begin at byte {start}")
             self.numbers.append(number)
             self.starts.append(start)
             self.ends.append(end)
-        if ends:
-            raise Damaged(f"{index} lacks {len(ends)} records of {file.path}")
+        if end_by_start:
+            raise Damaged(f"{index} lacks {len(end_by_start)} records of {file.path}")
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         index = range(len(self))[index]
-        number, where = self.numbers[index], f"record {self.numbers[index]}"
-        data = self._joined(self.starts[index], self.ends[index], where)
+        number, record_name = self.numbers[index], f"record {self.numbers[index]}"
+        data = self._joined(self.starts[index], self.ends[index], record_name)
         if len(data) < _IR_HEADER.size:
-            raise self.file.damaged(where, "it is shorter than its header")
+            raise self.file.damaged(record_name, "it is shorter than its header")
         flag, label, _, _ = _IR_HEADER.unpack_from(data)
         first = _IR_HEADER.size
         if flag == 1 and len(data) >= first + 4:
             [label] = struct.unpack_from("<f", data, first)
             first += 4
         elif flag:
-            raise self.file.damaged(where, f"it has {flag} labels, not one")
+            raise self.file.damaged(record_name, f"it has {flag} labels, not one")
         if not label.is_integer():
-            raise self.file.damaged(where, f"label {label} is no whole number")
+            raise self.file.damaged(record_name, f"label {label} is no whole number")
         image = data[first:]
-        defect = check_label(int(label)) or check_picture(image)
+        defect = check_label(int(label)) or check_image(image)
         if defect:
-            raise self.file.damaged(where, defect)
+            raise self.file.damaged(record_name, defect)
         key = self.listed.keys[index] if self.listed else f"{number:08d}"
         return Sample(key, int(label), image)
 
-    def _joined(self, start: int, end: int, where: str) -> bytes:
-        content, place, parts = self.file.read(start, end - start, where), 0, []
+    def _joined(self, start: int, end: int, record_name: str) -> bytes:
+        content, place, parts = self.file.read(start, end - start, record_name), 0, []
         while place < len(content):
-            _, length = _part(content[place : place + 8], self.file, where)
+            _, length = _parse_part_head(content[place : place + 8], self.file, record_name)
             parts.append(content[place + 8 : place + 8 + length])
             place += 8 + (length + 3) // 4 * 4
         return MAGIC.join(parts)
 
 
-def _index(path: Path) -> Dict[int, int]:
+def _read_index(path: Path) -> Dict[int, int]:
     """The records' first bytes, by number, in the order they are written in."""
-    found: Dict[int, int] = {}
+    starts: Dict[int, int] = {}
     lines = path.read_bytes().split(b"\n")
     for line, text in enumerate(lines, 1):
         if not text and line == len(lines):
@@ -125,7 +126,7 @@ def _index(path: Path) -> Dict[int, int]:
         right = tab and number.isdigit() and start.strip().isdigit() and len(number) < 19
         if not right:
             raise Damaged(f"{path}, line {line}: {text[:40]!r} is not a number, a tab, a byte")
-        if int(number) in found:
+        if int(number) in starts:
             raise Damaged(f"{path}, line {line}: record {int(number)} is there twice")
-        found[int(number)] = int(start)
-    return found
+        starts[int(number)] = int(start)
+    return starts

@@ -15,62 +15,64 @@ from array import array
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from xfbench.worker.crc32c import masked
-from xfbench.worker.formats import Damaged, Listed, file_of
+from xfbench.worker.crc32c import masked_crc32c
+from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.protobuf import BYTES, VARINT, Malformed, Span, fields, signed, varints
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import Keys, Stored, check_count, check_label, check_picture
+from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
 
 HEADER, FOOTER = 12, 4
 _SHARD = r"-(\d{5})-of-(\d{5}).*"
 _BYTES_LIST, _INT64_LIST = 1, 3
 
 
-def samples(folder: Path, split: str, listed: Listed | None = None) -> Sequence[Sample]:
+def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
     """The samples of a split, shard after shard."""
-    files = [Stored(file_of(folder, name)) for name in _names(folder, split)]
-    found = _Records(files, listed)
-    check_count(folder, len(found), listed)
-    return found
+    files = [DataFile(resolve_file(folder, name)) for name in _shard_names(folder, split)]
+    records_found = _Records(files, listed)
+    check_count(folder, len(records_found), listed)
+    return records_found
 
 
-def records(file: Stored) -> Iterator[Tuple[int, int]]:
+def records(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Where the data of each whole record begin and end, in bytes.
 
     Raises Damaged at the first one that is not whole, or whose length is not what was written.
     """
     place, number = 0, 0
     while place < file.size:
-        where = f"record {number}"
-        header = file.read(place, HEADER, where)
+        record_name = f"record {number}"
+        header = file.read(place, HEADER, record_name)
         length, crc = struct.unpack("<QI", header)
-        if masked(header[:8]) != crc:
-            raise file.damaged(where, f"its length, {length}, has another checksum")
+        if masked_crc32c(header[:8]) != crc:
+            raise file.damaged(record_name, f"its length, {length}, has another checksum")
         if length + HEADER + FOOTER > file.size - place:
-            raise file.damaged(where, f"it is truncated: {length} bytes of data are not there")
+            raise file.damaged(
+                record_name, f"it is truncated: {length} bytes of data are not there"
+            )
         start, end = place + HEADER, place + HEADER + length
         yield start, end
         place, number = end + FOOTER, number + 1
 
 
-def _names(folder: Path, split: str) -> List[str]:
+def _shard_names(folder: Path, split: str) -> List[str]:
     """The files of a split, in order. Raises Damaged where one of its shards is missing."""
-    whole = f"{split}.tfrecord"
-    found = [(re.fullmatch(re.escape(split) + _SHARD, path.name)) for path in folder.glob("*")]
-    shards = sorted((int(m[1]), int(m[2]), m[0]) for m in found if m)
+    single_name = f"{split}.tfrecord"
+    matches = [(re.fullmatch(re.escape(split) + _SHARD, path.name)) for path in folder.glob("*")]
+    shards = sorted((int(m[1]), int(m[2]), m[0]) for m in matches if m)
     if not shards:
-        return [whole]
+        return [single_name]
     count = shards[0][1]
     if [(number, of) for number, of, _ in shards] != [(n, count) for n in range(count)]:
         raise Damaged(f"{folder}: not one each of {split}-00000-of-{count:05d} and its like")
-    if (folder / whole).exists():
-        raise Damaged(f"{folder} has {whole} and shards of {split} too: which are meant?")
+    if (folder / single_name).exists():
+        raise Damaged(f"{folder} has {single_name} and shards of {split} too: which are meant?")
     return [name for _, _, name in shards]
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, files: List[Stored], listed: Listed | None) -> None:
-        self.files, self.keys = files, Keys(listed)
+    def __init__(self, files: List[DataFile], listed: SampleList | None) -> None:
+        self.files, self.keys = files, KeyChecker(listed)
         self.places, self.lengths = array("Q"), array("Q")
         self.firsts: List[int] = []
         for file in files:
@@ -86,62 +88,64 @@ class _Records(Sequence[Sample]):
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         index = range(len(self))[index]
         shard = bisect.bisect_right(self.firsts, index) - 1
-        file, where = self.files[shard], f"record {index - self.firsts[shard]}"
+        file, record_name = self.files[shard], f"record {index - self.firsts[shard]}"
         length = self.lengths[index]
-        content = file.read(self.places[index], length + FOOTER, where)
+        content = file.read(self.places[index], length + FOOTER, record_name)
         data = content[:length]
-        if not self.right[index] and masked(data) != int.from_bytes(content[length:], "little"):
-            raise file.damaged(where, "its data have another checksum")
+        if not self.right[index] and masked_crc32c(data) != int.from_bytes(
+            content[length:], "little"
+        ):
+            raise file.damaged(record_name, "its data have another checksum")
         self.right[index] = True
         try:
-            sample = _sample(data, index)
+            sample = _parse_example(data, index)
         except Malformed as error:
-            raise file.damaged(where, str(error)) from error
+            raise file.damaged(record_name, str(error)) from error
         defect = check_label(sample.label) or self.keys.check(sample.key, index)
         if defect:
-            raise file.damaged(where, defect)
+            raise file.damaged(record_name, defect)
         return sample
 
 
-def _sample(data: bytes, index: int) -> Sample:
-    found = _features(data)
-    start, end = _one(data, found, "image/encoded", _BYTES_LIST)
-    label, _ = _one(data, found, "image/class/label", _INT64_LIST)
+def _parse_example(data: bytes, index: int) -> Sample:
+    features = _feature_spans(data)
+    start, end = _single_value(data, features, "image/encoded", _BYTES_LIST)
+    label, _ = _single_value(data, features, "image/class/label", _INT64_LIST)
     image, key = data[start:end], f"{index:08d}"
-    if defect := check_picture(image):
+    if defect := check_image(image):
         raise Malformed(defect)
     for name in ("image/filename", "image/key"):
-        if name in found:
-            first, last = _one(data, found, name, _BYTES_LIST)
-            key = _text(data[first:last]) or key
+        if name in features:
+            first, last = _single_value(data, features, name, _BYTES_LIST)
+            key = _decode_text(data[first:last]) or key
     return Sample(key, signed(label), image)
 
 
-def _features(data: bytes) -> Dict[str, Span]:
+def _feature_spans(data: bytes) -> Dict[str, Span]:
     """Where each feature of an Example lies, by name."""
-    found = {}
-    for features in _inner(data, (0, len(data)), 1):
-        for entry in _inner(data, features, 1):
+    spans = {}
+    for features in _nested_messages(data, (0, len(data)), 1):
+        for entry in _nested_messages(data, features, 1):
             name, value = b"", (0, 0)
             for number, wire, start, end in fields(data, entry):
                 if (number, wire) == (1, BYTES):
                     name = data[start:end]
                 elif (number, wire) == (2, BYTES):
                     value = start, end
-            found[_text(name)] = value
-    return found
+            spans[_decode_text(name)] = value
+    return spans
 
 
-def _inner(data: bytes, span: Span, wanted: int) -> Iterator[Span]:
+def _nested_messages(data: bytes, span: Span, field_number: int) -> Iterator[Span]:
     for number, wire, start, end in fields(data, span):
-        if (number, wire) == (wanted, BYTES):
+        if (number, wire) == (field_number, BYTES):
             yield start, end
 
 
-def _one(data: bytes, found: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
+def _single_value(data: bytes, spans: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
     """The only value of a feature: where its bytes are, or the number and 0."""
     values: List[Tuple[int, int]] = []
-    for items in _inner(data, found.get(name, (0, 0)), kind):
+    for items in _nested_messages(data, spans.get(name, (0, 0)), kind):
         for number, wire, start, end in fields(data, items):
             if number == 1 and kind == _INT64_LIST and wire == BYTES:
                 values += [(value, 0) for value in varints(data, (start, end))]
@@ -153,7 +157,7 @@ def _one(data: bytes, found: Dict[str, Span], name: str, kind: int) -> Tuple[int
     return values[0]
 
 
-def _text(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
