@@ -12,15 +12,15 @@ from pathlib import Path
 
 from xfbench.base.errors import UnavailableError
 from xfbench.base.processes import Command, CommandError, output
-from xfbench.launchers.resources import Resources, started
+from xfbench.launchers.resources import Resources, wrap_command
 
 # Library name by family, and what the program says of itself. Intel MPI is made from MPICH.
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
-_SAYS = {
+_FAMILY_BY_SIGN = {
     **dict.fromkeys(("Open MPI", "OpenRTE", "PRTE"), "openmpi"),
     **dict.fromkeys(("HYDRA", "Intel(R) MPI"), "mpich"),
 }
-_FREE = {
+_UNBOUND = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
@@ -31,36 +31,60 @@ _FREE = {
 }
 
 
-def commands(
+def build_commands(
     command: Command, resources: Resources, program: str = "mpirun", family: str = "openmpi"
 ) -> list[Command]:
     """The one command that starts all ranks through `program`, which is of that family."""
-    words = openmpi(program, resources) if family == "openmpi" else mpich(program, resources)
-    made = started(words, command, resources)
-    return [made.with_environment(_FREE) if family == "openmpi" else made]
+    start_words = (
+        openmpi_words(program, resources)
+        if family == "openmpi"
+        else mpich_words(program, resources)
+    )
+    start_command = wrap_command(start_words, command, resources)
+    return [start_command.with_environment(_UNBOUND) if family == "openmpi" else start_command]
 
 
-def openmpi(program: str, resources: Resources) -> tuple[str, ...]:
+def openmpi_words(program: str, resources: Resources) -> tuple[str, ...]:
     """Open MPI's words, so many ranks on each node."""
     hosts = [f"{host}:{resources.per_node}" for host in resources.hosts]
-    named = ("--host", ",".join(hosts)) if hosts else ()
-    spread = ("--map-by", f"ppr:{resources.per_node}:node")
-    return (program, "-n", str(resources.ranks), *spread, *named, *resources.options)
+    host_options = ("--host", ",".join(hosts)) if hosts else ()
+    mapping_options = ("--map-by", f"ppr:{resources.per_node}:node")
+    return (
+        program,
+        "-n",
+        str(resources.ranks),
+        *mapping_options,
+        *host_options,
+        *resources.options,
+    )
 
 
-def mpich(program: str, resources: Resources) -> tuple[str, ...]:
+def mpich_words(program: str, resources: Resources) -> tuple[str, ...]:
     """MPICH's words, which Intel MPI understands too."""
-    named = ("-hosts", ",".join(resources.hosts)) if resources.hosts else ()
-    spread = ("-ppn", str(resources.per_node), "-bind-to", "none")
-    return (program, "-n", str(resources.ranks), *spread, *named, *resources.options)
+    host_options = ("-hosts", ",".join(resources.hosts)) if resources.hosts else ()
+    mapping_options = ("-ppn", str(resources.per_node), "-bind-to", "none")
+    return (
+        program,
+        "-n",
+        str(resources.ranks),
+        *mapping_options,
+        *host_options,
+        *resources.options,
+    )
 
 
-def of_site(command: Command, resources: Resources, start: Sequence[str]) -> list[Command]:
+def build_site_commands(
+    command: Command, resources: Resources, site_words: Sequence[str]
+) -> list[Command]:
     """The one command that starts all ranks through a site's own words (ibrun, jsrun)."""
-    return [started((*resources.filled(start), *resources.options), command, resources)]
+    return [
+        wrap_command(
+            (*resources.fill_placeholders(site_words), *resources.options), command, resources
+        )
+    ]
 
 
-def family(program: str) -> str:
+def detect_family(program: str) -> str:
     """Which MPI `program` belongs to. Raises UnavailableError, with what to do."""
     if not shutil.which(program):
         raise UnavailableError(
@@ -68,22 +92,22 @@ def family(program: str) -> str:
             "MPICH, or use --launcher local"
         )
     try:
-        words = output([program, "--version"], timeout=60)
+        version_text = output([program, "--version"], timeout=60)
     except CommandError as error:
         raise UnavailableError(f"{program} does not say what it is: {error}") from error
-    found = [name for sign, name in _SAYS.items() if sign in words]
-    if not found:
-        first = words.strip().partition("\n")[0]
-        raise UnavailableError(f"{program} is of no MPI that is known here: {first!r}")
-    return found[0]
+    families = [family for sign, family in _FAMILY_BY_SIGN.items() if sign in version_text]
+    if not families:
+        first_line = version_text.strip().partition("\n")[0]
+        raise UnavailableError(f"{program} is of no MPI that is known here: {first_line!r}")
+    return families[0]
 
 
-def library(program: str, family: str, search: Sequence[str] = ()) -> Path | None:
+def find_library(program: str, family: str, search_folders: Sequence[str] = ()) -> Path | None:
     """The MPI library that belongs to `program`: beside it, or in one of the folders `search`."""
-    found = shutil.which(program)
-    roots = [Path(found).resolve().parent.parent] if found else []
+    program_path = shutil.which(program)
+    roots = [Path(program_path).resolve().parent.parent] if program_path else []
     folders = [root / name for root in roots for name in ("lib", "lib64", "lib/release")]
-    folders += [Path(folder) for folder in search if folder]
+    folders += [Path(folder) for folder in search_folders if folder]
     folders += [folder for root in roots for folder in sorted(root.glob("lib/*-linux-gnu*"))]
     files = (folder / LIBRARIES[family] for folder in folders)
     return next((file for file in files if file.exists()), None)

@@ -31,7 +31,7 @@ class Resources:
         """Ranks on each node."""
         return self.ranks // self.nodes
 
-    def filled(self, words: Sequence[str]) -> tuple[str, ...]:
+    def fill_placeholders(self, words: Sequence[str]) -> tuple[str, ...]:
         """A site's own words, with "{ranks}", "{nodes}", "{per_node}", "{threads}" filled in."""
         values = {
             "{ranks}": self.ranks,
@@ -39,16 +39,16 @@ class Resources:
             "{per_node}": self.per_node,
             "{threads}": self.threads,
         }
-        return tuple(_replaced(word, values) for word in words)
+        return tuple(_replace_placeholders(word, values) for word in words)
 
 
-def _replaced(word: str, values: Mapping[str, int]) -> str:
+def _replace_placeholders(word: str, values: Mapping[str, int]) -> str:
     for name, value in values.items():
         word = word.replace(name, str(value))
     return word
 
 
-def started(words: Sequence[str], command: Command, resources: Resources) -> Command:
+def wrap_command(start_words: Sequence[str], command: Command, resources: Resources) -> Command:
     """`command` behind the words that start it on all ranks.
 
     A rank gets its variables from `env`, wherever it runs: what start commands forward differs.
@@ -56,5 +56,5 @@ def started(words: Sequence[str], command: Command, resources: Resources) -> Com
     """
     variables = [f"{key}={value}" for key, value in sorted(command.environment.items())]
     paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
-    argv = (*words, "env", *paths, *variables, *command.argv)
+    argv = (*start_words, "env", *paths, *variables, *command.argv)
     return Command(argv, resources.variables, command.cwd)

@@ -14,14 +14,16 @@ from pathlib import Path
 
 from xfbench.base.errors import UsageError
 from xfbench.base.processes import Command, CommandError, output
-from xfbench.launchers.resources import Resources, started
+from xfbench.launchers.resources import Resources, wrap_command
 
-_TIMEOUT = 60.0  # seconds, for a word with Slurm
+_TIMEOUT_S = 60.0  # seconds, for a word with Slurm
 
 
-def commands(command: Command, resources: Resources, plugin: str = "none") -> list[Command]:
+def build_commands(
+    command: Command, resources: Resources, mpi_plugin: str = "none"
+) -> list[Command]:
     """The srun that starts all ranks inside this allocation; `plugin` is its `--mpi`."""
-    words = (
+    start_words = (
         "srun",
         f"--nodes={resources.nodes}",
         f"--ntasks={resources.ranks}",
@@ -31,10 +33,10 @@ def commands(command: Command, resources: Resources, plugin: str = "none") -> li
         "--cpu-bind=none",
         "--kill-on-bad-exit=1",
         "--overlap",
-        f"--mpi={plugin}",
+        f"--mpi={mpi_plugin}",
         *resources.options,
     )
-    return [started(words, command, resources)]
+    return [wrap_command(start_words, command, resources)]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Job:
     variables: tuple[tuple[str, str], ...] = ()
 
 
-def script(job: Job) -> str:
+def job_script(job: Job) -> str:
     """The job script. Its last act is to leave its exit status in `job.status`.
 
     Raises UsageError for a value that cannot stand in it.
@@ -98,7 +100,7 @@ def _directive(option: str) -> str:
 
     Raises UsageError where no quoting helps.
     """
-    if not option.isprintable() or any(mark in option for mark in "\"'\\#"):
+    if not option.isprintable() or any(character in option for character in "\"'\\#"):
         raise UsageError(
             f"{option!r} cannot stand in a job script: leave out quotes, backslashes, number "
             "signs and line ends"
@@ -106,7 +108,7 @@ def _directive(option: str) -> str:
     return f'"{option}"' if " " in option else option
 
 
-STATES = {
+FINAL_STATES = {
     "BOOT_FAIL": ("crashed", "a node did not boot"),
     "CANCELLED": ("failed", "the job was cancelled"),
     "DEADLINE": ("timed_out", "the job could not end before its deadline"),
@@ -121,75 +123,79 @@ STATES = {
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
 # Why a job that waits would do so for ever: what is wrong is in what it asks for.
-NEVER = {
+PERMANENT_REASONS = {
     "AccountNotAllowed": "the queue is not for this account: name another with --account",
     "InvalidAccount": "there is no such account: name another with --account",
     "InvalidQOS": "its quality of service is not to be had",
     "PartitionTimeLimit": "jobs in this queue may not take so long: shorten it with --minutes",
     "QOSNotAllowed": "the queue is not for its quality of service",
 }
-_MEMORY = re.compile(r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M)
+_OUT_OF_MEMORY = re.compile(
+    r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
+)
 
 
 @dataclass(frozen=True)
-class Seen:
+class JobState:
     """A job's state, and why it waits, in Slurm's words; both empty where Slurm has forgotten."""
 
     state: str = ""
     reason: str = ""
 
 
-def seen(listing: str) -> Seen:
+def parse_job_state(listing: str) -> JobState:
     """What `scontrol -o show job`'s line says."""
     fields = dict(word.partition("=")[::2] for word in reversed(listing.split()))
     reason = fields.get("Reason", "")
-    return Seen(fields.get("JobState", ""), "" if reason == "None" else reason)
+    return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 
 
-def out_of_memory(said: str) -> bool:
+def reports_out_of_memory(text: str) -> bool:
     """Whether Slurm says, among what a job or its ranks wrote, that it ended them for memory.
 
     Without cgroups that is in no job's state; with them, not in that of a job whose ranks it was.
     """
-    return bool(_MEMORY.search(said))
+    return bool(_OUT_OF_MEMORY.search(text))
 
 
 def submit(path: Path) -> str:
     """Submit the script at `path`; the job's number. Raises CommandError, with Slurm's words."""
-    words = ["sbatch", "--parsable", str(path)]
-    return output(words, timeout=_TIMEOUT, apart=True).strip().partition(";")[0]
+    argv = ["sbatch", "--parsable", str(path)]
+    return output(argv, timeout=_TIMEOUT_S, apart=True).strip().partition(";")[0]
 
 
-def find(name: str) -> str | None:
+def find_job(name: str) -> str | None:
     """The number of this user's job of that name which waits or runs, if there is one."""
     listing = output(
         ["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%i"],
-        timeout=_TIMEOUT,
+        timeout=_TIMEOUT_S,
     )
     return next(iter(listing.split()), None)
 
 
-def look(number: str) -> Seen:
+def query_job_state(number: str) -> JobState:
     """How the job is. Raises CommandError where Slurm does not answer."""
     try:
-        return seen(output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT))
+        return parse_job_state(
+            output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT_S)
+        )
     except CommandError as error:
         if "Invalid job id" in str(error):
-            return Seen()
+            return JobState()
         raise
 
 
 def cancel(number: str) -> None:
     """Take the job out of the queue, or end it."""
-    output(["scancel", number], timeout=_TIMEOUT)
+    output(["scancel", number], timeout=_TIMEOUT_S)
 
 
-def hosts() -> list[str]:
+def allocation_hosts() -> list[str]:
     """The nodes of the allocation that this process is in; none outside of one."""
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         return []
     try:
-        return output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT).split()
+        return output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT_S).split()
     except CommandError:
         return []

@@ -68,7 +68,7 @@ class Workload:
         return {
             "network": self.network.to_json(),
             "solver": _solver_as_json(self.solver),
-            "pixels": _as_json(self.pixels),
+            "pixels": _pixels_as_json(self.pixels),
             "batch_size": self.batch_size,
             "data": self.data,
             "source": self.source,
@@ -82,7 +82,7 @@ def _solver_as_json(solver: Solver) -> dict[str, Any]:
     return document if solver.warmup else {k: v for k, v in document.items() if k != "warmup"}
 
 
-def _as_json(pixels: Pixels) -> dict[str, Any]:
+def _pixels_as_json(pixels: Pixels) -> dict[str, Any]:
     """Networks that mirror nothing are what they were before any could."""
     document = {**asdict(pixels), "mean": list(pixels.mean)}
     return document if pixels.mirror else {k: v for k, v in document.items() if k != "mirror"}
@@ -118,24 +118,24 @@ def workloads() -> dict[str, Workload]:
     In the order of modules and of their `WORKLOADS`. Raises WorkloadError where a module of the
     user's cannot be read, or has a name that is taken: a name stands for one network.
     """
-    found: dict[str, Workload] = {}
+    by_name: dict[str, Workload] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         for workload in getattr(module, "WORKLOADS", ()):
-            found[workload.name] = workload
+            by_name[workload.name] = workload
     for root in filter(None, os.environ.get("XFBENCH_WORKLOADS", "").split(":")):
         if not Path(root).is_dir():
             raise WorkloadError(f"XFBENCH_WORKLOADS: {root}: there is no such folder")
         for file in sorted(Path(root).glob("*.py")):
-            for workload in _of_file(file, file.stat().st_mtime_ns):
-                if workload.name in found:
+            for workload in _load_file(file, file.stat().st_mtime_ns):
+                if workload.name in by_name:
                     raise WorkloadError(f"{file}: there is a workload {workload.name} already")
-                found[workload.name] = workload
-    return found
+                by_name[workload.name] = workload
+    return by_name
 
 
 @lru_cache(maxsize=None)
-def _of_file(file: Path, _: int) -> tuple[Workload, ...]:
+def _load_file(file: Path, _mtime_ns: int) -> tuple[Workload, ...]:
     """The workloads of a module of the user's, read anew when its time of change is another."""
     spec = importlib.util.spec_from_file_location(f"{__name__}.{file.stem}", file)
     if spec is None or spec.loader is None:
@@ -143,11 +143,11 @@ def _of_file(file: Path, _: int) -> tuple[Workload, ...]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        found = tuple(getattr(module, "WORKLOADS", ()))
-        for workload in found:
+        file_workloads = tuple(getattr(module, "WORKLOADS", ()))
+        for workload in file_workloads:
             if not isinstance(workload, Workload):
                 raise TypeError("WORKLOADS has something else than a Workload in it")
             workload.network.shapes  # noqa: B018  layers that do not fit together show here
     except Exception as error:
         raise WorkloadError(f"{file}: {type(error).__name__}: {error}") from error
-    return found
+    return file_workloads

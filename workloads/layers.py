@@ -30,8 +30,8 @@ class Filler:
     value: float = 0.0
 
 
-ZERO = Filler()
-ONES = Filler("constant", 1.0)
+ZERO_FILLER = Filler()
+ONE_FILLER = Filler("constant", 1.0)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Convolution:
     pad: int = 0
     groups: int = 1
     bias: bool = True
-    weight_filler: Filler = ZERO
-    bias_filler: Filler = ZERO
+    weight_filler: Filler = ZERO_FILLER
+    bias_filler: Filler = ZERO_FILLER
     lr_mult: Tuple[float, float] = (1.0, 1.0)
     decay_mult: Tuple[float, float] = (1.0, 1.0)
 
@@ -75,8 +75,8 @@ class Convolution:
         )
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
-        weight = (self.channels, inputs[0][0] // self.groups, self.kernel, self.kernel)
-        return _weight_and_bias(self, weight)
+        weight_shape = (self.channels, inputs[0][0] // self.groups, self.kernel, self.kernel)
+        return _weight_and_bias_parameters(self, weight_shape)
 
     def macs(self, inputs: list[Shape]) -> int:
         """Multiply-accumulates of one image's forward pass (the bias is not counted)."""
@@ -92,8 +92,8 @@ class InnerProduct:
     inputs: Tuple[str, ...]
     channels: int
     bias: bool = True
-    weight_filler: Filler = ZERO
-    bias_filler: Filler = ZERO
+    weight_filler: Filler = ZERO_FILLER
+    bias_filler: Filler = ZERO_FILLER
     lr_mult: Tuple[float, float] = (1.0, 1.0)
     decay_mult: Tuple[float, float] = (1.0, 1.0)
 
@@ -101,14 +101,14 @@ class InnerProduct:
         return (self.channels,)
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
-        return _weight_and_bias(self, (self.channels, prod(inputs[0])))
+        return _weight_and_bias_parameters(self, (self.channels, prod(inputs[0])))
 
     def macs(self, inputs: list[Shape]) -> int:
         return self.channels * prod(inputs[0])
 
 
 @dataclass(frozen=True)
-class _Plain:
+class _BaseLayer:
     """What a layer without parameters and without counted work shares."""
 
     name: str
@@ -125,7 +125,7 @@ class _Plain:
 
 
 @dataclass(frozen=True)
-class Pooling(_Plain):
+class Pooling(_BaseLayer):
     """Pooling, `method` "max" or "average"; an average counts the padding in its divisor.
 
     The divisor is Caffe's: the size of the window clipped to the padded input, so a
@@ -150,12 +150,12 @@ class Pooling(_Plain):
 
 
 @dataclass(frozen=True)
-class ReLU(_Plain):
+class ReLU(_BaseLayer):
     """max(0, x)."""
 
 
 @dataclass(frozen=True)
-class LRN(_Plain):
+class LRN(_BaseLayer):
     """Local response normalisation, x / (k + alpha / n * sum of squares) ** beta.
 
     `region` "across": n = size neighbouring channels; "within": n = size * size pixels
@@ -170,14 +170,14 @@ class LRN(_Plain):
 
 
 @dataclass(frozen=True)
-class Dropout(_Plain):
+class Dropout(_BaseLayer):
     """In training a random share `ratio` is set to zero and the rest scaled by 1/(1 - ratio)."""
 
     ratio: float = 0.5
 
 
 @dataclass(frozen=True)
-class BatchNorm(_Plain):
+class BatchNorm(_BaseLayer):
     """Batch normalisation with scale (gamma) and shift (beta), per channel.
 
     Normalises by the batch's biased variance; the running averages are
@@ -186,21 +186,21 @@ class BatchNorm(_Plain):
 
     eps: float = 1e-5
     momentum: float = 0.9
-    gamma_filler: Filler = ONES
-    beta_filler: Filler = ZERO
+    gamma_filler: Filler = ONE_FILLER
+    beta_filler: Filler = ZERO_FILLER
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
         shape = (inputs[0][0],)
         return {
             "gamma": Parameter(shape, self.gamma_filler),
             "beta": Parameter(shape, self.beta_filler),
-            "mean": Parameter(shape, ZERO, learned=False),
-            "variance": Parameter(shape, ONES, learned=False),
+            "mean": Parameter(shape, ZERO_FILLER, learned=False),
+            "variance": Parameter(shape, ONE_FILLER, learned=False),
         }
 
 
 @dataclass(frozen=True)
-class Concat(_Plain):
+class Concat(_BaseLayer):
     """The inputs one after another along the channels."""
 
     def output_shape(self, inputs: list[Shape]) -> Shape:
@@ -208,12 +208,12 @@ class Concat(_Plain):
 
 
 @dataclass(frozen=True)
-class Eltwise(_Plain):
+class Eltwise(_BaseLayer):
     """The sum of the inputs."""
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss(_Plain):
+class SoftmaxLoss(_BaseLayer):
     """Mean over the batch of -log softmax(input)[label], times `weight` in the total loss."""
 
     weight: float = 1.0
@@ -319,7 +319,9 @@ class Network:
             "name": self.name,
             "input_shape": list(self.input_shape),
             "classes": self.classes,
-            "layers": [{"type": type(layer).__name__, **_plain(layer)} for layer in self.layers],
+            "layers": [
+                {"type": type(layer).__name__, **_fields_as_json(layer)} for layer in self.layers
+            ],
         }
 
 
@@ -337,19 +339,23 @@ def layer_from_json(document: dict[str, Any]) -> Layer:
     return layer
 
 
-def _plain(layer: Layer) -> dict[str, Any]:
+def _fields_as_json(layer: Layer) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(layer).items()
     }
 
 
-def _weight_and_bias(layer: Convolution | InnerProduct, weight: Shape) -> dict[str, Parameter]:
-    found = {
-        "weight": Parameter(weight, layer.weight_filler, layer.lr_mult[0], layer.decay_mult[0])
+def _weight_and_bias_parameters(
+    layer: Convolution | InnerProduct, weight_shape: Shape
+) -> dict[str, Parameter]:
+    parameters = {
+        "weight": Parameter(
+            weight_shape, layer.weight_filler, layer.lr_mult[0], layer.decay_mult[0]
+        )
     }
     if layer.bias:
-        found["bias"] = Parameter(
-            weight[:1], layer.bias_filler, layer.lr_mult[1], layer.decay_mult[1]
+        parameters["bias"] = Parameter(
+            weight_shape[:1], layer.bias_filler, layer.lr_mult[1], layer.decay_mult[1]
         )
-    return found
+    return parameters

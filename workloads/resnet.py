@@ -26,7 +26,7 @@ from xfbench.workloads.solver import Solver
 _convolution = partial(Convolution, bias=False, weight_filler=Filler("msra"))
 
 
-def _normalised(
+def _conv_batch_norm(
     name: str, source: str, channels: int, *, kernel: int = 1, stride: int = 1, relu: bool = True
 ) -> tuple[Layer, ...]:
     """A convolution "res<name>", its batch norm "bn<name>" and, if `relu`, its ReLU."""
@@ -44,12 +44,12 @@ def _block(name: str, source: str, width: int, *, stride: int, project: bool) ->
     first, second, third = (f"{name}_branch2{part}" for part in "abc")
     shortcut: tuple[Layer, ...] = ()
     if project:
-        shortcut = _normalised(f"{name}_branch1", source, 4 * width, stride=stride, relu=False)
+        shortcut = _conv_batch_norm(f"{name}_branch1", source, 4 * width, stride=stride, relu=False)
     return (
         *shortcut,
-        *_normalised(first, source, width, stride=stride),
-        *_normalised(second, f"res{first}_relu", width, kernel=3),
-        *_normalised(third, f"res{second}_relu", 4 * width, relu=False),
+        *_conv_batch_norm(first, source, width, stride=stride),
+        *_conv_batch_norm(second, f"res{first}_relu", width, kernel=3),
+        *_conv_batch_norm(third, f"res{second}_relu", 4 * width, relu=False),
         Eltwise(f"res{name}", (f"bn{name}_branch1" if project else source, f"bn{third}")),
         ReLU(f"res{name}_relu", (f"res{name}",)),
     )
@@ -82,11 +82,11 @@ def _network(name: str, stages: tuple[tuple[str, ...], ...], *, first_bias: bool
     return Network(name, (3, 224, 224), 1000, tuple(layers))
 
 
-def _lettered(stage: int, count: int) -> tuple[str, ...]:
+def _lettered_blocks(stage: int, count: int) -> tuple[str, ...]:
     return tuple(f"{stage}{letter}" for letter in "abcdef"[:count])
 
 
-def _numbered(stage: int, count: int) -> tuple[str, ...]:
+def _numbered_blocks(stage: int, count: int) -> tuple[str, ...]:
     return (f"{stage}a", *(f"{stage}b{number}" for number in range(1, count)))
 
 
@@ -116,14 +116,24 @@ WORKLOADS = (
     _workload(
         _network(
             "resnet50",
-            (_lettered(2, 3), _lettered(3, 4), _lettered(4, 6), _lettered(5, 3)),
+            (
+                _lettered_blocks(2, 3),
+                _lettered_blocks(3, 4),
+                _lettered_blocks(4, 6),
+                _lettered_blocks(5, 3),
+            ),
             first_bias=True,
         )
     ),
     _workload(
         _network(
             "resnet101",
-            (_lettered(2, 3), _numbered(3, 4), _numbered(4, 23), _lettered(5, 3)),
+            (
+                _lettered_blocks(2, 3),
+                _numbered_blocks(3, 4),
+                _numbered_blocks(4, 23),
+                _lettered_blocks(5, 3),
+            ),
             first_bias=False,
         )
     ),

@@ -42,13 +42,13 @@ class Solver:
 
         Raises ValueError for a policy that is none of Caffe's four.
         """
-        return self._policy(iteration) * self.warm_share(iteration)
+        return self._policy_rate(iteration) * self.warmup_factor(iteration)
 
-    def warm_share(self, iteration: int) -> float:
+    def warmup_factor(self, iteration: int) -> float:
         """How much of its policy's rate an update has: less than 1 in the warm-up alone."""
         return min(1.0, (iteration + 1) / self.warmup) if self.warmup else 1.0
 
-    def _policy(self, iteration: int) -> float:
+    def _policy_rate(self, iteration: int) -> float:
         if self.policy == "fixed":
             return self.base_lr
         if self.policy == "step":

@@ -23,7 +23,7 @@ class Scale:
 
     def __call__(self, iteration: int) -> None:
         """For update number `iteration`, counted from 0."""
-        share = self.solver.warm_share(iteration)
+        share = self.solver.warmup_factor(iteration)
         for how, blob in self.learned.values():
             weight, gradient = blob.data, blob.diff
             decay = self.solver.weight_decay * how.decay_mult
