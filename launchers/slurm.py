@@ -1,7 +1,7 @@
-"""Ranks under Slurm: srun inside an allocation, and the job script that a login node submits.
+"""The Slurm launcher: srun inside an allocation, and the job script that a login node submits.
 
-Whatever a person typed is quoted wherever a shell reads it, and refused where Slurm would:
-`#SBATCH` lines are read by Slurm itself, a word each, so that none may hold a line's end.
+User input is quoted for the shell. Slurm itself reads `#SBATCH` lines, one option each. An
+option that Slurm cannot read, such as one with a line end, is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from xfbench.base.errors import UsageError
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_command
 
-_TIMEOUT_S = 60.0  # seconds, for a word with Slurm
+_TIMEOUT_S = 60.0  # for one command of Slurm
 
 
 def build_commands(
     command: Command, resources: Resources, mpi_plugin: str = "none"
 ) -> list[Command]:
-    """The srun that starts all ranks inside this allocation; `plugin` is its `--mpi`."""
+    """Return the srun that starts all ranks in this allocation. `mpi_plugin` is its `--mpi`."""
     start_words = (
         "srun",
         f"--nodes={resources.nodes}",
@@ -41,10 +41,10 @@ def build_commands(
 
 @dataclass(frozen=True)
 class Job:
-    """What a job script asks for. Slurm sends no mail and starts nothing twice.
+    """The content of a job script. Slurm sends no mail and does not requeue the job.
 
-    `name` identifies it: a request submitted twice is one job. `variables` are set before
-    `argv` runs; `folder` is where it runs and writes.
+    `name` identifies the job: a request submitted twice is one job. `variables` are set before
+    `argv` runs. The job runs and writes in `folder`.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Job:
 
 
 def job_script(job: Job) -> str:
-    """The job script. Its last act is to leave its exit status in `job.status`.
+    """Return the job script, which finally writes its exit status to `job.status`.
 
-    Raises UsageError for a value that cannot stand in it.
+    Raises UsageError for a value that a job script cannot hold.
     """
     options = [
         f"--job-name={job.name}",
@@ -96,9 +96,9 @@ def job_script(job: Job) -> str:
 
 
 def _directive(option: str) -> str:
-    """An option as Slurm's own reader takes it: in double quotes where it has a space.
+    """Return an option as Slurm reads it, in double quotes if it has a space.
 
-    Raises UsageError where no quoting helps.
+    Raises UsageError if the option cannot be quoted.
     """
     if not option.isprintable() or any(character in option for character in "\"'\\#"):
         raise UsageError(
@@ -122,7 +122,7 @@ FINAL_STATES = {
     "PREEMPTED": ("failed", "the job was preempted by one that goes before it"),
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
-# Why a job that waits would do so for ever: what is wrong is in what it asks for.
+# Reasons for which a pending job never starts: its request is wrong.
 PERMANENT_REASONS = {
     "AccountNotAllowed": "the queue is not for this account: name another with --account",
     "InvalidAccount": "there is no such account: name another with --account",
@@ -137,35 +137,35 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class JobState:
-    """A job's state, and why it waits, in Slurm's words; both empty where Slurm has forgotten."""
+    """A job's state and pending reason in Slurm's words, both empty if Slurm forgot the job."""
 
     state: str = ""
     reason: str = ""
 
 
 def parse_job_state(listing: str) -> JobState:
-    """What `scontrol -o show job`'s line says."""
+    """Return the job state in a line of `scontrol -o show job`."""
     fields = dict(word.partition("=")[::2] for word in reversed(listing.split()))
     reason = fields.get("Reason", "")
     return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 
 
 def reports_out_of_memory(text: str) -> bool:
-    """Whether Slurm says, among what a job or its ranks wrote, that it ended them for memory.
+    """Return whether the output of a job or its ranks says that Slurm ended them for memory.
 
-    Without cgroups that is in no job's state; with them, not in that of a job whose ranks it was.
+    Without cgroups no job state says so. With cgroups, the state does not say so if ranks died.
     """
     return bool(_OUT_OF_MEMORY.search(text))
 
 
 def submit(path: Path) -> str:
-    """Submit the script at `path`; the job's number. Raises CommandError, with Slurm's words."""
+    """Submit the script at `path` and return the job's number. Raises CommandError."""
     argv = ["sbatch", "--parsable", str(path)]
     return output(argv, timeout=_TIMEOUT_S, apart=True).strip().partition(";")[0]
 
 
 def find_job(name: str) -> str | None:
-    """The number of this user's job of that name which waits or runs, if there is one."""
+    """Return the number of this user's pending or running job called `name`, or None."""
     listing = output(
         ["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%i"],
         timeout=_TIMEOUT_S,
@@ -174,7 +174,7 @@ def find_job(name: str) -> str | None:
 
 
 def query_job_state(number: str) -> JobState:
-    """How the job is. Raises CommandError where Slurm does not answer."""
+    """Return the state of the job. Raises CommandError if Slurm does not answer."""
     try:
         return parse_job_state(
             output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT_S)
@@ -186,12 +186,12 @@ def query_job_state(number: str) -> JobState:
 
 
 def cancel(number: str) -> None:
-    """Take the job out of the queue, or end it."""
+    """Cancel the job, whether it is pending or running."""
     output(["scancel", number], timeout=_TIMEOUT_S)
 
 
 def allocation_hosts() -> list[str]:
-    """The nodes of the allocation that this process is in; none outside of one."""
+    """Return the nodes of the current allocation, or none outside an allocation."""
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         return []

@@ -1,8 +1,8 @@
 """AlexNet (Krizhevsky et al. 2012) and CaffeNet, Caffe's variant of it.
 
-CaffeNet pools before it normalises, where AlexNet normalises before it pools, and
-starts some biases at 1 instead of 0.1. Everything else is the same, so is the work:
-comparisons that swap one for the other under one name go unnoticed.
+CaffeNet pools before it normalises; AlexNet normalises before it pools. CaffeNet starts some
+biases at 1 instead of 0.1. Everything else, including the amount of work, is the same. A
+comparison that confuses the two would go unnoticed.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _workload(network: Network, source: str) -> Workload:
             max_iter=450_000,
             weight_decay=5e-4,
         ),
-        # The published input subtracts ImageNet's mean image; this is its mean per channel.
+        # The published input subtracts ImageNet's mean image. This is that image's mean per channel.
         pixels=Pixels("BGR", (104.0, 117.0, 123.0), mirror=True),
         batch_size=256,
         data="synthetic",

@@ -36,7 +36,7 @@ _lrn = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
 
 
 def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer, ...]:
-    """One inception block: 1×1, 3×3 and 5×5 (each behind a 1×1) and a projected pooling.
+    """Return an inception block: 1×1, 3×3 and 5×5 (after a 1×1 each) and a projected pooling.
 
     `channels`: 1×1, 3×3 reduce, 3×3, 5×5 reduce, 5×5, pool projection.
     """
@@ -67,7 +67,7 @@ def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer
 
 
 def _auxiliary_head(name: str, source: str) -> tuple[Layer, ...]:
-    """One auxiliary classifier, with 0.3 of the main one's weight in the loss."""
+    """Return an auxiliary classifier, whose loss has 0.3 of the main classifier's weight."""
     return (
         Pooling(f"{name}/ave_pool", (source,), "average", kernel=5, stride=3),
         _convolution(f"{name}/conv", (f"{name}/ave_pool",), 128, kernel=1),

@@ -1,7 +1,7 @@
-"""The initial weights: the same bytes for every framework.
+"""The initial weights, with the same bytes for every framework.
 
-They come from NumPy's `RandomState`, whose stream is frozen for good, parameter by
-parameter in the network's order, in float32.
+NumPy's `RandomState` draws them in float32, parameter by parameter, in the network's order.
+NumPy guarantees that its stream never changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xfbench.workloads.layers import Network, Parameter
 
 
 def initial_parameters(network: Network, seed: int) -> dict[str, np.ndarray]:
-    """Canonical name to float32 array, canonical layout. Raises ValueError on an unknown filler."""
+    """Return float32 arrays by canonical name. Raises ValueError for an unknown filler."""
     generator = np.random.RandomState(seed)
     return {
         name: _initial_value(parameter, generator) for name, parameter in network.parameters.items()

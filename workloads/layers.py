@@ -1,10 +1,9 @@
-"""Layers and networks as values, and what follows from them: shapes, parameters, work.
+"""Layers and networks as values, with their shapes, parameters and operation counts.
 
-Geometry is Caffe's: convolution rounds its output size down, pooling rounds up and
-drops a last window that would start in the padding. Shapes are per image, channels
-first; parameters have the canonical layout (convolution: out, in/groups, kh, kw;
-inner product: out, in over a C, H, W flatten). This module knows no framework and
-holds no numbers that are trained.
+The geometry is Caffe's: convolution rounds its output size down. Pooling rounds up and drops a
+last window that would start in the padding. Shapes are per image, channels first. Parameters
+have the canonical layout (convolution: out, in/groups, kh, kw; inner product: out, in over a
+C, H, W flatten). This module imports no framework and holds no trained values.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Shape = Tuple[int, ...]
 
 @dataclass(frozen=True)
 class Filler:
-    """Initial values of a parameter, after Caffe's fillers of the same names.
+    """The initial values of a parameter, as Caffe's fillers of the same names define them.
 
     constant: every element is `value`; gaussian: normal, standard deviation `value`;
     xavier: uniform within ±sqrt(3 / fan_in) (Glorot and Bengio 2010, in Caffe's form);
@@ -36,10 +35,10 @@ ONE_FILLER = Filler("constant", 1.0)
 
 @dataclass(frozen=True)
 class Parameter:
-    """One trained or tracked tensor of a layer: its shape and how it starts and moves.
+    """A trained or tracked tensor of a layer: its shape, filler and solver multipliers.
 
-    `lr_mult` and `decay_mult` multiply the solver's learning rate and weight decay;
-    a parameter that is not `learned` (a running average) has no gradient.
+    `lr_mult` and `decay_mult` multiply the solver's learning rate and weight decay.
+    A parameter that is not `learned` (a running average) has no gradient.
     """
 
     shape: Shape
@@ -51,7 +50,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A two-dimensional cross-correlation, square kernel, `groups` independent parts."""
+    """A two-dimensional cross-correlation with a square kernel and `groups` independent groups."""
 
     name: str
     inputs: Tuple[str, ...]
@@ -79,7 +78,7 @@ class Convolution:
         return _weight_and_bias_parameters(self, weight_shape)
 
     def macs(self, inputs: list[Shape]) -> int:
-        """Multiply-accumulates of one image's forward pass (the bias is not counted)."""
+        """Return the multiply-accumulates of one image's forward pass, without the bias."""
         per_output = inputs[0][0] // self.groups * self.kernel * self.kernel
         return prod(self.output_shape(inputs)) * per_output
 
@@ -109,7 +108,7 @@ class InnerProduct:
 
 @dataclass(frozen=True)
 class _BaseLayer:
-    """What a layer without parameters and without counted work shares."""
+    """The base of layers without parameters or counted multiply-accumulates."""
 
     name: str
     inputs: Tuple[str, ...]
@@ -126,10 +125,10 @@ class _BaseLayer:
 
 @dataclass(frozen=True)
 class Pooling(_BaseLayer):
-    """Pooling, `method` "max" or "average"; an average counts the padding in its divisor.
+    """Pooling with `method` "max" or "average". The average counts padding in its divisor.
 
-    The divisor is Caffe's: the size of the window clipped to the padded input, so a
-    window that hangs over the far edge of the padding is divided by what is inside.
+    The divisor is Caffe's: the size of the window clipped to the padded input. A window that
+    extends past the padding is divided by the part inside it.
     """
 
     method: str = "max"
@@ -142,7 +141,7 @@ class Pooling(_BaseLayer):
         return (channels, self.output_size(height), self.output_size(width))
 
     def output_size(self, size: int) -> int:
-        """Windows along one side of `size` pixels: rounded up, none starting in the padding."""
+        """Return the number of windows along `size` pixels: rounded up, none starts in padding."""
         count = -(-(size + 2 * self.pad - self.kernel) // self.stride) + 1
         if self.pad and (count - 1) * self.stride >= size + self.pad:
             count -= 1
@@ -151,7 +150,7 @@ class Pooling(_BaseLayer):
 
 @dataclass(frozen=True)
 class ReLU(_BaseLayer):
-    """max(0, x)."""
+    """The rectified linear unit, max(0, x)."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class LRN(_BaseLayer):
     """Local response normalisation, x / (k + alpha / n * sum of squares) ** beta.
 
     `region` "across": n = size neighbouring channels; "within": n = size * size pixels
-    of the same channel, zero padded, the padding counted (k is then 1).
+    of the same channel, zero padded; the padding counts (k is then 1).
     """
 
     region: str = "across"
@@ -171,7 +170,7 @@ class LRN(_BaseLayer):
 
 @dataclass(frozen=True)
 class Dropout(_BaseLayer):
-    """In training a random share `ratio` is set to zero and the rest scaled by 1/(1 - ratio)."""
+    """Dropout: training zeroes a random share `ratio` and scales the rest by 1/(1 - ratio)."""
 
     ratio: float = 0.5
 
@@ -180,8 +179,8 @@ class Dropout(_BaseLayer):
 class BatchNorm(_BaseLayer):
     """Batch normalisation with scale (gamma) and shift (beta), per channel.
 
-    Normalises by the batch's biased variance; the running averages are
-    new = momentum * old + (1 - momentum) * batch, of the unbiased variance.
+    The layer normalises by the batch's biased variance. The running averages are
+    new = momentum * old + (1 - momentum) * batch, with the unbiased variance.
     """
 
     eps: float = 1e-5
@@ -201,7 +200,7 @@ class BatchNorm(_BaseLayer):
 
 @dataclass(frozen=True)
 class Concat(_BaseLayer):
-    """The inputs one after another along the channels."""
+    """The concatenation of the inputs along the channels."""
 
     def output_shape(self, inputs: list[Shape]) -> Shape:
         return (sum(shape[0] for shape in inputs), *inputs[0][1:])
@@ -214,7 +213,7 @@ class Eltwise(_BaseLayer):
 
 @dataclass(frozen=True)
 class SoftmaxLoss(_BaseLayer):
-    """Mean over the batch of -log softmax(input)[label], times `weight` in the total loss."""
+    """The batch mean of -log softmax(input)[label], times `weight` in the total loss."""
 
     weight: float = 1.0
 
@@ -253,9 +252,9 @@ LAYER_TYPES: Dict[str, Type[Any]] = {
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in the order they run, each naming its inputs; the images are called "data".
+    """Layers in the order they run. Each names its inputs; "data" is the images.
 
-    `input_shape` is (channels, height, width). A layer's name is also its output's.
+    `input_shape` is (channels, height, width). A layer's name is also the name of its output.
     """
 
     name: str
@@ -265,7 +264,7 @@ class Network:
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
-        """Output shape per image of "data" and of every layer."""
+        """The output shape per image of "data" and of every layer, by name."""
         shapes: dict[str, Shape] = {"data": self.input_shape}
         for layer in self.layers:
             shapes[layer.name] = layer.output_shape([shapes[name] for name in layer.inputs])
@@ -276,7 +275,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Every parameter by its canonical name, "<layer>/weight" and so on, in layer order."""
+        """The parameters by canonical name, such as "<layer>/weight", in layer order."""
         return {
             f"{layer.name}/{kind}": parameter
             for layer in self.layers
@@ -285,20 +284,20 @@ class Network:
 
     @property
     def learned_count(self) -> int:
-        """How many numbers are trained (running averages are not)."""
+        """The number of trained values, without running averages."""
         return sum(prod(p.shape) for p in self.parameters.values() if p.learned)
 
     @property
     def forward_macs(self) -> int:
-        """Multiply-accumulates per image of the forward pass."""
+        """The multiply-accumulates per image of the forward pass."""
         return sum(layer.macs(self.input_shapes(layer)) for layer in self.layers)
 
     @property
     def train_macs(self) -> int:
-        """Multiply-accumulates per image of a training step.
+        """The multiply-accumulates per image of a training step.
 
-        Forward, gradient of the weights and gradient of the input each cost the same;
-        a layer that reads the images has no gradient of its input to compute.
+        The forward pass, the weight gradient and the input gradient each cost the same. A layer
+        that reads the images computes no input gradient.
         """
         return sum(
             layer.macs(self.input_shapes(layer)) * (2 if layer.inputs == ("data",) else 3)
@@ -311,7 +310,7 @@ class Network:
 
     @property
     def scores(self) -> str:
-        """The layer whose output are the class scores: what the last loss reads."""
+        """The layer whose output is the class scores, the input of the last loss."""
         return self.losses[-1].inputs[0]
 
     def to_json(self) -> dict[str, Any]:
@@ -326,7 +325,7 @@ class Network:
 
 
 def layer_from_json(document: dict[str, Any]) -> Layer:
-    """A layer from its JSON object. Raises KeyError (unknown type), TypeError (wrong field)."""
+    """Return a layer from its JSON object. Raises KeyError for a type, TypeError for a field."""
     values = dict(document)
     kind = LAYER_TYPES[values.pop("type")]
     for field in fields(kind):
