@@ -31,7 +31,7 @@ class FakeTrainer:
         time.sleep(0.01)
         after_step(self.rank, self.steps)
 
-    def wait(self):
+    def synchronize(self):
         return 1.0 + self.rank
 
     def loss(self, batch):
@@ -55,7 +55,7 @@ class FakeTrainer:
     def restore(self, folder):
         self.value = np.load(folder / "value.npy")
 
-    def observed(self):
+    def runtime_info(self):
         versions = {"framework_version": "1", "layout": "NCHW"}
         return {**versions, "kernel": self.kernel, "kernel_evidence": []}
 
@@ -70,5 +70,5 @@ def after_step(rank, steps):
 
 def build(network, solver, options, group):
     assert group.strategy == ("side by side" if group.size > 1 else "none")
-    assert not os.path.exists(group.meeting), "no rank has made this file yet"  # noqa: PTH110
+    assert not os.path.exists(group.rendezvous_path), "no rank has made this file yet"  # noqa: PTH110
     return Trainer(options, group)

@@ -156,7 +156,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
     trainer("good")
     trainer("ended", "Trainer.step = lambda self, batch: os._exit(7)")
     trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
-    trainer("diverged", "Trainer.wait = lambda self: float('nan')")
+    trainer("diverged", "Trainer.synchronize = lambda self: float('nan')")
     forged = "import xfbench.worker.loop as loop; loop.perf_counter = lambda: {}"
     trainer("forged", forged.format("0.0"))
     trainer("unclocked", forged.format("float('nan')"))

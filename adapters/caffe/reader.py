@@ -15,10 +15,10 @@ import numpy as np
 
 from xfbench.adapters.caffe import prototxt
 from xfbench.worker import prepared
-from xfbench.worker.protocol import Files, Options
+from xfbench.worker.protocol import Options, TrainingFiles
 
 
-def open_reader(files: Files, _: Options) -> CaffeReader:
+def open_reader(files: TrainingFiles, _: Options) -> CaffeReader:
     """The reader for LMDB databases of Datums."""
     return CaffeReader(files)
 
@@ -26,7 +26,7 @@ def open_reader(files: Files, _: Options) -> CaffeReader:
 class CaffeReader:
     """See `xfbench.worker.protocol.Reader`."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: TrainingFiles) -> None:
         self.files = files
         first = prepared.samples(files.folder, files.format, "train", None)[0]
         self.encoded = isinstance(first.image, bytes)
@@ -35,14 +35,14 @@ class CaffeReader:
         # A net of its own: what is in the solver's cannot be waited for by itself. Its thread
         # reads on, past the end of the database to its beginning, until the net is gone.
         net = self._net(self.files.batch_size, training=True)
-        for _ in range(self.files.count // self.files.batch_size):
+        for _ in range(self.files.image_count // self.files.batch_size):
             net.forward()
             # Copies: the layer's memory is its thread's again afterwards, and goes with the net.
             yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
 
-    def middles(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         net = self._net(1, training=False)  # images may have different sizes
-        for _ in range(self.files.count):
+        for _ in range(self.files.image_count):
             net.forward()
             images, labels = net.blobs["data"].data, net.blobs["label"].data
             # A Data layer's channels are blue first.

@@ -97,7 +97,7 @@ class CaffeTrainer:
         self._feed(self.net, batch)
         self.solver.step(1)
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return self._total(self.net)
 
     def loss(self, batch: Batch) -> float:
@@ -143,7 +143,7 @@ class CaffeTrainer:
             else:
                 blob.data[...] = parameters[name]
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.joined = None
 
     def save(self, folder: Path) -> None:
@@ -162,7 +162,7 @@ class CaffeTrainer:
         scales = {prototxt.scale_name(name): name for name in own}
         return profile.profile(self.net, {**scales, **own}, steps(), clock)
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]
         blas = observe.provider("cblas_sgemm", library)
         known = {"openblas": "openblas", "libmkl": "mkl"}

@@ -61,8 +61,8 @@ class IpexTrainer(TorchTrainer):
             name = names.get(id(own[key]))
             own[key].copy_(value if name is None else self._packed(name, value))
 
-    def observed(self) -> dict[str, Any]:
-        seen = super().observed()
+    def runtime_info(self) -> dict[str, Any]:
+        seen = super().runtime_info()
         count = sum(blocks is not None for blocks in self.blocks.values())
         if self.convolutions and self.options.precision == "float32" and not count:
             seen["kernel"] = "native"

@@ -174,7 +174,7 @@ class JaxTrainer:
             )
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         jax.block_until_ready((self.values, self.velocities))
         return float(self.last_loss)
 
@@ -202,7 +202,7 @@ class JaxTrainer:
             for name, layout in self.layouts.items()
         }
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.joined = None
 
     def save(self, folder: Path) -> None:
@@ -217,12 +217,12 @@ class JaxTrainer:
         if self.options.device != "cpu":
             raise Unsupported("what JAX's profiler tells of a GPU is not read yet")
         self.step(batch)  # compiled anew where no ranks are joined any more
-        self.wait()
+        self.synchronize()
         return profile.profile(
             [layer.name for layer in self.network.layers], steps, self._program().as_text
         )
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         on_cpu = self.options.device == "cpu"
         return {
             "framework_version": jax.__version__,

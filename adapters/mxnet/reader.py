@@ -11,12 +11,12 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from xfbench.worker.protocol import Files, Options
+from xfbench.worker.protocol import Options, TrainingFiles
 
 _CHECKED_TOGETHER = 16
 
 
-def open_reader(files: Files, options: Options) -> MXNetReader:
+def open_reader(files: TrainingFiles, options: Options) -> MXNetReader:
     """The reader for RecordIO files with their index."""
     return MXNetReader(files, options)
 
@@ -24,7 +24,7 @@ def open_reader(files: Files, options: Options) -> MXNetReader:
 class MXNetReader:
     """See `xfbench.worker.protocol.Reader`."""
 
-    def __init__(self, files: Files, options: Options) -> None:
+    def __init__(self, files: TrainingFiles, options: Options) -> None:
         self.files, self.precision = files, options.precision
 
     def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
@@ -41,15 +41,15 @@ class MXNetReader:
             scale=pixels.scale,
             **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
         )
-        for _, batch in zip(range(self.files.count // self.files.batch_size), batches):
+        for _, batch in zip(range(self.files.image_count // self.files.batch_size), batches):
             # They are in memory that is pinned for a GPU, for MXNet another place than the CPU's.
             images, labels = (one.as_in_context(mx.cpu()) for one in batch.data + batch.label)
             if pixels.order == "BGR":
                 images = mx.nd.reverse(images, axis=1)
             yield images.astype(self.precision, copy=False), labels.astype("int32")
 
-    def middles(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        left = self.files.count
+    def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        left = self.files.image_count
         for batch in self._batches(_CHECKED_TOGETHER):
             images, labels = batch.data[0].asnumpy()[:left], batch.label[0].asnumpy()[:left]
             yield images.astype(np.uint8), labels.astype(np.int64)

@@ -261,7 +261,7 @@ class MXNetTrainer:
             self.averages.follow(len(batch[1]))
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         mx.nd.waitall()
         return float(self.last_loss.asscalar())
 
@@ -295,7 +295,7 @@ class MXNetTrainer:
         if self.averages:
             self.averages.collect()
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.joined = self.server = None
 
     def save(self, folder: Path) -> None:
@@ -315,13 +315,13 @@ class MXNetTrainer:
 
         def first() -> None:
             self.step(batch)
-            self.wait()
+            self.synchronize()
 
         found = profile.profile(self.training, first, steps)
         self.training = usual
         return found
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         kernel, evidence = self._seen()
         precision = np.dtype(self.last_loss.dtype).name
         return {

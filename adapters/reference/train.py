@@ -67,7 +67,7 @@ class ReferenceTrainer:
         self.last_loss = loss
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return self.last_loss
 
     def loss(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
@@ -103,7 +103,7 @@ class ReferenceTrainer:
         kept = {"value": self.values, "velocity": self.velocities}
         return {f"{kind}/{name}": a for kind, arrays in kept.items() for name, a in arrays.items()}
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         return {
             "framework_version": np.__version__,
             "layout": "NCHW",

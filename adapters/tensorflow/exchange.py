@@ -60,8 +60,8 @@ class ParameterServer:
     ) -> None:
         ParameterServer.made += 1
         self.solver, self.first, self.sent = solver, group.rank == 0, 0
-        servers, host = group.options["servers"], distributed.address(group.remote)
-        server = _join("worker", group.rank, group.size, servers, group.meeting, host)
+        servers, host = group.options["servers"], distributed.address(group.multi_node)
+        server = _join("worker", group.rank, group.size, servers, group.rendezvous_path, host)
         with tf.Graph().as_default() as graph:
             with tf.device("/job:ps/task:0"):
                 number = self._variable("number", (), tf.int64)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from xfbench.worker.protocol import Files, Options
+from xfbench.worker.protocol import Options, TrainingFiles
 
 _SHUFFLED_TOGETHER = 10_000  # records that an order is drawn from, at most
 _AHEAD = 2
@@ -23,7 +23,7 @@ _FEATURES = {
 }
 
 
-def open_reader(files: Files, options: Options) -> TensorFlowReader:
+def open_reader(files: TrainingFiles, options: Options) -> TensorFlowReader:
     """The reader for TFRecord files."""
     return TensorFlowReader(files, options)
 
@@ -31,18 +31,18 @@ def open_reader(files: Files, options: Options) -> TensorFlowReader:
 class TensorFlowReader:
     """See `xfbench.worker.protocol.Reader`."""
 
-    def __init__(self, files: Files, options: Options) -> None:
+    def __init__(self, files: TrainingFiles, options: Options) -> None:
         self.files = files
         self.dtype = tf.float64 if options.precision == "float64" else tf.float32
 
     def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
         tf.random.set_seed(seed)
-        count, threads = self.files.count, self.files.threads
+        count, threads = self.files.image_count, self.files.threads
         records = self._records().shuffle(min(count, _SHUFFLED_TOGETHER), seed=seed)
         images = records.map(self._trained_on, num_parallel_calls=threads)
         yield from images.batch(self.files.batch_size, drop_remainder=True).prefetch(_AHEAD)
 
-    def middles(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for images, labels in self._records().map(self._middle).batch(_CHECKED_TOGETHER):
             yield images.numpy().transpose(0, 3, 1, 2), labels.numpy()
 

@@ -53,7 +53,7 @@ class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     channels_last = True
-    loads_beside = True  # it copies
+    thread_safe_load = True  # it copies
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
@@ -104,7 +104,7 @@ class TensorFlowTrainer:
             self.on_gpu = Counter(node.op for node in nodes if "GPU" in node.device)
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return float(self.last_loss)
 
     def loss(self, batch: tuple[Any, Any]) -> float:
@@ -132,7 +132,7 @@ class TensorFlowTrainer:
         for name, variable in self.variables.items():
             variable.assign(self.layouts[name].store(parameters[name]))
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.exchanged = [self.server.told()] if self.server else self._collectives()
         self.strategy = self.joined = self.server = None
         self._compile()
@@ -149,11 +149,11 @@ class TensorFlowTrainer:
         if self.options.device != "cpu":
             raise Unsupported("what TensorFlow's profiler tells of a GPU is not read yet")
         self.step(batch)  # traced anew where no ranks are joined any more
-        self.wait()
+        self.synchronize()
         xla = self.options.kernel == "xla"
         return profile.profile(self.network, steps, (lambda: self._program(batch)) if xla else None)
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
         if self.iteration == 0:
             kernel, evidence = self.options.kernel, "no step has run yet"

@@ -18,13 +18,13 @@ from torch.utils import data
 
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats.lmdb import labelled
-from xfbench.worker.protocol import Files, Options
+from xfbench.worker.protocol import Options, TrainingFiles
 from xfbench.worker.samples import Sample
 
 _CHECKED_TOGETHER = 16
 
 
-def open_reader(files: Files, options: Options) -> TorchReader:
+def open_reader(files: TrainingFiles, options: Options) -> TorchReader:
     """The reader for class folders, or for Caffe's LMDB."""
     return TorchReader(files, options)
 
@@ -32,7 +32,7 @@ def open_reader(files: Files, options: Options) -> TorchReader:
 class TorchReader:
     """See `xfbench.worker.protocol.Reader`."""
 
-    def __init__(self, files: Files, options: Options) -> None:
+    def __init__(self, files: TrainingFiles, options: Options) -> None:
         self.files, self.device = files, options.device
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
 
@@ -48,7 +48,7 @@ class TorchReader:
         for images, labels in loader:
             yield images.to(self.device, self.dtype), labels.to(self.device)
 
-    def middles(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         loader = data.DataLoader(_Images(self.files, training=False), _CHECKED_TOGETHER)
         for images, labels in loader:
             yield images.numpy(), labels.numpy()
@@ -57,12 +57,12 @@ class TorchReader:
 class _Images(data.Dataset):  # type: ignore[misc]
     """Images as the network reads them in training; else their middles, uint8, red first."""
 
-    def __init__(self, files: Files, training: bool) -> None:
+    def __init__(self, files: TrainingFiles, training: bool) -> None:
         self.files, self.training = files, training
         self.shape = files.workload.network.input_shape
 
     def __len__(self) -> int:
-        return self.files.count
+        return self.files.image_count
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         sample = self.samples[index]

@@ -119,7 +119,7 @@ class TorchTrainer:
         self.scaler.update()
         self.iteration += 1
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         return float(self.last_loss)
 
     def loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
@@ -149,7 +149,7 @@ class TorchTrainer:
             plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
             tensor.copy_(self._packed(name, plain))
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         self.training, self.joined = self._compiled(self.graph), None
 
     def save(self, folder: Path) -> None:
@@ -169,7 +169,7 @@ class TorchTrainer:
             raise Unsupported("TorchInductor makes one kernel of several layers")
         return profile.profile(self.graph, self.options.device, steps)
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         kernel, evidence = self._seen()
         return {
             "framework_version": torch.__version__,

@@ -22,7 +22,7 @@ import numpy as np
 
 from xfbench.worker import checkpoint, feed, observe, profile
 from xfbench.worker.input import data_set, synthetic_batch
-from xfbench.worker.protocol import Files, Group, Options, Unavailable
+from xfbench.worker.protocol import Group, Options, TrainingFiles, Unavailable
 from xfbench.workloads import workload_from_json
 from xfbench.workloads.initial import initial_parameters
 
@@ -56,7 +56,7 @@ def measure(trainer, workload, steps):
     losses = []
     for _ in range(steps):
         trainer.step(batch)
-        losses.append(trainer.wait())
+        losses.append(trainer.synchronize())
     found["loss"] = np.asarray(losses, np.float64)
     return {**found, **weights("final")}
 
@@ -86,7 +86,7 @@ def train(case, folder):
             elif case["steps"] == 1 or not name.startswith("final/"):
                 distances[name] = distance(found[name], truth[name])
     arrays = {} if is_large(workload) else found
-    return arrays, {"distances": distances, "observed": trainer.observed()}
+    return arrays, {"distances": distances, "observed": trainer.runtime_info()}
 
 
 def save_and_restore(case, folder):
@@ -101,7 +101,7 @@ def save_and_restore(case, folder):
     def go_on(trainer, seeds):
         for seed in seeds:
             trainer.step(trainer.load(*synthetic_batch(workload, 4, seed)))
-            trainer.wait()
+            trainer.synchronize()
         return checkpoint.fingerprint(trainer.parameters())
 
     def refuse(*_, **__):
@@ -139,7 +139,7 @@ def read(case, folder):
     data = data_set("set", workload, 1, 0, case["folder"]).train
     where = Path(case["folder"])
     form, size = case["format"], workload.batch_size
-    files = Files(where, form, len(data), workload, size, 1)
+    files = TrainingFiles(where, form, len(data), workload, size, 1)
     reader = module.open_reader(files, Options(case["kernel"], case["threads"]))
     images, labels = [], []
     for seed in range(EPOCHS):
@@ -154,7 +154,7 @@ def read(case, folder):
     compared = feed.compared(reader, data)
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = [line for line in maps if str(where.resolve()) in line]
-    facts = {"compared": compared, "mapped": mapped, "loss": trainer.wait()}
+    facts = {"compared": compared, "mapped": mapped, "loss": trainer.synchronize()}
     return {"images": np.array(images), "labels": np.array(labels)}, facts
 
 
@@ -164,13 +164,13 @@ def keep_busy(case, folder):
     batch = trainer.load(*synthetic_batch(workload, 64, 0))
     for _ in range(3):
         trainer.step(batch)
-        trainer.wait()
+        trainer.synchronize()
     start, used = time.perf_counter(), observe.cpu_seconds()
     while time.perf_counter() - start < 1:
         trainer.step(batch)
-        trainer.wait()
+        trainer.synchronize()
     cpus = (observe.cpu_seconds() - used) / (time.perf_counter() - start)
-    return {}, {"pools": trainer.observed()["pools"], "cpus": cpus}
+    return {}, {"pools": trainer.runtime_info()["pools"], "cpus": cpus}
 
 
 def profile_steps(case, folder):
@@ -178,7 +178,7 @@ def profile_steps(case, folder):
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 8, 0))
     trainer.step(batch)
-    trainer.wait()
+    trainer.synchronize()
     profiler, seconds = profile.phases(trainer, batch, time.perf_counter)
     return {}, {"profiler": profiler, "seconds": seconds}
 
@@ -232,7 +232,7 @@ def compile_into(case, folder):
             "used": used == target,
             "libraries": len([*used.rglob("*.so")]),
             "left": len([*target.iterdir()]),
-            "kernel": trainer.observed()["kernel"],
+            "kernel": trainer.runtime_info()["kernel"],
         }
 
 

@@ -37,8 +37,8 @@ class Reader:
         finally:
             END.set()
 
-    def middles(self):
-        for index in range(self.files.count):
+    def center_crops(self):
+        for index in range(self.files.image_count):
             image, label = self.data.train.cropped(index)
             CHANGE
             yield image[np.newaxis], np.array([label])

@@ -554,7 +554,7 @@ def test_step_applies_the_update_of_its_gradients() -> None:
         velocity = 0.9 * velocity + rate * (gradient + 0.01 * weight)
         weight = weight - velocity
         np.testing.assert_allclose(trainer.parameters()["stem/weight"], weight, rtol=1e-12)
-    assert trainer.wait() == pytest.approx(
+    assert trainer.synchronize() == pytest.approx(
         graph.forward(network, before, *batch, training=True).loss, rel=1e-12
     )
 

@@ -19,7 +19,7 @@ def main() -> None:
     sys.path.insert(0, archive)
     from xfbench.worker import feed, prepared
     from xfbench.worker.input import data_set
-    from xfbench.worker.protocol import Files, Group, Options
+    from xfbench.worker.protocol import Group, Options, TrainingFiles
     from xfbench.workloads import workloads
     from xfbench.workloads.initial import initial_parameters
 
@@ -38,7 +38,7 @@ def main() -> None:
             feeds[name] = feed.Feed(feed.ours(data, trainer, Group(), size, 0, 1))
             continue
         form = prepared.read_manifest(Path(folder))["format"]
-        files = Files(Path(folder), form, len(data.train), workload, size, 1)
+        files = TrainingFiles(Path(folder), form, len(data.train), workload, size, 1)
         reader = importlib.import_module(f"xfbench.adapters.{framework}.reader")
         feeds[name] = feed.Feed(feed.native(reader.open_reader(files, options), 0))
     found: dict = {name: {"step": [], "waiting": []} for name in feeds}
@@ -49,7 +49,7 @@ def main() -> None:
             batch = feeds[name].batch()
             waited = time.perf_counter() - start
             trainer.step(batch)
-            trainer.wait()
+            trainer.synchronize()
             if number >= 0:
                 found[name]["step"].append(time.perf_counter() - start)
                 found[name]["waiting"].append(waited)

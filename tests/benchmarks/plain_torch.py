@@ -88,7 +88,7 @@ class Adapter:
         """Seconds of one step, with the calls that the loop makes."""
         start = time.perf_counter()
         self.trainer.step(self.batch)
-        self.trainer.wait()
+        self.trainer.synchronize()
         return time.perf_counter() - start
 
 
@@ -96,7 +96,7 @@ class Nothing:
     """A trainer that trains nothing: what is left is the loop's own time."""
 
     def __getattr__(self, name):
-        return lambda *_: {} if name in {"observed", "parameters"} else 0.0
+        return lambda *_: {} if name in {"runtime_info", "parameters"} else 0.0
 
 
 def loop_seconds(workload, options, steps):

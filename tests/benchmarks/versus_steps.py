@@ -55,7 +55,7 @@ def main() -> None:
 
         def step() -> None:
             trainer.step(batch)
-            trainer.wait()
+            trainer.synchronize()
 
         return step
 

@@ -26,7 +26,7 @@ MOMENTS = {
         "no reply: it was ended by SIGABRT",
     ),
     "when all steps are done": (
-        "Trainer.observed = lambda self: os._exit(6) if SECOND else time.sleep(600)",
+        "Trainer.runtime_info = lambda self: os._exit(6) if SECOND else time.sleep(600)",
         "no reply: it ended with exit status 6",
     ),
     "after its reply": (

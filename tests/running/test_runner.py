@@ -155,7 +155,9 @@ def test_a_reply_that_cannot_be_true_is_invalid(plain, judge, kind):
 
 @pytest.mark.deep
 def test_a_loss_of_a_worker_that_is_not_finite_is_recorded(launch):
-    record, _ = launch("class Trainer(FakeTrainer):\n    def wait(self): return float('nan')")
+    record, _ = launch(
+        "class Trainer(FakeTrainer):\n    def synchronize(self): return float('nan')"
+    )
     assert record.status == "invalid"
     assert record.reason == "the loss of update 1 is not finite"
     assert record.measurement.losses[0] is None

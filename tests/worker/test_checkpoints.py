@@ -116,9 +116,9 @@ class Trainer(FakeTrainer):
     def restore(self, folder):
         stop.set()
         super().restore(folder)
-    def observed(self):
+    def runtime_info(self):
         end.set()
-        return super().observed()
+        return super().runtime_info()
 """
 
 

@@ -78,9 +78,9 @@ def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch)
 
 
 def test_batch_parts_are_equal_and_cover_the_batch():
-    parts = [Group(rank, 4).part(64) for rank in range(4)]
+    parts = [Group(rank, 4).shard(64) for rank in range(4)]
     assert [part.start for part in parts] == [0, 16, 32, 48] and parts[-1].stop == 64
-    assert Group(0, 4, "parts").part(64) == slice(0, 64)
+    assert Group(0, 4, "parts").shard(64) == slice(0, 64)
 
 
 def test_address_is_loopback_or_the_chosen_interface(monkeypatch):

@@ -57,8 +57,8 @@ def test_batch_order_depends_on_the_seed_not_on_threads(threads):
 class Loading(Kept):
     """One that says whether other threads may load, and remembers which did."""
 
-    def __init__(self, loads_beside):
-        self.loads_beside, self.threads = loads_beside, set()
+    def __init__(self, thread_safe_load):
+        self.thread_safe_load, self.threads = thread_safe_load, set()
 
     def load(self, images, labels):
         self.threads.add(threading.current_thread())
@@ -79,7 +79,7 @@ def test_loader_thread_loads_only_for_a_thread_safe_trainer(beside):
 def test_rank_gets_its_part_of_each_batch():
     group = Group(1, 3)
     source = fed(numbered(), 1, group)
-    for images, _ in numbered().epoch(BATCH, 5, group.part(BATCH)):
+    for images, _ in numbered().epoch(BATCH, 5, group.shard(BATCH)):
         assert np.array_equal(source.batch()[0], images)
     source.end()
 
@@ -122,7 +122,7 @@ class Own:
     def __init__(self, images, labels):
         self.given = images, labels
 
-    def middles(self):
+    def center_crops(self):
         yield self.given
 
 

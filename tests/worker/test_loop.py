@@ -123,7 +123,7 @@ def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, apart)
         def step(self, batch):
             order.append("step")
 
-        def wait(self):
+        def synchronize(self):
             order.append("wait")
             return 1.0
 

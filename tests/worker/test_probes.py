@@ -43,7 +43,7 @@ def trained(tmp_path, monkeypatch):
         watched = probes.Watched(trainer, signalled=True)
         for _ in range(5):
             watched.step(None)
-            watched.wait()
+            watched.synchronize()
         assert not list(tmp_path.iterdir())
         return watched, watched.outcome()
 
@@ -81,21 +81,21 @@ def test_training_continues_after_an_unreadable_checkpoint(trained):
 
 def test_ranks_are_compared_before_sync_is_disabled():
     class Apart(FakeTrainer):
-        def apart(self):
+        def disable_sync(self):
             self.value = self.value * 2
 
     one, other = (probes.Watched(Apart(), signalled=False) for _ in range(2))
     for watched in (one, other):
         watched.step(None)
-        assert hasattr(watched, "apart")
-    other.apart()
+        assert hasattr(watched, "disable_sync")
+    other.disable_sync()
     other.step(None)
     assert one.together() == other.together()
     assert other.together()[1] == 1
     alone = probes.Watched(FakeTrainer(), signalled=False)
     alone.step(None)
     alone.step(None)
-    assert not hasattr(alone, "apart")
+    assert not hasattr(alone, "disable_sync")
     assert alone.together()[1] == 2 and alone.together()[0] != one.together()[0]
 
 

@@ -86,7 +86,7 @@ def test_update_and_other_time_are_summed_separately():
     seen.add("some/other", 2.0)
     seen.add("", 4.0)
     found = seen.profile("x")
-    assert (found.update, found.other, found.forward, found.backward) == (1.0, 6.0, {}, {})
+    assert (found.update, found.unattributed, found.forward, found.backward) == (1.0, 6.0, {}, {})
 
 
 def test_layer_10_is_not_confused_with_layer_1():

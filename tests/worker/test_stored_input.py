@@ -92,7 +92,7 @@ def test_every_format_feeds_the_same_bytes(stored, form):
 
 def test_ranks_share_the_batches_of_a_single_rank(stored):
     data = stored(positions())
-    parts = [data.epoch(6, 3, Group(rank, 3, "ddp").part(6)) for rank in range(3)]
+    parts = [data.epoch(6, 3, Group(rank, 3, "ddp").shard(6)) for rank in range(3)]
     whole = data.epoch(6, 3)
     for images, labels in whole:
         shared = [next(part) for part in parts]

@@ -52,7 +52,7 @@ def check(
         try:
             found.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
             if not observed and run.options.precision == options.precision:
-                observed = run.trainer.observed()
+                observed = run.trainer.runtime_info()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output.open("wb") as file:
@@ -131,7 +131,7 @@ class _Case:
         losses = []
         for step in range(1, max(self.case["steps"]) + 1):
             self.trainer.step(self.batch)
-            losses.append(self.trainer.wait())
+            losses.append(self.trainer.synchronize())
             if step in self.case["steps"]:
                 for name, value in self.trainer.parameters().items():
                     moved = np.subtract(value, self.initial[name], dtype=np.float64)
@@ -146,7 +146,7 @@ class _Case:
         )
         self.trainer.assign(self.initial)
         images, labels = self.arrays
-        part = self.group.part(len(labels))
+        part = self.group.shard(len(labels))
         self.batch = self.everything = self.trainer.load(images[part], labels[part])
         if len(labels) > part.stop - part.start:
             self.everything = self.trainer.load(images, labels)

@@ -81,7 +81,7 @@ def addresses(group: Group) -> list[str]:
     Raises RuntimeError where they do not all come within two minutes.
     """
     names = [str(rank) for rank in range(group.size)]
-    return meet(group.meeting, str(group.rank), names, address(group.remote))
+    return meet(group.rendezvous_path, str(group.rank), names, address(group.multi_node))
 
 
 def meet(meeting: str, name: str, names: list[str], host: str) -> list[str]:

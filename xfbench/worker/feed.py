@@ -16,7 +16,7 @@ import numpy as np
 
 from xfbench.worker import observe
 from xfbench.worker.input import DataSet, OnDisk, Split
-from xfbench.worker.protocol import Files, Group, Reader, Trainer
+from xfbench.worker.protocol import Group, Reader, Trainer, TrainingFiles
 from xfbench.workloads import Workload
 
 _COMPARED = 500  # images that a launch reads once more through a framework's own reader
@@ -65,12 +65,14 @@ def source(
     return Feed(ours(data, trainer, group, request["global_batch_size"], seed, threads))
 
 
-def files(folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]) -> Files:
+def files(
+    folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]
+) -> TrainingFiles:
     """What a framework's own reader is told."""
-    return Files(
+    return TrainingFiles(
         folder=folder,
         format=request["data_set"]["format"],
-        count=len(data.train),
+        image_count=len(data.train),
         workload=workload,
         batch_size=request["batch_size_per_rank"],
         threads=request["input_threads"],
@@ -81,9 +83,9 @@ def ours(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> Epoch:
     """This rank's part of batches of `batch_size`; prepared by so many threads, where any."""
-    part = group.part(batch_size)
+    part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
-    beside = getattr(trainer, "loads_beside", False)
+    beside = getattr(trainer, "thread_safe_load", False)
     if data.endless:
         [own] = data.epoch(batch_size, seed, part)
         loaded = trainer.load(*own)
@@ -139,7 +141,7 @@ def compared(reader: Reader, split: Split) -> Dict[str, Any]:
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True
-    for images, labels in reader.middles():
+    for images, labels in reader.center_crops():
         for image, label in zip(images, labels):
             if count == min(len(split), _COMPARED):
                 break

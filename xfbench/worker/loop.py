@@ -20,13 +20,13 @@ from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_
 from xfbench.worker.evaluate import evaluate, finite
 from xfbench.worker.handover import Cores
 from xfbench.worker.input import DataSet, data_set
-from xfbench.worker.protocol import Files, Group, Options, Reader, Trainer
+from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
 from xfbench.worker.steady import steady_from
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
-OpenReader = Callable[[Files, Options], Reader]
+OpenReader = Callable[[TrainingFiles, Options], Reader]
 # The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
 _MOST_TIMES = 3
 _MOST_APART = 20  # steps that each rank does alone after the timed ones
@@ -119,7 +119,7 @@ def train(
         "learning": learning or None,
         "canary": {"loss": finite(canary), "expected": None, "relative_error": None},
         "observed": {
-            **trainer.observed(),
+            **trainer.runtime_info(),
             **worked,
             "affinity": observe.affinity(),
             "libraries": observe.libraries(),
@@ -216,7 +216,7 @@ class _Series:
             self.batch = self.feed.batch()
             waited += perf_counter() - asked
             self.trainer.step(self.batch)
-        self.losses.append(self.trainer.wait())
+        self.losses.append(self.trainer.synchronize())
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
@@ -288,7 +288,7 @@ class _Checkpoints:
             trainer.assign(zeros)  # what is there afterwards was read back
             begun = perf_counter()
             trainer.restore(folder)
-            trainer.wait()
+            trainer.synchronize()
             self.load_seconds.append(perf_counter() - begun)
         after = checkpoint.fingerprint(trainer.parameters())
         self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
@@ -302,10 +302,10 @@ def _communication(
     The steps are done after everything else, since ranks drift apart. `moved` has bytes per step
     and link, of this rank's whole node; `payload_bytes` is the size of all gradients.
     """
-    if group.size == 1 or not hasattr(series.trainer, "apart"):
+    if group.size == 1 or not hasattr(series.trainer, "disable_sync"):
         return None
     gradients = series.trainer.gradients(series.batch)
-    series.trainer.apart()
+    series.trainer.disable_sync()
     series.window(1)
     first = len(series.seconds)
     for _ in range(min(timed, _MOST_APART)):

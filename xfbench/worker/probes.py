@@ -117,7 +117,7 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._trainer, name)
-        if name == "apart":  # from then on ranks are no more alike
+        if name == "disable_sync":  # from then on ranks are no more alike
             self._together = self.together()
         return found
 
@@ -139,13 +139,13 @@ class Watched:
         asked.start()
         self._trainer.step(batch)
         asked.join()
-        self._trainer.wait()
+        self._trainer.synchronize()
         signal.signal(signal.SIGTERM, before)
         if self._caught:
             self._saved = self._save()
 
-    def wait(self) -> float:
-        return float(self._trainer.wait())
+    def synchronize(self) -> float:
+        return float(self._trainer.synchronize())
 
     def outcome(self) -> Answer:
         """Whether it could be stopped by a signal and go on."""
@@ -170,7 +170,7 @@ class Watched:
                 size = checkpoint.size(folder)
                 self._trainer.assign(zeros)
                 self._trainer.restore(folder)
-                self._trainer.wait()
+                self._trainer.synchronize()
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0]
             self._trainer.assign(parameters)

@@ -24,7 +24,7 @@ def phases(trainer: Any, batch: Any, clock: Callable[[], float]) -> Tuple[str, D
         begun = clock()
         for _ in range(STEPS):
             trainer.step(batch)
-        trainer.wait()
+        trainer.synchronize()
         taken.append(clock() - begun)
         return taken[-1]
 
@@ -34,7 +34,7 @@ def phases(trainer: Any, batch: Any, clock: Callable[[], float]) -> Tuple[str, D
         found = trainer.profile(batch, steps, clock)
     except Unsupported as error:
         return f"none: {error}", {}
-    seconds = {"step": taken[-1], "update": found.update, "other": found.other}
+    seconds = {"step": taken[-1], "update": found.update, "other": found.unattributed}
     for phase, layers in (("forward", found.forward), ("backward", found.backward)):
         seconds.update({f"{phase}/{layer}": value for layer, value in layers.items()})
     return found.profiler, {f"profile/{name}": value / STEPS for name, value in seconds.items()}

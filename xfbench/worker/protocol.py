@@ -52,20 +52,20 @@ class Group:
     """The ranks that train together: this one's number, how many there are, and how they do it.
 
     `strategy` is one of the adapter's names for it, "none" for a single rank, and "parts" where
-    one process does what `size` ranks must, as the oracle does. `meeting` is a file
+    one process does what `size` ranks must, as the oracle does. `rendezvous_path` is a file
     of this launch alone, which all ranks see and none has made: where they may find one
-    another. Where they may be on other nodes, `remote` is true. `options` has a value for each
+    another. Where they may be on other nodes, `multi_node` is true. `options` has a value for each
     that the strategy has in the adapter's `adapter.toml`.
     """
 
     rank: int = 0
     size: int = 1
     strategy: str = "none"
-    meeting: str = ""
-    remote: bool = False
+    rendezvous_path: str = ""
+    multi_node: bool = False
     options: Dict[str, Any] = field(default_factory=dict, hash=False)
 
-    def part(self, count: int) -> slice:
+    def shard(self, count: int) -> slice:
         """This rank's part of so many images, which the ranks share evenly."""
         if self.strategy == "parts":
             return slice(0, count)
@@ -74,17 +74,17 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Files:
+class TrainingFiles:
     """The training images of a prepared data set, for a framework's own reader.
 
-    `folder` has them in `format` (see `xfbench.worker.prepared`), `count` images; the
+    `folder` has them in `format` (see `xfbench.worker.prepared`), `image_count` of them; the
     workload says how they are cropped, mirrored and scaled. `threads` prepare batches of
     `batch_size` beside training.
     """
 
     folder: Path
     format: str
-    count: int
+    image_count: int
     workload: Workload
     batch_size: int
     threads: int
@@ -102,7 +102,7 @@ class Profile:
     forward: Dict[str, float]
     backward: Dict[str, float]
     update: float = 0.0
-    other: float = 0.0
+    unattributed: float = 0.0
 
 
 class Reader(Protocol):
@@ -117,7 +117,7 @@ class Reader(Protocol):
         A generator: where it is closed early or has ended, no file is open or mapped any more.
         """
 
-    def middles(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         """Every image in the order of the files, decoded as in `epoch`, and nothing but cropped.
 
         The middle of each, uint8 (N, C, H, W), red before blue, and labels, int64 (N,); the last
@@ -132,14 +132,14 @@ class Trainer(Protocol):
         """Put a batch where it trains: float32 (N, C, H, W) and int64 (N,), in any layout.
 
         Where the trainer has `channels_last` and it is true, images from files lie in memory as
-        (N, H, W, C) already; where `loads_beside` is, it is called by the threads that prepare
+        (N, H, W, C) already; where `thread_safe_load` is, it is called by the threads that prepare
         batches, while the ones before are trained on.
         """
 
     def step(self, batch: Any) -> None:
         """One training step; may return before the device is done."""
 
-    def wait(self) -> float:
+    def synchronize(self) -> float:
         """Return when the device is done: the last step's total loss, before its update."""
 
     def loss(self, batch: Any) -> float:
@@ -178,7 +178,7 @@ class Trainer(Protocol):
     def restore(self, folder: Path) -> None:
         """Go on from the checkpoint in `folder`; what it holds is read as numbers, never run."""
 
-    def observed(self) -> dict[str, Any]:
+    def runtime_info(self) -> dict[str, Any]:
         """What really ran: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines)."""
 
     def profile(
@@ -191,7 +191,7 @@ class Trainer(Protocol):
         either may leave it out; raises Unsupported where a kernel tells nothing of layers.
         """
 
-    def apart(self) -> None:
+    def disable_sync(self) -> None:
         """From now on steps join nothing with other ranks: what computing alone takes.
 
         For good; an adapter without strategies may leave it out.

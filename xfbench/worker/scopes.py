@@ -53,7 +53,7 @@ class Seconds:
         self.layers = layers
         self.forward: Dict[str, float] = defaultdict(float)
         self.backward: Dict[str, float] = defaultdict(float)
-        self.update = self.other = 0.0
+        self.update = self.unattributed = 0.0
 
     def add(self, scope: str, seconds: float) -> None:
         number = place(scope)
@@ -63,10 +63,12 @@ class Seconds:
         elif _UPDATE.search(scope):
             self.update += seconds
         else:
-            self.other += seconds
+            self.unattributed += seconds
 
     def profile(self, profiler: str) -> Profile:
-        return Profile(profiler, dict(self.forward), dict(self.backward), self.update, self.other)
+        return Profile(
+            profiler, dict(self.forward), dict(self.backward), self.update, self.unattributed
+        )
 
 
 def of_program(text: str) -> Dict[str, str]:

@@ -45,11 +45,11 @@ def trace(
     losses = []
     for _ in range(request["steps"]):
         trainer.step(batch)
-        losses.append(trainer.wait())
+        losses.append(trainer.synchronize())
     arrays["loss"] = np.asarray(losses, np.float64)
     arrays.update({f"final/{name}": value for name, value in trainer.parameters().items()})
     if keep is not None:
         arrays = {name: a for name, a in arrays.items() if name.split("/")[0] in keep}
     with output.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    return {"observed": trainer.observed()}
+    return {"observed": trainer.runtime_info()}

@@ -68,5 +68,5 @@ class Layered:
     def gradients(self):
         return [parameter.grad.numpy() for parameter in self.layers.parameters()]
 
-    def apart(self):
+    def disable_sync(self):
         self.training = self.layers

@@ -31,7 +31,7 @@ class Whole:
     def gradients(self):
         return self.arrays
 
-    def apart(self):
+    def disable_sync(self):
         pass
 
 
@@ -67,8 +67,8 @@ class Trainer(FakeTrainer):
     def gradients(self, batch):
         return {str(n): array for n, array in enumerate(self.asleep.gradients())}
 
-    def apart(self):
-        self.asleep.apart()
+    def disable_sync(self):
+        self.asleep.disable_sync()
         self.joined = None
 
 
