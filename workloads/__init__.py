@@ -83,7 +83,7 @@ def _solver_as_json(solver: Solver) -> dict[str, Any]:
 
 
 def _pixels_as_json(pixels: Pixels) -> dict[str, Any]:
-    """Return the pixels as JSON. Without mirroring, the field is left out: old digests stay valid."""
+    """Return the pixels as JSON, without `mirror` if it is off: old digests stay valid."""
     document = {**asdict(pixels), "mean": list(pixels.mean)}
     return document if pixels.mirror else {k: v for k, v in document.items() if k != "mirror"}
 

@@ -110,7 +110,7 @@ def _workload(network: Network, source: str) -> Workload:
             max_iter=450_000,
             weight_decay=5e-4,
         ),
-        # The published input subtracts ImageNet's mean image. This is that image's mean per channel.
+        # The published input subtracts ImageNet's mean image; this is its mean per channel.
         pixels=Pixels("BGR", (104.0, 117.0, 123.0), mirror=True),
         batch_size=256,
         data="synthetic",
