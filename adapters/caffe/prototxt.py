@@ -135,12 +135,18 @@ def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
     for layer in network.layers:
         for name in layer.inputs:
             readers.setdefault(name, []).append(layer.name)
-    kept = {"data"} | {layer.name for layer in network.layers if isinstance(layer, xl.LRN)}
+    preserved_blobs = {"data"} | {
+        layer.name for layer in network.layers if isinstance(layer, xl.LRN)
+    }
     blobs = {"data": "data"}
     for layer in network.layers:
         source = layer.inputs[0]
         left_out = isinstance(layer, xl.Dropout) and dropout == "identity"
-        over = isinstance(layer, _IN_PLACE) and source not in kept and len(readers[source]) == 1
+        over = (
+            isinstance(layer, _IN_PLACE)
+            and source not in preserved_blobs
+            and len(readers[source]) == 1
+        )
         blobs[layer.name] = blobs[source] if left_out or over else layer.name
     return blobs
 

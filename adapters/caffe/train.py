@@ -147,30 +147,32 @@ class CaffeTrainer:
         self.joined = None
 
     def save(self, folder: Path) -> None:
-        with _within(folder):
+        with _working_directory(folder):
             self.solver.snapshot()
 
     def restore(self, folder: Path) -> None:
         [state] = folder.glob("*.solverstate")
-        with _within(folder):  # the state names its weights as they were called there
+        with _working_directory(folder):  # the state names its weights as they were called there
             self.solver.restore(state.name)
 
     def profile(
         self, batch: Batch, steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
-        own = {layer.name: layer.name for layer in self.network.layers}
-        scales = {prototxt.scale_name(name): name for name in own}
-        return profile.profile(self.net, {**scales, **own}, steps(), clock)
+        layer_names = {layer.name: layer.name for layer in self.network.layers}
+        scales = {prototxt.scale_name(name): name for name in layer_names}
+        return profile.profile(self.net, {**scales, **layer_names}, steps(), clock)
 
     def runtime_info(self) -> dict[str, Any]:
         library = next(iter(observe.mapped("libcaffe.so")), "").rpartition("/")[2]
         blas = observe.provider("cblas_sgemm", library)
-        known = {"openblas": "openblas", "libmkl": "mkl"}
+        library_kernels = {"openblas": "openblas", "libmkl": "mkl"}
         return {
             "framework_version": caffe.__version__,
             "layout": "NCHW",
             "precision": self.net.blobs["data"].data.dtype.name,
-            "kernel": next((name for part, name in known.items() if part in blas), "reference"),
+            "kernel": next(
+                (name for part, name in library_kernels.items() if part in blas), "reference"
+            ),
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
             "pools": observe.pools("openblas", "libmkl"),
         }
@@ -206,7 +208,7 @@ class CaffeTrainer:
 
 
 @contextlib.contextmanager
-def _within(folder: Path) -> Iterator[None]:
+def _working_directory(folder: Path) -> Iterator[None]:
     """In `folder`: where a solver puts its snapshots is fixed when it is made."""
     before = Path.cwd()
     os.chdir(str(folder))

@@ -23,12 +23,12 @@ def choose(device: str, rank: int) -> None:
     """
     jax.config.update("jax_platforms", device)
     try:
-        found = jax.local_devices()
+        devices = jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # the latter, without a word, where none is
-        said = str(error).partition("\n")[0]
-        told = f"JAX {jax.__version__} finds no NVIDIA device"
-        raise Unavailable(f"{told}: {said}" if said else told) from error
-    jax.config.update("jax_default_device", found[rank % len(found)])
+        first_line = str(error).partition("\n")[0]
+        message = f"JAX {jax.__version__} finds no NVIDIA device"
+        raise Unavailable(f"{message}: {first_line}" if first_line else message) from error
+    jax.config.update("jax_default_device", devices[rank % len(devices)])
 
 
 def precision() -> str:
@@ -36,13 +36,13 @@ def precision() -> str:
     return rounding.seen(_product, _convolved)
 
 
-def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray(jax.jit(lax.dot)(one, other))
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.asarray(jax.jit(lax.dot)(left, right))
 
 
-def _convolved(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     words = {"window_strides": (1, 1), "padding": "VALID"}
     layout = ("NHWC", "HWIO", "NHWC")
-    images, kernels = rounding.images(one), other[np.newaxis, np.newaxis]
-    found = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
-    return np.asarray(found)[:, 0, 0]
+    images, kernels = rounding.images(left), right[np.newaxis, np.newaxis]
+    output = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
+    return np.asarray(output)[:, 0, 0]

@@ -24,11 +24,11 @@ def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[]
         [file] = Path(folder).rglob("*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(file))
     of = scopes.of_program(text())
-    seen = scopes.Seconds(layers)
+    layer_seconds = scopes.Seconds(layers)
     for plane in data.planes:
         for line in plane.lines:
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
                 if operation is not None:
-                    seen.add(of.get(str(operation), ""), _NANOSECOND * event.duration_ns)
-    return seen.profile(f"jax.profiler of JAX {jax.__version__}")
+                    layer_seconds.add(of.get(str(operation), ""), _NANOSECOND * event.duration_ns)
+    return layer_seconds.profile(f"jax.profiler of JAX {jax.__version__}")

@@ -27,5 +27,5 @@ def apply(
 def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
     """What LARS multiplies the rate by."""
     size, slope = jnp.linalg.norm(weight.ravel()), jnp.linalg.norm(gradient.ravel())
-    known = (size > 0) & (slope > 0)
-    return jnp.where(known, lars * size / jnp.where(known, slope + decay * size, 1), 1)
+    is_scaled = (size > 0) & (slope > 0)
+    return jnp.where(is_scaled, lars * size / jnp.where(is_scaled, slope + decay * size, 1), 1)

@@ -30,8 +30,8 @@ def restore(trainer: Any, folder: Path) -> None:
     trainer.tensors.load(str(folder / _WEIGHTS), ctx=trainer.place)
     if trainer.averages:
         trainer.averages.collect()
-    found = mx.nd.load(str(folder / _VELOCITIES))
-    trainer.iteration = int(found.pop(_COUNT).asscalar())
+    velocities = mx.nd.load(str(folder / _VELOCITIES))
+    trainer.iteration = int(velocities.pop(_COUNT).asscalar())
     [updater] = trainer.trainer._updaters
-    updater.states = {int(one): found[one].as_in_context(trainer.place) for one in found}
+    updater.states = {int(key): velocities[key].as_in_context(trainer.place) for key in velocities}
     updater.states_synced = dict.fromkeys(updater.states, True)

@@ -34,11 +34,11 @@ def _store(strategy: str) -> Any:
 class _Server:
     """The parameter server, asked for the mean of all ranks' gradients."""
 
-    made = 0  # in this process: keys are for good, and each trainer needs its own
+    instance_count = 0  # in this process: keys are for good, and each trainer needs its own
 
     def __init__(self, group: Group) -> None:
-        _Server.made += 1
-        self.size, self.prefix = group.size, f"{_Server.made}/"
+        _Server.instance_count += 1
+        self.size, self.prefix = group.size, f"{_Server.instance_count}/"
         self.store = _store(group.strategy)
         self.overlap = group.options["overlap"] == "on"
         self.known: set[str] = set()
@@ -65,9 +65,9 @@ class _AllReduce:
 
     def mean(self, gradients: dict[str, Any]) -> None:
         """Each of `gradients` becomes its mean over the ranks."""
-        found = [gradient.asnumpy() for gradient in gradients.values()]
-        self.ranks.join(found)
-        for gradient, mean in zip(gradients.values(), found):
+        arrays = [gradient.asnumpy() for gradient in gradients.values()]
+        self.ranks.join(arrays)
+        for gradient, mean in zip(gradients.values(), arrays):
             gradient[:] = mean
 
 
@@ -101,9 +101,9 @@ class SGD(Optimizer):  # type: ignore[misc]
 def _trusted(trust: float, wd: float, weight: Any, grad: Any) -> Any:
     """The gradient, decay added, times what LARS multiplies the rate by."""
     size, slope = _norm(weight), _norm(grad)
-    known = (size > 0) * (slope > 0)
-    factor = trust * size / (slope + wd * size + (1 - known))
-    return nd.broadcast_mul(grad + wd * weight, nd.where(known, factor, nd.ones_like(factor)))
+    is_scaled = (size > 0) * (slope > 0)
+    factor = trust * size / (slope + wd * size + (1 - is_scaled))
+    return nd.broadcast_mul(grad + wd * weight, nd.where(is_scaled, factor, nd.ones_like(factor)))
 
 
 def _norm(array: Any) -> Any:
@@ -131,7 +131,7 @@ class _AtServer(SGD):
 class UpdatingServer:
     """The parameter server, which updates its weights with each rank's gradients as they come."""
 
-    given = 0  # keys, in this process: they are for good
+    key_count = 0  # keys, in this process: they are for good
 
     def __init__(self, group: Group) -> None:
         self.store = _store(group.strategy)
@@ -144,8 +144,8 @@ class UpdatingServer:
         All ranks meet here. MXNet's server goes on after an error, which it only prints: raises
         RuntimeError where nothing was updated.
         """
-        self.tensors = dict(enumerate(tensors, UpdatingServer.given))
-        UpdatingServer.given += len(tensors)
+        self.tensors = dict(enumerate(tensors, UpdatingServer.key_count))
+        UpdatingServer.key_count += len(tensors)
         if self.store.rank == 0:
             self.store.set_optimizer(_AtServer(solver, self.tensors))
         self.store.init(list(self.tensors), [tensor.data() for tensor in tensors])

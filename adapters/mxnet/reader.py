@@ -43,17 +43,20 @@ class MXNetReader:
         )
         for _, batch in zip(range(self.files.image_count // self.files.batch_size), batches):
             # They are in memory that is pinned for a GPU, for MXNet another place than the CPU's.
-            images, labels = (one.as_in_context(mx.cpu()) for one in batch.data + batch.label)
+            images, labels = (array.as_in_context(mx.cpu()) for array in batch.data + batch.label)
             if pixels.order == "BGR":
                 images = mx.nd.reverse(images, axis=1)
             yield images.astype(self.precision, copy=False), labels.astype("int32")
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        left = self.files.image_count
+        remaining = self.files.image_count
         for batch in self._batches(_CHECKED_TOGETHER):
-            images, labels = batch.data[0].asnumpy()[:left], batch.label[0].asnumpy()[:left]
+            images, labels = (
+                batch.data[0].asnumpy()[:remaining],
+                batch.label[0].asnumpy()[:remaining],
+            )
             yield images.astype(np.uint8), labels.astype(np.int64)
-            left -= len(labels)
+            remaining -= len(labels)
 
     def _batches(self, batch_size: int, **more: Any) -> Any:
         return mx.io.ImageRecordIter(

@@ -51,8 +51,8 @@ def nearest(x: np.ndarray, bits: int) -> np.ndarray:
     pattern = np.ascontiguousarray(x, np.float32).view(np.uint32)
     odd = (pattern >> np.uint32(dropped)) & np.uint32(1)
     pattern = pattern + odd + np.uint32((1 << (dropped - 1)) - 1)
-    kept = np.uint32(0xFFFFFFFF >> dropped << dropped)
-    rounded: np.ndarray = (pattern & kept).view(np.float32)
+    mask = np.uint32(0xFFFFFFFF >> dropped << dropped)
+    rounded: np.ndarray = (pattern & mask).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)
 
 

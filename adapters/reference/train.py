@@ -94,14 +94,18 @@ class ReferenceTrainer:
         np.savez(str(folder / _CHECKPOINT), **state)  # type: ignore[arg-type]
 
     def restore(self, folder: Path) -> None:
-        with np.load(str(folder / _CHECKPOINT), allow_pickle=False) as found:
+        with np.load(str(folder / _CHECKPOINT), allow_pickle=False) as archive:
             for name, array in self._state().items():
-                array[...] = found[name]
-            self.iteration = int(found["iteration"])
+                array[...] = archive[name]
+            self.iteration = int(archive["iteration"])
 
     def _state(self) -> dict[str, np.ndarray]:
-        kept = {"value": self.values, "velocity": self.velocities}
-        return {f"{kind}/{name}": a for kind, arrays in kept.items() for name, a in arrays.items()}
+        array_groups = {"value": self.values, "velocity": self.velocities}
+        return {
+            f"{kind}/{name}": a
+            for kind, arrays in array_groups.items()
+            for name, a in arrays.items()
+        }
 
     def runtime_info(self) -> dict[str, Any]:
         return {
@@ -150,5 +154,5 @@ class ReferenceTrainer:
         }
 
     def _mask(self, layer: xl.Dropout, shape: xl.Shape) -> np.ndarray:
-        kept = self.random.random_sample(shape) >= layer.ratio
-        return kept.astype(self.dtype) / (1 - layer.ratio)
+        keep_mask = self.random.random_sample(shape) >= layer.ratio
+        return keep_mask.astype(self.dtype) / (1 - layer.ratio)

@@ -72,9 +72,9 @@ def max_pooling_gradient(
     searching = np.ones(y.shape, bool)
     sources = _places(layer, _padded(layer, x, -np.inf), x.shape)
     for pixels, gradient in zip(sources, _places(layer, dx, x.shape)):
-        found = searching & (pixels == y)
-        np.add(gradient, dy * found, out=gradient)
-        searching &= ~found
+        is_match = searching & (pixels == y)
+        np.add(gradient, dy * is_match, out=gradient)
+        searching &= ~is_match
     return _inner(layer, dx, x.shape)
 
 

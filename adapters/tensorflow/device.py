@@ -17,14 +17,14 @@ def choose(device: str, rank: int) -> None:
 
     Raises Unavailable where TensorFlow finds none.
     """
-    found = tf.config.list_physical_devices("GPU")
-    if device == "cuda" and not found:
+    gpus = tf.config.list_physical_devices("GPU")
+    if device == "cuda" and not gpus:
         built = "for CUDA" if tf.test.is_built_with_cuda() else "without CUDA"
-        told = f"TensorFlow {tf.__version__}, built {built}"
-        raise Unavailable(f"{told}, finds no NVIDIA device")
+        message = f"TensorFlow {tf.__version__}, built {built}"
+        raise Unavailable(f"{message}, finds no NVIDIA device")
     # What may be computed on a GPU that can be seen, is.
-    own = [found[rank % len(found)]] if device == "cuda" else []
-    tf.config.set_visible_devices(own, "GPU")
+    rank_gpus = [gpus[rank % len(gpus)]] if device == "cuda" else []
+    tf.config.set_visible_devices(rank_gpus, "GPU")
 
 
 def multiply(precision: str) -> None:
@@ -39,16 +39,16 @@ def precision(options: Options) -> str:
     xla = options.kernel == "xla"
 
     @tf.function(autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
-    def product(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(one, other)
+    def product(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(left, right)
 
     @tf.function(autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
     def convolved(images: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(images, kernels, 1, "VALID")[:, 0, 0]
 
     return rounding.seen(
-        lambda one, other: np.asarray(product(one, other)),
-        lambda one, other: np.asarray(
-            convolved(rounding.images(one), other[np.newaxis, np.newaxis])
+        lambda left, right: np.asarray(product(left, right)),
+        lambda left, right: np.asarray(
+            convolved(rounding.images(left), right[np.newaxis, np.newaxis])
         ),
     )

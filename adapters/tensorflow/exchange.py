@@ -32,10 +32,10 @@ def serve(number: int, ranks: int, servers: int, host: str) -> None:
 @lru_cache(maxsize=None)
 def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: str) -> Any:
     """This process's door to the others, once."""
-    names = [f"{rank}" for rank in range(ranks)] + [f"ps{one}" for one in range(servers)]
-    own = names[number + (ranks if job == "ps" else 0)]
-    found = distributed.meet(meeting, own, names, host)
-    cluster = tf.train.ClusterSpec({"worker": found[:ranks], "ps": found[ranks:]})
+    names = [f"{rank}" for rank in range(ranks)] + [f"ps{server}" for server in range(servers)]
+    task_name = names[number + (ranks if job == "ps" else 0)]
+    addresses = distributed.meet(meeting, task_name, names, host)
+    cluster = tf.train.ClusterSpec({"worker": addresses[:ranks], "ps": addresses[ranks:]})
     # A rank speaks to the servers alone: another one may have ended.
     filters = ["/job:ps", f"/job:worker/task:{number}"] if job == "worker" else []
     config = v1.ConfigProto(device_filters=filters)
@@ -48,7 +48,7 @@ class ParameterServer:
     `shapes` are as they are stored. Parameters are dealt out in turn.
     """
 
-    made = 0  # in this process: names are for good
+    instance_count = 0  # in this process: names are for good
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ParameterServer:
         shapes: dict[str, Any],
         dtype: Any,
     ) -> None:
-        ParameterServer.made += 1
+        ParameterServer.instance_count += 1
         self.solver, self.first, self.sent = solver, group.rank == 0, 0
         servers, host = group.options["servers"], distributed.address(group.multi_node)
         server = _join("worker", group.rank, group.size, servers, group.rendezvous_path, host)
@@ -87,7 +87,7 @@ class ParameterServer:
     @staticmethod
     def _variable(name: str, shape: Any, dtype: Any) -> Any:
         return v1.get_variable(
-            f"{ParameterServer.made}/{name}",
+            f"{ParameterServer.instance_count}/{name}",
             shape=shape,
             dtype=dtype,
             initializer=v1.zeros_initializer(),

@@ -16,7 +16,7 @@ import tensorflow as tf
 from xfbench.workloads import layers as xl
 
 Pads = List[Tuple[int, int]]
-Moved = List[Tuple[Any, Any]]
+AverageUpdates = List[Tuple[Any, Any]]
 
 
 def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:

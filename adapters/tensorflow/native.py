@@ -12,8 +12,8 @@ def ranks() -> int:
     """As many as it joins, by Slurm's variables where they are there."""
     resolvers = tf.distribute.cluster_resolver
     try:
-        found = resolvers.SlurmClusterResolver(**_GPUS)
+        resolver = resolvers.SlurmClusterResolver(**_GPUS)
     except (KeyError, RuntimeError):  # not under Slurm
-        found = resolvers.TFConfigClusterResolver()
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=found)
+        resolver = resolvers.TFConfigClusterResolver()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     return int(strategy.num_replicas_in_sync)

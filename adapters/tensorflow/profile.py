@@ -32,15 +32,15 @@ def profile(
             tf.profiler.experimental.stop()
         [file] = Path(folder).rglob("*.xplane.pb")
         space = xplane_pb2.XSpace.FromString(file.read_bytes())
-    seen = scopes.Seconds([layer.name for layer in network.layers])
+    layer_seconds = scopes.Seconds([layer.name for layer in network.layers])
     if text:
         of = scopes.of_program(text())
         for operation, seconds in _compiled(space):
-            seen.add(of.get(operation, ""), seconds)
+            layer_seconds.add(of.get(operation, ""), seconds)
     else:
         for scope, kind, seconds in _executed(space):
-            seen.add(_whose(network, scope, kind), seconds)
-    return seen.profile(f"tf.profiler of TensorFlow {tf.__version__}")
+            layer_seconds.add(_layer_of_scope(network, scope, kind), seconds)
+    return layer_seconds.profile(f"tf.profiler of TensorFlow {tf.__version__}")
 
 
 def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
@@ -48,17 +48,17 @@ def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
-                told = plane.event_metadata[event.metadata_id]
-                scope, colon, kind = told.name.rpartition(":")
+                metadata = plane.event_metadata[event.metadata_id]
+                scope, colon, kind = metadata.name.rpartition(":")
                 # What calls a function has the function's operations in it.
-                if colon and told.display_name == kind and not kind.startswith("__inference"):
+                if colon and metadata.display_name == kind and not kind.startswith("__inference"):
                     yield scope, kind, _PICOSECOND * event.duration_ps
 
 
 def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
     """Each of XLA's operations: its name in the program, its seconds."""
     for plane in space.planes:
-        names = {number: told.name for number, told in plane.stat_metadata.items()}
+        names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
         for line in plane.lines:
             for event in line.events:
                 for stat in event.stats:
@@ -67,7 +67,7 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
                         yield operation, _PICOSECOND * event.duration_ps
 
 
-def _whose(network: xl.Network, scope: str, kind: str) -> str:
+def _layer_of_scope(network: xl.Network, scope: str, kind: str) -> str:
     """The scope that the operation's work is of: one with its ReLU is called after that."""
     place = scopes.place(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):

@@ -61,7 +61,7 @@ class Graph(nn.Module):  # type: ignore[misc]
         )
 
     def forward(
-        self, images: torch.Tensor, labels: torch.Tensor, seen: dict[str, Any] | None = None
+        self, images: torch.Tensor, labels: torch.Tensor, outputs: dict[str, Any] | None = None
     ) -> tuple[Any, torch.Tensor]:
         values = {"data": images}
         total: Any = 0.0
@@ -78,8 +78,8 @@ class Graph(nn.Module):  # type: ignore[misc]
                     values[layer.name] = part(inputs[0].flatten(1))
                 else:
                     values[layer.name] = part(inputs[0])
-            if seen is not None:
-                seen.update(values)
+            if outputs is not None:
+                outputs.update(values)
             del inputs
             for name in self.done_after[layer.name]:
                 del values[name]
