@@ -21,7 +21,7 @@ LARS = True
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> IpexTrainer:
-    """A trainer for `network`; kernels: "channels_last" or, with channels first, "onednn"."""
+    """Return a trainer for `network`. Kernels: "channels_last", or "onednn" with channels first."""
     return IpexTrainer(network, solver, options, group)
 
 

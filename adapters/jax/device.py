@@ -1,4 +1,4 @@
-"""Where JAX computes, and how exactly: chosen once in a process, before it has made anything."""
+"""The device and precision of JAX, chosen once in a process before it creates anything."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jax import lax
 from xfbench.worker import rounding
 from xfbench.worker.protocol import Unavailable
 
-# How exact products are by JAX's own name; None is what it does unasked, on a GPU in TF32.
+# The precision of products by JAX's own name. None is its default, TF32 on a GPU.
 PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 @lru_cache(maxsize=None)
 def choose(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda": on the latter each rank has one of its own.
+    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable where JAX finds none.
     """
@@ -32,7 +32,7 @@ def choose(device: str, rank: int) -> None:
 
 
 def precision() -> str:
-    """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
+    """Return the precision of float32 products, measured in a matrix product and a convolution."""
     return rounding.seen(_product, _convolved)
 
 

@@ -19,13 +19,13 @@ _Window = Tuple[int, int, int, int]
 
 
 def sums(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
-    """The sum of every window; what lies outside is 0."""
+    """Return the sum of every window. Values outside the input are 0."""
     return _reduced(x, 0.0, lax.add, kernel, stride, pads)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def maxima(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
-    """The maximum of every window; the gradient is for the first that is as large."""
+    """Return the maximum of every window. The first maximum gets the gradient."""
     return _reduced(x, -np.inf, lax.max, kernel, stride, pads)
 
 

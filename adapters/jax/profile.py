@@ -1,4 +1,4 @@
-"""Where JAX's time goes, as its profiler tells it of the operations that XLA made of a step."""
+"""A profile of JAX: its profiler's times of the operations that XLA compiled a step to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NANOSECOND = 1e-9
 
 
 def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[], str]) -> Profile:
-    """What `steps` spend in the layers of these names; `text` is the program's that they ran."""
+    """Return the time of `steps` in `layers`. `text` is the compiled program that they run."""
     options: Any = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:

@@ -1,4 +1,4 @@
-"""The translation into JAX: one program per step, compiled by XLA, channels last.
+"""The trainer of JAX: one program per step, compiled by XLA, channels last.
 
 Rules: translate and nothing else. Parameters are a dictionary that each step gives anew, in the
 memory of the old one. LRN and batch norm are written out, since JAX has neither; so is mixed
@@ -32,7 +32,7 @@ Window = Tuple[int, int, int, int]
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
-    """A trainer for `network`; the only kernel is "xla"."""
+    """Return a trainer for `network`. The only kernel is "xla"."""
     device.choose(options.device, group.rank)
     if options.precision == "float64":  # for good: what is float32 says so
         jax.config.update("jax_enable_x64", True)
@@ -83,7 +83,7 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
 
 
 def _batch_norm(layer: xl.BatchNorm, x: Any, parts: Values, training: bool) -> tuple[Any, Values]:
-    """The normalised `x`, and the new running averages (none in test mode)."""
+    """Return the normalised `x` and the new running averages (none in test mode)."""
     mean, variance, averages = parts["mean"], parts["variance"], {}
     if training:
         old = mean, variance
@@ -100,7 +100,7 @@ def _batch_norm(layer: xl.BatchNorm, x: Any, parts: Values, training: bool) -> t
 
 
 def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
-    """What every layer but BatchNorm and SoftmaxLoss makes of its inputs; no key, no dropout."""
+    """Return a layer's output (not BatchNorm, SoftmaxLoss). Without a key there is no dropout."""
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         y = _convolution(layer, x, parts["weight"])
@@ -135,7 +135,7 @@ class JaxTrainer:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
-        # Of what passes between layers, and what products read.
+        # The dtypes of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
         self.passed = jnp.dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
@@ -248,7 +248,7 @@ class JaxTrainer:
             return device.precision()
 
     def _detect_kernel(self) -> str:
-        """What the program of a step has, as XLA tells it after all that it did to it."""
+        """Return the content of a step's program after all of XLA's optimisations."""
         program = self._program()
         if program is None:
             return "no step has run yet"
@@ -263,12 +263,12 @@ class JaxTrainer:
         return f"the step that XLA compiled has {shown}"
 
     def _program(self) -> Any:
-        """The latest that a step was compiled to; None before the first step."""
+        """The latest compiled program of a step, or None before the first step."""
         latest = {name: program for (name, _), program in self.programs.items()}
         return latest.get(self._train.__name__) or latest.get(self._backward.__name__)
 
     def _of_all_ranks(self, number: Any, batch: tuple[Any, Any]) -> tuple[Any, Values, Values]:
-        """This rank's loss and running averages, and the gradients' means over all ranks."""
+        """Return this rank's loss and running averages, and the mean gradients over all ranks."""
         loss, gradients, averages = self._run(self._backward, self.values, number, *batch)
         if self.joined:
             means = {name: np.array(gradients[name]) for name in self.learned}
@@ -280,8 +280,8 @@ class JaxTrainer:
         return self.layouts[name].restore(np.asarray(value))
 
     def _run(self, function: Callable[..., Any], *arguments: Any, donated: Any = ()) -> Any:
-        """The function's compiled program on these; it may have the memory of those `given`."""
-        # What is in dictionaries has the network's shapes; batches differ.
+        """Run the compiled function on `arguments`. It may reuse the memory of those `donated`."""
+        # Arrays in dictionaries have the network's shapes. Only batches differ in shape.
         shapes = tuple(x.shape for x in arguments if not isinstance(x, dict))
         key = function.__name__, shapes
         if key not in self.programs:
@@ -293,7 +293,7 @@ class JaxTrainer:
     def _forward(
         self, values: Values, images: Any, labels: Any, training: bool, key: Any = None
     ) -> tuple[Any, Values, Values]:
-        """The weighted loss, the other layers' outputs, and the new running averages."""
+        """Return the weighted loss, the other layers' outputs and the new running averages."""
         outputs: Values = {"data": images}
         loss: Any = 0.0
         averages: Values = {}
@@ -320,14 +320,14 @@ class JaxTrainer:
         return loss, outputs, averages
 
     def _read(self, layer: xl.Layer, inputs: list[Any], parts: Values) -> tuple[list[Any], Values]:
-        """What a layer reads, as exact as it computes; without a mixed precision, as it is."""
+        """Return a layer's operand in its precision, unchanged without mixed precision."""
         if self.passed == self.dtype:
             return inputs, parts
         casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
         return mixed.read(layer, inputs, parts, *casts)
 
     def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
-        """The loss, its gradients, and the new running averages."""
+        """Return the loss, its gradients and the new running averages."""
         random = self.options.dropout == "random"
         key = jax.random.fold_in(self.key, number) if random else None
         averages = {name: value for name, value in values.items() if name not in self.learned}

@@ -1,4 +1,4 @@
-"""Where MXNet computes, and how exactly."""
+"""The device and precision of MXNet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.worker.protocol import Unavailable
 
 
 def context(device: str, rank: int) -> Any:
-    """MXNet's own word for `device`, "cpu" or "cuda": on the latter each rank has one of its own.
+    """Return MXNet's context for `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable where MXNet finds none.
     """
@@ -31,7 +31,7 @@ def context(device: str, rank: int) -> Any:
 
 
 def precision(place: Any) -> str:
-    """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
+    """Return the precision of float32 products, measured in a matrix product and a convolution."""
 
     def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.asarray(mx.nd.dot(_there(left), _there(right)).asnumpy())

@@ -1,4 +1,4 @@
-"""Where MXNet's time goes, as its own profiler tells it, operation by operation.
+"""A profile of MXNet: its profiler's times of each operation.
 
 The profiler tells kinds of operations alone. Whose each is, a hook of the block is told; it waits
 until the operation is done, so that both speak of the same ones in the same order.
@@ -26,7 +26,7 @@ Node = Tuple[str, str]
 
 
 def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -> Profile:
-    """What `steps` spend in the layers of `block`, of which each operation runs by itself.
+    """Return the time of `steps` in the layers of `block`, whose operations run one by one.
 
     `first` is a step before them, in which the block is made to run so.
     """
@@ -48,7 +48,7 @@ def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -
 
 
 def _hear(nodes: List[Node], output: str, kind: str) -> None:
-    """One of an operation's outputs, of which there may be several, one after another."""
+    """Add the node of an output. An operation may report several outputs in sequence."""
     mx.nd.waitall()
     node = output.rpartition("_")[0], kind
     if not nodes or nodes[-1] != node:
@@ -56,7 +56,7 @@ def _hear(nodes: List[Node], output: str, kind: str) -> None:
 
 
 def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
-    """Kind and seconds of each operation, in the order in which they began."""
+    """Return the kind and seconds of each operation, in the order of their start."""
     begun: Dict[Tuple[Any, str], float] = {}
     found = []
     events = [event for event in trace["traceEvents"] if event["ph"] in ("B", "E")]

@@ -1,4 +1,4 @@
-"""The translation into MXNet: one symbol graph, hybridized by Gluon, channels first.
+"""The trainer of MXNet: one symbol graph, hybridized by Gluon, channels first.
 
 Rules: translate and nothing else. What MXNet computes otherwise is put right here: LRN is
 composed (its own gradient is wrong under oneDNN), BatchNorm's running averages are kept
@@ -32,7 +32,7 @@ _SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # operations in one
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
-    """A trainer for `network`.
+    """Return a trainer for `network`.
 
     Kernels: "onednn" or "native", which the environment has switched, or "cudnn" on CUDA.
 
@@ -334,7 +334,7 @@ class MXNetTrainer:
         }
 
     def _detect_kernel(self) -> tuple[str, list[str]]:
-        """The kernel, and how it is known."""
+        """Return the kernel and its evidence."""
         if self.options.device == "cuda":
             enabled = mx.runtime.Features().is_enabled("CUDNN")
             evidence = ["requested, not shown", f"MXNet was built with cuDNN: {enabled}"]

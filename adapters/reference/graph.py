@@ -58,7 +58,7 @@ def forward(
     masks: Mapping[str, np.ndarray] | None = None,
     precision: Precision = _EXACT,
 ) -> Forward:
-    """Every output for `images` (N, C, H, W), in the parameters' precision, and `labels` (N,).
+    """Return every output for `images` (N, C, H, W), in the parameters' dtype, and `labels` (N,).
 
     In training, batch norm uses the batch's own statistics, and each dropout layer is
     multiplied by its mask: zeros and 1/(1 - ratio), of its output's shape. One without a
@@ -162,7 +162,7 @@ def update(
     velocities: Arrays,
     gradients: Mapping[str, np.ndarray],
 ) -> None:
-    """Update number `iteration`, counted from 0, of every parameter in `gradients`.
+    """Apply update number `iteration`, counted from 0, to every parameter in `gradients`.
 
     Changes the arrays in `parameters` and `velocities`, as `workloads.solver` defines it.
     """
@@ -201,7 +201,7 @@ def _layer_parameters(
 
 
 def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.ndarray]:
-    """What the layer reads."""
+    """Return the inputs of the layer."""
     inputs = [outputs[name] for name in layer.inputs]
     if isinstance(layer, _PRODUCTS):
         inputs = [precision.operand(value) for value in inputs]

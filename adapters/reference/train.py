@@ -1,4 +1,4 @@
-"""The oracle as a framework: NumPy, one process, written for clarity before speed.
+"""The trainer of the oracle: NumPy in one process, written for clarity, not speed.
 
 Nothing is translated here: `windows` and `operators` define the layers, `graph` joins
 them, and this module keeps what lasts from step to step.
@@ -23,7 +23,7 @@ _CHECKPOINT = "checkpoint.npz"
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
-    """A trainer for `network`; the one kernel is "numpy".
+    """Return a trainer for `network`. The only kernel is "numpy".
 
     With the strategy "parts" it does in one process what a group of so many ranks must.
     """
@@ -144,7 +144,7 @@ class ReferenceTrainer:
         )
 
     def _masks(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Fresh masks for one step; none where dropout is the identity."""
+        """Return new masks for one step, or none if dropout is the identity."""
         if self.options.dropout == "identity":
             return {}
         return {

@@ -1,4 +1,4 @@
-"""Where TensorFlow computes, and how exactly: chosen once in a process, before all else."""
+"""The device and precision of TensorFlow, chosen once in a process before anything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xfbench.worker.protocol import Options, Unavailable
 
 @lru_cache(maxsize=None)
 def choose(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda": on the latter each rank has one of its own.
+    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable where TensorFlow finds none.
     """
@@ -22,19 +22,19 @@ def choose(device: str, rank: int) -> None:
         built = "for CUDA" if tf.test.is_built_with_cuda() else "without CUDA"
         message = f"TensorFlow {tf.__version__}, built {built}"
         raise Unavailable(f"{message}, finds no NVIDIA device")
-    # What may be computed on a GPU that can be seen, is.
+    # TensorFlow computes on every visible GPU.
     rank_gpus = [gpus[rank % len(gpus)]] if device == "cuda" else []
     tf.config.set_visible_devices(rank_gpus, "GPU")
 
 
 def multiply(precision: str) -> None:
-    """Let a GPU multiply numbers of float32 as exactly as `precision` says; unasked it is TF32."""
+    """Set a GPU's precision of float32 products to `precision`. The default is TF32."""
     if precision != "float64":  # which is multiplied as it is
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
 
 
 def precision(options: Options) -> str:
-    """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
+    """Return the precision of float32 products, measured in a matrix product and a convolution."""
     multiply(options.precision)
     xla = options.kernel == "xla"
 

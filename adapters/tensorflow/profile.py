@@ -1,4 +1,4 @@
-"""Where TensorFlow's time goes, as its own profiler tells it, operation by operation.
+"""A profile of TensorFlow: its profiler's times of each operation.
 
 Its executor names an operation by its scope and its kind, XLA by what it has made of several.
 """
@@ -22,7 +22,7 @@ _PICOSECOND = 1e-12
 def profile(
     network: xl.Network, steps: Callable[[], float], text: Callable[[], str] | None
 ) -> Profile:
-    """What `steps` spend in the network's layers; `text` is XLA's program, where it made one."""
+    """Return the time of `steps` in each layer. `text` is XLA's program, if it compiled one."""
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         tf.profiler.experimental.start(folder, options)
@@ -44,19 +44,19 @@ def profile(
 
 
 def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
-    """Each operation of the executor: its scope, its kind, its seconds."""
+    """Yield the scope, kind and seconds of each operation of the executor."""
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
                 metadata = plane.event_metadata[event.metadata_id]
                 scope, colon, kind = metadata.name.rpartition(":")
-                # What calls a function has the function's operations in it.
+                # The time of a function call includes the operations of the function.
                 if colon and metadata.display_name == kind and not kind.startswith("__inference"):
                     yield scope, kind, _PICOSECOND * event.duration_ps
 
 
 def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
-    """Each of XLA's operations: its name in the program, its seconds."""
+    """Yield the name in the program and the seconds of each XLA operation."""
     for plane in space.planes:
         names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
         for line in plane.lines:
@@ -68,7 +68,7 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
 
 
 def _layer_of_scope(network: xl.Network, scope: str, kind: str) -> str:
-    """The scope that the operation's work is of: one with its ReLU is called after that."""
+    """Return the scope of the operation's work. A fusion with a ReLU has the ReLU's name."""
     place = scopes.place(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
         return scope

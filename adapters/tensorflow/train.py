@@ -1,4 +1,4 @@
-"""The translation into TensorFlow: one compiled function per step, channels last.
+"""The trainer of TensorFlow: one compiled function per step, channels last.
 
 Rules: translate and nothing else; layers are `graph.py`'s. Mixed precision is written out here, and
 its parameters stay in float32.
@@ -28,7 +28,7 @@ LARS = True
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
-    """A trainer for `network`; kernel "xla" compiles its functions, the others do not."""
+    """Return a trainer for `network`. Only the kernel "xla" compiles its functions."""
     device.choose(options.device, group.rank)
     device.multiply(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
@@ -41,7 +41,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
 @lru_cache(maxsize=None)
 def _meet(group: Group) -> Any:
-    """The strategy that joins the ranks, once in a process."""
+    """Return the strategy that joins the ranks, created once in a process."""
     cluster = tf.train.ClusterSpec({"worker": distributed.addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
@@ -64,7 +64,7 @@ class TensorFlowTrainer:
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.float64 if options.precision == "float64" else tf.float32
-        # Of what passes between layers, and what products read.
+        # The dtypes of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
         self.passed = tf.as_dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
@@ -183,7 +183,7 @@ class TensorFlowTrainer:
         return device.precision(self.options) if single else self.passed.name
 
     def _program(self, batch: tuple[Any, Any]) -> str:
-        """What XLA makes of a step, as text."""
+        """Return the program that XLA compiles a step to, as text."""
         compiler_ir = self._train.experimental_get_compiler_ir(*batch, tf.constant(0.0, self.dtype))
         text: str = compiler_ir(stage="optimized_hlo")
         return text
@@ -216,7 +216,7 @@ class TensorFlowTrainer:
     def _forward(
         self, images: Any, labels: Any, training: bool
     ) -> tuple[Any, Any, graph.AverageUpdates]:
-        """The weighted loss, the other layers' outputs, and which running averages become what."""
+        """Return the weighted loss, the other layers' outputs and the updates of averages."""
         values: dict[str, Any] = {"data": images}
         losses: list[Any] = []
         average_updates: graph.AverageUpdates = []
@@ -269,7 +269,7 @@ class TensorFlowTrainer:
         return loss, gradients
 
     def _means(self, *gradients: np.ndarray) -> list[np.ndarray]:
-        """Over all ranks, by MPI; what is given is TensorFlow's memory."""
+        """Average over all ranks by MPI. The arguments are TensorFlow's memory."""
         arrays = [np.array(gradient) for gradient in gradients]
         self.joined.join(arrays)
         return arrays

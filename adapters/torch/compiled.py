@@ -1,4 +1,4 @@
-"""Training compiled by TorchInductor, and how it is known that it was.
+"""Training compiled by TorchInductor, and the evidence of it.
 
 What it compiles it keeps, as PyTorch does it, in a folder of the user's own below the system's
 folder for temporary files; where others could have written to that, in one of this process alone.
@@ -20,9 +20,9 @@ _cache_folders: list[Any] = []  # folders, removed when the process ends
 
 
 def compile_training(graph: nn.Module) -> Any:
-    """`graph`, its forward and backward pass compiled when it is first called, each as a whole."""
+    """Return `graph` with its forward and backward pass compiled at the first call."""
     _secure_cache_folder()
-    # Functions compiled before would count among the few that one piece of code may become.
+    # Earlier compilations would count towards the recompilation limit of the same code.
     torch._dynamo.reset()
     is_single = not isinstance(
         graph, nn.parallel.DistributedDataParallel
@@ -31,12 +31,12 @@ def compile_training(graph: nn.Module) -> Any:
 
 
 def is_compiled(differentiated: str) -> bool:
-    """Whether scores whose gradient is computed by this came from a compiled function."""
+    """Return whether the gradient function of the scores is that of a compiled function."""
     return differentiated == _GRADIENT
 
 
 def evidence(differentiated: str) -> list[str]:
-    """What PyTorch says of what it compiled in this process."""
+    """Return the evidence of what PyTorch compiled in this process."""
     from torch._dynamo.utils import counters
 
     graphs, cache_counts = counters["stats"]["unique_graphs"], counters["inductor"]

@@ -1,4 +1,4 @@
-"""A network as one PyTorch module, its layers in order."""
+"""A network as one PyTorch module, with its layers in order."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class _LRN(nn.Module):  # type: ignore[misc]
 
 
 class Graph(nn.Module):  # type: ignore[misc]
-    """Runs the layers in order; returns the weighted loss and the main head's scores.
+    """A module that runs the layers and returns the weighted loss and the main head's scores.
 
-    A value is let go once its last reader has it: memory that stays is memory to be paged in.
-    `seen`, where it is given, takes every layer's output.
+    A value is freed after its last reader, because kept memory has to be paged in.
+    If `outputs` is given, it receives the output of every layer.
     """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where PyTorch's time goes, as torch.profiler tells it: each layer is a range of its own.
+"""A profile of PyTorch by torch.profiler, with a range for each layer.
 
 Autograd gives an operation of the forward pass and its gradient the same number: by that it is
 known of which layer a gradient is.
@@ -22,7 +22,7 @@ _MICROSECOND = 1e-6
 
 
 def profile(graph: Any, device: str, steps: Callable[[], float]) -> Profile:
-    """What `steps` spend in the layers of `graph`, on the device: on CUDA, its kernels' time."""
+    """Return the time of `steps` in each layer of `graph`: on CUDA, the time of its kernels."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -47,7 +47,7 @@ def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
         if event.name.startswith(_LAYER):
             layer = event.name[len(_LAYER) :]
             forward[layer] += seconds(event)
-            # What records no gradient has the number of the next operation that does.
+            # An operation without gradient has the number of the next operation with one.
             of.update(
                 {child.sequence_nr: layer for child in _below(event) if child.sequence_nr >= 0}
             )

@@ -1,4 +1,4 @@
-"""The translation into PyTorch: modules, eager or compiled, its own optimiser.
+"""The trainer of PyTorch: modules, eager or compiled, with PyTorch's optimiser.
 
 Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
 buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
@@ -41,7 +41,7 @@ _PARAMETERS = {
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
-    """A trainer for `network`.
+    """Return a trainer for `network`.
 
     Kernels: "onednn" (CPU) and "cudnn" (CUDA); with channels last, "channels_last"; "inductor",
     training compiled, with channels last and the same libraries; or "native", without them.
