@@ -1,4 +1,4 @@
-"""No text that a person typed reaches a shell, or Slurm's reader, as anything but text."""
+"""User input reaches a shell or Slurm only as quoted text."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Slurm's commands answer about a job; `tests/cluster` asks a real Slurm."""
+"""The answers of Slurm commands about a job, with stand-in programs."""
 
 from functools import partial
 
