@@ -1,4 +1,4 @@
-"""How processes are started: each launcher turns one command into the commands that run it."""
+"""Launchers: each turns one command into the commands that start all ranks."""
 
 if __name__ == "launchers":
     raise ImportError("this package is called xfbench.launchers: import that name instead")

@@ -1,4 +1,4 @@
-"""Ranks on this machine: one command becomes one command per rank."""
+"""The local launcher: one command per rank on this machine."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from xfbench.base.processes import Command
 from xfbench.launchers.resources import Resources
 
 
-def commands(command: Command, resources: Resources) -> list[Command]:
-    """The commands that start the ranks here, each told its number and how many there are."""
+def build_commands(command: Command, resources: Resources) -> list[Command]:
+    """Return the commands that start the ranks. Each gets its rank and the number of ranks."""
     return [
         command.with_environment({"XFBENCH_RANK": str(rank), "XFBENCH_SIZE": str(resources.ranks)})
         for rank in range(resources.ranks)

@@ -1,4 +1,4 @@
-"""What the ranks of a launch need, in words that every launcher understands."""
+"""The resources of a launch, in terms that every launcher understands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LAUNCHERS = ("local", "mpi", "slurm")
 
 @dataclass(frozen=True)
 class Resources:
-    """So many `ranks`, evenly over `nodes`, each with `threads` cores.
+    """A number of `ranks` spread evenly over `nodes`, with `threads` cores per rank.
 
-    `hosts` are the nodes where the user names them. `options` are further words for the start
-    command, `variables` its environment: what starts ranks is not measured, and keeps what
-    the scheduler and modules have set.
+    `hosts` are the nodes that the user names. `options` are more arguments of the start command
+    and `variables` is its environment. The start command is not measured, so it keeps the
+    environment that the scheduler and modules have set.
     """
 
     ranks: int
@@ -28,33 +28,33 @@ class Resources:
 
     @property
     def per_node(self) -> int:
-        """Ranks on each node."""
+        """The number of ranks on each node."""
         return self.ranks // self.nodes
 
-    def filled(self, words: Sequence[str]) -> tuple[str, ...]:
-        """A site's own words, with "{ranks}", "{nodes}", "{per_node}", "{threads}" filled in."""
+    def fill_placeholders(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return `words` with "{ranks}", "{nodes}", "{per_node}" and "{threads}" filled in."""
         values = {
             "{ranks}": self.ranks,
             "{nodes}": self.nodes,
             "{per_node}": self.per_node,
             "{threads}": self.threads,
         }
-        return tuple(_replaced(word, values) for word in words)
+        return tuple(_replace_placeholders(word, values) for word in words)
 
 
-def _replaced(word: str, values: Mapping[str, int]) -> str:
+def _replace_placeholders(word: str, values: Mapping[str, int]) -> str:
     for name, value in values.items():
         word = word.replace(name, str(value))
     return word
 
 
-def started(words: Sequence[str], command: Command, resources: Resources) -> Command:
-    """`command` behind the words that start it on all ranks.
+def wrap_command(start_words: Sequence[str], command: Command, resources: Resources) -> Command:
+    """Return `command` preceded by the words that start it on all ranks.
 
-    A rank gets its variables from `env`, wherever it runs: what start commands forward differs.
-    Library paths are theirs, and would mix with those of a framework.
+    A rank gets its variables from `env`, because start commands forward different variables.
+    `env` unsets the start command's library paths, which would mix with those of a framework.
     """
     variables = [f"{key}={value}" for key, value in sorted(command.environment.items())]
     paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
-    argv = (*words, "env", *paths, *variables, *command.argv)
+    argv = (*start_words, "env", *paths, *variables, *command.argv)
     return Command(argv, resources.variables, command.cwd)

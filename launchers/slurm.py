@@ -1,7 +1,7 @@
-"""Ranks under Slurm: srun inside an allocation, and the job script that a login node submits.
+"""The Slurm launcher: srun inside an allocation, and the job script that a login node submits.
 
-Whatever a person typed is quoted wherever a shell reads it, and refused where Slurm would:
-`#SBATCH` lines are read by Slurm itself, a word each, so that none may hold a line's end.
+User input is quoted for the shell. Slurm itself reads `#SBATCH` lines, one option each. An
+option that Slurm cannot read, such as one with a line end, is refused.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from pathlib import Path
 
 from xfbench.base.errors import UsageError
 from xfbench.base.processes import Command, CommandError, output
-from xfbench.launchers.resources import Resources, started
+from xfbench.launchers.resources import Resources, wrap_command
 
-_TIMEOUT = 60.0  # seconds, for a word with Slurm
+_TIMEOUT_S = 60.0  # for one command of Slurm
 
 
-def commands(command: Command, resources: Resources, plugin: str = "none") -> list[Command]:
-    """The srun that starts all ranks inside this allocation; `plugin` is its `--mpi`."""
-    words = (
+def build_commands(
+    command: Command, resources: Resources, mpi_plugin: str = "none"
+) -> list[Command]:
+    """Return the srun that starts all ranks in this allocation. `mpi_plugin` is its `--mpi`."""
+    start_words = (
         "srun",
         f"--nodes={resources.nodes}",
         f"--ntasks={resources.ranks}",
@@ -31,18 +33,18 @@ def commands(command: Command, resources: Resources, plugin: str = "none") -> li
         "--cpu-bind=none",
         "--kill-on-bad-exit=1",
         "--overlap",
-        f"--mpi={plugin}",
+        f"--mpi={mpi_plugin}",
         *resources.options,
     )
-    return [started(words, command, resources)]
+    return [wrap_command(start_words, command, resources)]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a job script asks for. Slurm sends no mail and starts nothing twice.
+    """The content of a job script. Slurm sends no mail and does not requeue the job.
 
-    `name` identifies it: a request submitted twice is one job. `variables` are set before
-    `argv` runs; `folder` is where it runs and writes.
+    `name` identifies the job: a request submitted twice is one job. `variables` are set before
+    `argv` runs. The job runs and writes in `folder`.
     """
 
     name: str
@@ -58,10 +60,10 @@ class Job:
     variables: tuple[tuple[str, str], ...] = ()
 
 
-def script(job: Job) -> str:
-    """The job script. Its last act is to leave its exit status in `job.status`.
+def job_script(job: Job) -> str:
+    """Return the job script, which finally writes its exit status to `job.status`.
 
-    Raises UsageError for a value that cannot stand in it.
+    Raises UsageError for a value that a job script cannot hold.
     """
     options = [
         f"--job-name={job.name}",
@@ -94,11 +96,11 @@ def script(job: Job) -> str:
 
 
 def _directive(option: str) -> str:
-    """An option as Slurm's own reader takes it: in double quotes where it has a space.
+    """Return an option as Slurm reads it, in double quotes if it has a space.
 
-    Raises UsageError where no quoting helps.
+    Raises UsageError if the option cannot be quoted.
     """
-    if not option.isprintable() or any(mark in option for mark in "\"'\\#"):
+    if not option.isprintable() or any(character in option for character in "\"'\\#"):
         raise UsageError(
             f"{option!r} cannot stand in a job script: leave out quotes, backslashes, number "
             "signs and line ends"
@@ -106,7 +108,7 @@ def _directive(option: str) -> str:
     return f'"{option}"' if " " in option else option
 
 
-STATES = {
+FINAL_STATES = {
     "BOOT_FAIL": ("crashed", "a node did not boot"),
     "CANCELLED": ("failed", "the job was cancelled"),
     "DEADLINE": ("timed_out", "the job could not end before its deadline"),
@@ -120,76 +122,80 @@ STATES = {
     "PREEMPTED": ("failed", "the job was preempted by one that goes before it"),
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
-# Why a job that waits would do so for ever: what is wrong is in what it asks for.
-NEVER = {
+# Reasons for which a pending job never starts: its request is wrong.
+PERMANENT_REASONS = {
     "AccountNotAllowed": "the queue is not for this account: name another with --account",
     "InvalidAccount": "there is no such account: name another with --account",
     "InvalidQOS": "its quality of service is not to be had",
     "PartitionTimeLimit": "jobs in this queue may not take so long: shorten it with --minutes",
     "QOSNotAllowed": "the queue is not for its quality of service",
 }
-_MEMORY = re.compile(r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M)
+_OUT_OF_MEMORY = re.compile(
+    r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
+)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A job's state, and why it waits, in Slurm's words; both empty where Slurm has forgotten."""
+class JobState:
+    """A job's state and pending reason in Slurm's words, both empty if Slurm forgot the job."""
 
     state: str = ""
     reason: str = ""
 
 
-def seen(listing: str) -> Seen:
-    """What `scontrol -o show job`'s line says."""
+def parse_job_state(listing: str) -> JobState:
+    """Return the job state in a line of `scontrol -o show job`."""
     fields = dict(word.partition("=")[::2] for word in reversed(listing.split()))
     reason = fields.get("Reason", "")
-    return Seen(fields.get("JobState", ""), "" if reason == "None" else reason)
+    return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 
 
-def out_of_memory(said: str) -> bool:
-    """Whether Slurm says, among what a job or its ranks wrote, that it ended them for memory.
+def reports_out_of_memory(text: str) -> bool:
+    """Return whether the output of a job or its ranks says that Slurm ended them for memory.
 
-    Without cgroups that is in no job's state; with them, not in that of a job whose ranks it was.
+    Without cgroups no job state says so. With cgroups, the state does not say so if ranks died.
     """
-    return bool(_MEMORY.search(said))
+    return bool(_OUT_OF_MEMORY.search(text))
 
 
 def submit(path: Path) -> str:
-    """Submit the script at `path`; the job's number. Raises CommandError, with Slurm's words."""
-    words = ["sbatch", "--parsable", str(path)]
-    return output(words, timeout=_TIMEOUT, apart=True).strip().partition(";")[0]
+    """Submit the script at `path` and return the job's number. Raises CommandError."""
+    argv = ["sbatch", "--parsable", str(path)]
+    return output(argv, timeout=_TIMEOUT_S, apart=True).strip().partition(";")[0]
 
 
-def find(name: str) -> str | None:
-    """The number of this user's job of that name which waits or runs, if there is one."""
+def find_job(name: str) -> str | None:
+    """Return the number of this user's pending or running job called `name`, or None."""
     listing = output(
         ["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%i"],
-        timeout=_TIMEOUT,
+        timeout=_TIMEOUT_S,
     )
     return next(iter(listing.split()), None)
 
 
-def look(number: str) -> Seen:
-    """How the job is. Raises CommandError where Slurm does not answer."""
+def query_job_state(number: str) -> JobState:
+    """Return the state of the job. Raises CommandError if Slurm does not answer."""
     try:
-        return seen(output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT))
+        return parse_job_state(
+            output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT_S)
+        )
     except CommandError as error:
         if "Invalid job id" in str(error):
-            return Seen()
+            return JobState()
         raise
 
 
 def cancel(number: str) -> None:
-    """Take the job out of the queue, or end it."""
-    output(["scancel", number], timeout=_TIMEOUT)
+    """Cancel the job, whether it is pending or running."""
+    output(["scancel", number], timeout=_TIMEOUT_S)
 
 
-def hosts() -> list[str]:
-    """The nodes of the allocation that this process is in; none outside of one."""
+def allocation_hosts() -> list[str]:
+    """Return the nodes of the current allocation, or none outside an allocation."""
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         return []
     try:
-        return output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT).split()
+        return output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT_S).split()
     except CommandError:
         return []

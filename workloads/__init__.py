@@ -1,8 +1,8 @@
-"""The networks that are trained, as data: what a workload is, and which there are.
+"""The workloads: networks with their solvers and input, stored as data.
 
-A workload is one module in this folder, or in one that `XFBENCH_WORKLOADS` names, that names its
-`WORKLOADS`. Nothing here imports a framework; the worker carries this package into every
-interpreter, so it is standard library and NumPy, Python 3.8 and later.
+A module in this folder, or in a folder listed in `XFBENCH_WORKLOADS`, defines its workloads in
+`WORKLOADS`. Nothing here imports a framework. The worker carries this package into every
+interpreter, so it uses only the standard library and NumPy and runs on Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ IMAGENET, CIFAR10, MNIST = 1_281_167, 50_000, 60_000
 
 @dataclass(frozen=True)
 class Pixels:
-    """How stored pixels (0 to 255) become the network's input: (pixel - mean) * scale.
+    """The conversion of stored pixels (0 to 255) to network input: (pixel - mean) * scale.
 
-    `mean` has one value per channel, in the network's channel order; `order` is that
-    order ("gray" or "BGR", which is what Caffe's own pipelines feed). Stored images that are larger
-    are cropped at random in training, and with `mirror` every other one is mirrored.
+    `mean` has one value per channel, in the network's channel order. `order` is that order:
+    "gray" or "BGR", the order of Caffe's own pipelines. Training crops larger stored images at
+    random. With `mirror`, it mirrors every other image.
     """
 
     order: str
@@ -44,11 +44,11 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Workload:
-    """A network, how it is trained, and what it is fed.
+    """A network, its solver and its input.
 
-    `batch_size` is the published one (images per update); `data` the data set used
-    where none is named; `source` cites the definition. `epoch_images` are those of an epoch of
-    the data set that it was published with; None where there was none.
+    `batch_size` is the published batch size in images per update. `data` is the default data
+    set. `source` cites the definition. `epoch_images` is the number of images in an epoch of the
+    data set that the network was published with, or None if there was no such data set.
     """
 
     network: Network
@@ -64,11 +64,11 @@ class Workload:
         return self.network.name
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values; `workload_from_json` is the way back."""
+        """Return the workload as JSON values. `workload_from_json` reads them."""
         return {
             "network": self.network.to_json(),
             "solver": _solver_as_json(self.solver),
-            "pixels": _as_json(self.pixels),
+            "pixels": _pixels_as_json(self.pixels),
             "batch_size": self.batch_size,
             "data": self.data,
             "source": self.source,
@@ -77,19 +77,19 @@ class Workload:
 
 
 def _solver_as_json(solver: Solver) -> dict[str, Any]:
-    """Those without warm-up are what they were before any had one."""
+    """Return the solver as JSON. Without warm-up, the field is left out: old digests stay valid."""
     document = asdict(solver)
     return document if solver.warmup else {k: v for k, v in document.items() if k != "warmup"}
 
 
-def _as_json(pixels: Pixels) -> dict[str, Any]:
-    """Networks that mirror nothing are what they were before any could."""
+def _pixels_as_json(pixels: Pixels) -> dict[str, Any]:
+    """Return the pixels as JSON, without `mirror` if it is off: old digests stay valid."""
     document = {**asdict(pixels), "mean": list(pixels.mean)}
     return document if pixels.mirror else {k: v for k, v in document.items() if k != "mirror"}
 
 
 def workload_from_json(document: dict[str, Any]) -> Workload:
-    """The workload that `Workload.to_json` wrote. Raises KeyError or TypeError on anything else."""
+    """Return the workload that `Workload.to_json` wrote. Raises KeyError or TypeError otherwise."""
     network = document["network"]
     pixels = document["pixels"]
     return Workload(
@@ -109,45 +109,45 @@ def workload_from_json(document: dict[str, Any]) -> Workload:
 
 
 class WorkloadError(Exception):
-    """A module in a folder of the user's is no workload; the message says which and why."""
+    """A workload module of the user is invalid. The message gives the file and the cause."""
 
 
 def workloads() -> dict[str, Workload]:
-    """Every workload by name: ours, then those of each folder in `XFBENCH_WORKLOADS`.
+    """Return every workload by name: built-in, then from each folder in `XFBENCH_WORKLOADS`.
 
-    In the order of modules and of their `WORKLOADS`. Raises WorkloadError where a module of the
-    user's cannot be read, or has a name that is taken: a name stands for one network.
+    The order is that of the modules and of their `WORKLOADS`. Raises WorkloadError if a user's
+    module cannot be read, or if it defines a workload name that already exists.
     """
-    found: dict[str, Workload] = {}
+    by_name: dict[str, Workload] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         for workload in getattr(module, "WORKLOADS", ()):
-            found[workload.name] = workload
+            by_name[workload.name] = workload
     for root in filter(None, os.environ.get("XFBENCH_WORKLOADS", "").split(":")):
         if not Path(root).is_dir():
             raise WorkloadError(f"XFBENCH_WORKLOADS: {root}: there is no such folder")
         for file in sorted(Path(root).glob("*.py")):
-            for workload in _of_file(file, file.stat().st_mtime_ns):
-                if workload.name in found:
+            for workload in _load_file(file, file.stat().st_mtime_ns):
+                if workload.name in by_name:
                     raise WorkloadError(f"{file}: there is a workload {workload.name} already")
-                found[workload.name] = workload
-    return found
+                by_name[workload.name] = workload
+    return by_name
 
 
 @lru_cache(maxsize=None)
-def _of_file(file: Path, _: int) -> tuple[Workload, ...]:
-    """The workloads of a module of the user's, read anew when its time of change is another."""
+def _load_file(file: Path, _mtime_ns: int) -> tuple[Workload, ...]:
+    """Return the workloads of a user's module. A changed modification time misses the cache."""
     spec = importlib.util.spec_from_file_location(f"{__name__}.{file.stem}", file)
     if spec is None or spec.loader is None:
         raise WorkloadError(f"{file}: cannot be read")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        found = tuple(getattr(module, "WORKLOADS", ()))
-        for workload in found:
+        file_workloads = tuple(getattr(module, "WORKLOADS", ()))
+        for workload in file_workloads:
             if not isinstance(workload, Workload):
                 raise TypeError("WORKLOADS has something else than a Workload in it")
-            workload.network.shapes  # noqa: B018  layers that do not fit together show here
+            workload.network.shapes  # noqa: B018  raises if layers do not fit together
     except Exception as error:
         raise WorkloadError(f"{file}: {type(error).__name__}: {error}") from error
-    return found
+    return file_workloads

@@ -1,8 +1,8 @@
 """AlexNet (Krizhevsky et al. 2012) and CaffeNet, Caffe's variant of it.
 
-CaffeNet pools before it normalises, where AlexNet normalises before it pools, and
-starts some biases at 1 instead of 0.1. Everything else is the same, so is the work:
-comparisons that swap one for the other under one name go unnoticed.
+CaffeNet pools before it normalises; AlexNet normalises before it pools. CaffeNet starts some
+biases at 1 instead of 0.1. Everything else, including the amount of work, is the same. A
+comparison that confuses the two would go unnoticed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _convolution = partial(
     decay_mult=(1.0, 0.0),
 )
 _inner_product = partial(InnerProduct, lr_mult=(1.0, 2.0), decay_mult=(1.0, 0.0))
-_pool = partial(Pooling, method="max", kernel=3, stride=2)
-_norm = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
+_max_pooling = partial(Pooling, method="max", kernel=3, stride=2)
+_lrn = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
 
 
-def _network(name: str, *, pool_first: bool, bias: float) -> Network:
-    shifted = Filler("constant", bias)
+def _network(name: str, *, pool_first: bool, bias_value: float) -> Network:
+    bias_filler = Filler("constant", bias_value)
 
-    def reduce(number: int, source: str) -> tuple[Layer, Layer]:
+    def pool_and_norm(number: int, source: str) -> tuple[Layer, Layer]:
         norm, pool = f"norm{number}", f"pool{number}"
         if pool_first:
-            return _pool(pool, (source,)), _norm(norm, (pool,))
-        return _norm(norm, (source,)), _pool(pool, (norm,))
+            return _max_pooling(pool, (source,)), _lrn(norm, (pool,))
+        return _lrn(norm, (source,)), _max_pooling(pool, (norm,))
 
-    reduced = "norm" if pool_first else "pool"
+    last_of_pair = "norm" if pool_first else "pool"
     return Network(
         name,
         (3, 227, 227),
@@ -52,25 +52,35 @@ def _network(name: str, *, pool_first: bool, bias: float) -> Network:
         (
             _convolution("conv1", ("data",), 96, kernel=11, stride=4),
             ReLU("relu1", ("conv1",)),
-            *reduce(1, "relu1"),
+            *pool_and_norm(1, "relu1"),
             _convolution(
-                "conv2", (f"{reduced}1",), 256, kernel=5, pad=2, groups=2, bias_filler=shifted
+                "conv2",
+                (f"{last_of_pair}1",),
+                256,
+                kernel=5,
+                pad=2,
+                groups=2,
+                bias_filler=bias_filler,
             ),
             ReLU("relu2", ("conv2",)),
-            *reduce(2, "relu2"),
-            _convolution("conv3", (f"{reduced}2",), 384, kernel=3, pad=1),
+            *pool_and_norm(2, "relu2"),
+            _convolution("conv3", (f"{last_of_pair}2",), 384, kernel=3, pad=1),
             ReLU("relu3", ("conv3",)),
-            _convolution("conv4", ("relu3",), 384, kernel=3, pad=1, groups=2, bias_filler=shifted),
+            _convolution(
+                "conv4", ("relu3",), 384, kernel=3, pad=1, groups=2, bias_filler=bias_filler
+            ),
             ReLU("relu4", ("conv4",)),
-            _convolution("conv5", ("relu4",), 256, kernel=3, pad=1, groups=2, bias_filler=shifted),
+            _convolution(
+                "conv5", ("relu4",), 256, kernel=3, pad=1, groups=2, bias_filler=bias_filler
+            ),
             ReLU("relu5", ("conv5",)),
-            _pool("pool5", ("relu5",)),
+            _max_pooling("pool5", ("relu5",)),
             _inner_product(
                 "fc6",
                 ("pool5",),
                 4096,
                 weight_filler=Filler("gaussian", 0.005),
-                bias_filler=shifted,
+                bias_filler=bias_filler,
             ),
             ReLU("relu6", ("fc6",)),
             Dropout("drop6", ("relu6",), 0.5),
@@ -79,7 +89,7 @@ def _network(name: str, *, pool_first: bool, bias: float) -> Network:
                 ("drop6",),
                 4096,
                 weight_filler=Filler("gaussian", 0.005),
-                bias_filler=shifted,
+                bias_filler=bias_filler,
             ),
             ReLU("relu7", ("fc7",)),
             Dropout("drop7", ("relu7",), 0.5),
@@ -111,11 +121,11 @@ def _workload(network: Network, source: str) -> Workload:
 
 WORKLOADS = (
     _workload(
-        _network("caffenet", pool_first=True, bias=1.0),
+        _network("caffenet", pool_first=True, bias_value=1.0),
         "Caffe 1.0, models/bvlc_reference_caffenet/train_val.prototxt",
     ),
     _workload(
-        _network("alexnet", pool_first=False, bias=0.1),
+        _network("alexnet", pool_first=False, bias_value=0.1),
         "Caffe 1.0, models/bvlc_alexnet/train_val.prototxt",
     ),
 )

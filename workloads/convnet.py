@@ -1,7 +1,7 @@
 """ConvNet: Caffe's two CIFAR-10 networks, "full" (`convnet`) and "quick" (`convnet-quick`).
 
-Their convolutions start almost at zero (standard deviation 1e-4), so the first steps
-of training move little: that is the published definition.
+By the published definition, their first convolutions start almost at zero (standard deviation
+1e-4). The first training steps therefore change the weights little.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _gaussian(std: float) -> Filler:
 
 _convolution = partial(Convolution, kernel=5, pad=2, lr_mult=(1.0, 2.0))
 _inner_product = partial(InnerProduct, lr_mult=(1.0, 2.0))
-_max = partial(Pooling, method="max", kernel=3, stride=2)
-_average = partial(Pooling, method="average", kernel=3, stride=2)
-_norm = partial(LRN, region="within", size=3, alpha=5e-5, beta=0.75)
+_max_pooling = partial(Pooling, method="max", kernel=3, stride=2)
+_average_pooling = partial(Pooling, method="average", kernel=3, stride=2)
+_lrn = partial(LRN, region="within", size=3, alpha=5e-5, beta=0.75)
 
-# The published input is the pixel minus the data set's mean image; without the data set,
-# the middle of the pixel range stands in for it.
+# The published input subtracts the data set's mean image. Without the data set, the middle
+# of the pixel range replaces it.
 _PIXELS = Pixels("BGR", (127.5, 127.5, 127.5))
 
 _FULL = Network(
@@ -42,16 +42,16 @@ _FULL = Network(
     10,
     (
         _convolution("conv1", ("data",), 32, weight_filler=_gaussian(1e-4)),
-        _max("pool1", ("conv1",)),
+        _max_pooling("pool1", ("conv1",)),
         ReLU("relu1", ("pool1",)),
-        _norm("norm1", ("relu1",)),
+        _lrn("norm1", ("relu1",)),
         _convolution("conv2", ("norm1",), 32, weight_filler=_gaussian(0.01)),
         ReLU("relu2", ("conv2",)),
-        _average("pool2", ("relu2",)),
-        _norm("norm2", ("pool2",)),
+        _average_pooling("pool2", ("relu2",)),
+        _lrn("norm2", ("pool2",)),
         _convolution("conv3", ("norm2",), 64, weight_filler=_gaussian(0.01), lr_mult=(1.0, 1.0)),
         ReLU("relu3", ("conv3",)),
-        _average("pool3", ("relu3",)),
+        _average_pooling("pool3", ("relu3",)),
         _inner_product(
             "ip1", ("pool3",), 10, weight_filler=_gaussian(0.01), decay_mult=(250.0, 0.0)
         ),
@@ -65,14 +65,14 @@ _QUICK = Network(
     10,
     (
         _convolution("conv1", ("data",), 32, weight_filler=_gaussian(1e-4)),
-        _max("pool1", ("conv1",)),
+        _max_pooling("pool1", ("conv1",)),
         ReLU("relu1", ("pool1",)),
         _convolution("conv2", ("relu1",), 32, weight_filler=_gaussian(0.01)),
         ReLU("relu2", ("conv2",)),
-        _average("pool2", ("relu2",)),
+        _average_pooling("pool2", ("relu2",)),
         _convolution("conv3", ("pool2",), 64, weight_filler=_gaussian(0.01)),
         ReLU("relu3", ("conv3",)),
-        _average("pool3", ("relu3",)),
+        _average_pooling("pool3", ("relu3",)),
         _inner_product("ip1", ("pool3",), 64, weight_filler=_gaussian(0.1)),
         _inner_product("ip2", ("ip1",), 10, weight_filler=_gaussian(0.1)),
         SoftmaxLoss("loss", ("ip2",)),

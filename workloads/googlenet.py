@@ -20,43 +20,43 @@ from xfbench.workloads.layers import (
 )
 from xfbench.workloads.solver import Solver
 
-_LIFTED = Filler("constant", 0.2)
+_BIAS_FILLER = Filler("constant", 0.2)
 _convolution = partial(
     Convolution,
     weight_filler=Filler("xavier"),
-    bias_filler=_LIFTED,
+    bias_filler=_BIAS_FILLER,
     lr_mult=(1.0, 2.0),
     decay_mult=(1.0, 0.0),
 )
 _inner_product = partial(
     InnerProduct, weight_filler=Filler("xavier"), lr_mult=(1.0, 2.0), decay_mult=(1.0, 0.0)
 )
-_max = partial(Pooling, method="max", kernel=3, stride=2)
-_norm = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
+_max_pooling = partial(Pooling, method="max", kernel=3, stride=2)
+_lrn = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
 
 
 def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer, ...]:
-    """One inception block: 1×1, 3×3 and 5×5 (each behind a 1×1) and a projected pooling.
+    """Return an inception block: 1×1, 3×3 and 5×5 (after a 1×1 each) and a projected pooling.
 
     `channels`: 1×1, 3×3 reduce, 3×3, 5×5 reduce, 5×5, pool projection.
     """
-    one, reduce3, three, reduce5, five, projection = channels
+    channels_1x1, reduce_3x3, channels_3x3, reduce_5x5, channels_5x5, projection = channels
 
     def relu(part: str) -> ReLU:
         return ReLU(f"{name}/relu_{part}", (f"{name}/{part}",))
 
     return (
-        _convolution(f"{name}/1x1", (source,), one, kernel=1),
+        _convolution(f"{name}/1x1", (source,), channels_1x1, kernel=1),
         relu("1x1"),
-        _convolution(f"{name}/3x3_reduce", (source,), reduce3, kernel=1),
+        _convolution(f"{name}/3x3_reduce", (source,), reduce_3x3, kernel=1),
         relu("3x3_reduce"),
-        _convolution(f"{name}/3x3", (f"{name}/relu_3x3_reduce",), three, kernel=3, pad=1),
+        _convolution(f"{name}/3x3", (f"{name}/relu_3x3_reduce",), channels_3x3, kernel=3, pad=1),
         relu("3x3"),
-        _convolution(f"{name}/5x5_reduce", (source,), reduce5, kernel=1),
+        _convolution(f"{name}/5x5_reduce", (source,), reduce_5x5, kernel=1),
         relu("5x5_reduce"),
-        _convolution(f"{name}/5x5", (f"{name}/relu_5x5_reduce",), five, kernel=5, pad=2),
+        _convolution(f"{name}/5x5", (f"{name}/relu_5x5_reduce",), channels_5x5, kernel=5, pad=2),
         relu("5x5"),
-        _max(f"{name}/pool", (source,), stride=1, pad=1),
+        _max_pooling(f"{name}/pool", (source,), stride=1, pad=1),
         _convolution(f"{name}/pool_proj", (f"{name}/pool",), projection, kernel=1),
         relu("pool_proj"),
         Concat(
@@ -66,13 +66,13 @@ def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer
     )
 
 
-def _auxiliary(name: str, source: str) -> tuple[Layer, ...]:
-    """One auxiliary classifier, with 0.3 of the main one's weight in the loss."""
+def _auxiliary_head(name: str, source: str) -> tuple[Layer, ...]:
+    """Return an auxiliary classifier, whose loss has 0.3 of the main classifier's weight."""
     return (
         Pooling(f"{name}/ave_pool", (source,), "average", kernel=5, stride=3),
         _convolution(f"{name}/conv", (f"{name}/ave_pool",), 128, kernel=1),
         ReLU(f"{name}/relu_conv", (f"{name}/conv",)),
-        _inner_product(f"{name}/fc", (f"{name}/relu_conv",), 1024, bias_filler=_LIFTED),
+        _inner_product(f"{name}/fc", (f"{name}/relu_conv",), 1024, bias_filler=_BIAS_FILLER),
         ReLU(f"{name}/relu_fc", (f"{name}/fc",)),
         Dropout(f"{name}/drop_fc", (f"{name}/relu_fc",), 0.7),
         _inner_product(f"{name}/classifier", (f"{name}/drop_fc",), 1000),
@@ -87,25 +87,25 @@ _NETWORK = Network(
     (
         _convolution("conv1/7x7_s2", ("data",), 64, kernel=7, stride=2, pad=3),
         ReLU("conv1/relu_7x7", ("conv1/7x7_s2",)),
-        _max("pool1/3x3_s2", ("conv1/relu_7x7",)),
-        _norm("pool1/norm1", ("pool1/3x3_s2",)),
+        _max_pooling("pool1/3x3_s2", ("conv1/relu_7x7",)),
+        _lrn("pool1/norm1", ("pool1/3x3_s2",)),
         _convolution("conv2/3x3_reduce", ("pool1/norm1",), 64, kernel=1),
         ReLU("conv2/relu_3x3_reduce", ("conv2/3x3_reduce",)),
         _convolution("conv2/3x3", ("conv2/relu_3x3_reduce",), 192, kernel=3, pad=1),
         ReLU("conv2/relu_3x3", ("conv2/3x3",)),
-        _norm("conv2/norm2", ("conv2/relu_3x3",)),
-        _max("pool2/3x3_s2", ("conv2/norm2",)),
+        _lrn("conv2/norm2", ("conv2/relu_3x3",)),
+        _max_pooling("pool2/3x3_s2", ("conv2/norm2",)),
         *_inception("inception_3a", "pool2/3x3_s2", (64, 96, 128, 16, 32, 32)),
         *_inception("inception_3b", "inception_3a/output", (128, 128, 192, 32, 96, 64)),
-        _max("pool3/3x3_s2", ("inception_3b/output",)),
+        _max_pooling("pool3/3x3_s2", ("inception_3b/output",)),
         *_inception("inception_4a", "pool3/3x3_s2", (192, 96, 208, 16, 48, 64)),
-        *_auxiliary("loss1", "inception_4a/output"),
+        *_auxiliary_head("loss1", "inception_4a/output"),
         *_inception("inception_4b", "inception_4a/output", (160, 112, 224, 24, 64, 64)),
         *_inception("inception_4c", "inception_4b/output", (128, 128, 256, 24, 64, 64)),
         *_inception("inception_4d", "inception_4c/output", (112, 144, 288, 32, 64, 64)),
-        *_auxiliary("loss2", "inception_4d/output"),
+        *_auxiliary_head("loss2", "inception_4d/output"),
         *_inception("inception_4e", "inception_4d/output", (256, 160, 320, 32, 128, 128)),
-        _max("pool4/3x3_s2", ("inception_4e/output",)),
+        _max_pooling("pool4/3x3_s2", ("inception_4e/output",)),
         *_inception("inception_5a", "pool4/3x3_s2", (256, 160, 320, 32, 128, 128)),
         *_inception("inception_5b", "inception_5a/output", (384, 192, 384, 48, 128, 128)),
         Pooling("pool5/7x7_s1", ("inception_5b/output",), "average", kernel=7, stride=1),

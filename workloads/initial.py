@@ -1,7 +1,7 @@
-"""The initial weights: the same bytes for every framework.
+"""The initial weights, with the same bytes for every framework.
 
-They come from NumPy's `RandomState`, whose stream is frozen for good, parameter by
-parameter in the network's order, in float32.
+NumPy's `RandomState` draws them in float32, parameter by parameter, in the network's order.
+NumPy guarantees that its stream never changes.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from xfbench.workloads.layers import Network, Parameter
 
 
 def initial_parameters(network: Network, seed: int) -> dict[str, np.ndarray]:
-    """Canonical name to float32 array, canonical layout. Raises ValueError on an unknown filler."""
-    random = np.random.RandomState(seed)
-    return {name: _filled(parameter, random) for name, parameter in network.parameters.items()}
+    """Return float32 arrays by canonical name. Raises ValueError for an unknown filler."""
+    generator = np.random.RandomState(seed)
+    return {
+        name: _initial_value(parameter, generator) for name, parameter in network.parameters.items()
+    }
 
 
-def _filled(parameter: Parameter, random: np.random.RandomState) -> np.ndarray:
+def _initial_value(parameter: Parameter, generator: np.random.RandomState) -> np.ndarray:
     filler, shape = parameter.filler, parameter.shape
     fan_in = prod(shape[1:])
     if filler.type == "constant":
         return np.full(shape, filler.value, np.float32)
     if filler.type == "gaussian":
-        values = random.standard_normal(shape) * filler.value
+        values = generator.standard_normal(shape) * filler.value
     elif filler.type == "msra":
-        values = random.standard_normal(shape) * np.sqrt(2.0 / fan_in)
+        values = generator.standard_normal(shape) * np.sqrt(2.0 / fan_in)
     elif filler.type == "xavier":
         bound = np.sqrt(3.0 / fan_in)
-        values = random.uniform(-bound, bound, shape)
+        values = generator.uniform(-bound, bound, shape)
     else:
         raise ValueError(f"unknown filler {filler.type!r}")
     return np.asarray(values, np.float32)

@@ -1,10 +1,9 @@
-"""Layers and networks as values, and what follows from them: shapes, parameters, work.
+"""Layers and networks as values, with their shapes, parameters and operation counts.
 
-Geometry is Caffe's: convolution rounds its output size down, pooling rounds up and
-drops a last window that would start in the padding. Shapes are per image, channels
-first; parameters have the canonical layout (convolution: out, in/groups, kh, kw;
-inner product: out, in over a C, H, W flatten). This module knows no framework and
-holds no numbers that are trained.
+The geometry is Caffe's: convolution rounds its output size down. Pooling rounds up and drops a
+last window that would start in the padding. Shapes are per image, channels first. Parameters
+have the canonical layout (convolution: out, in/groups, kh, kw; inner product: out, in over a
+C, H, W flatten). This module imports no framework and holds no trained values.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Shape = Tuple[int, ...]
 
 @dataclass(frozen=True)
 class Filler:
-    """Initial values of a parameter, after Caffe's fillers of the same names.
+    """The initial values of a parameter, as Caffe's fillers of the same names define them.
 
     constant: every element is `value`; gaussian: normal, standard deviation `value`;
     xavier: uniform within ±sqrt(3 / fan_in) (Glorot and Bengio 2010, in Caffe's form);
@@ -30,16 +29,16 @@ class Filler:
     value: float = 0.0
 
 
-ZERO = Filler()
-ONES = Filler("constant", 1.0)
+ZERO_FILLER = Filler()
+ONE_FILLER = Filler("constant", 1.0)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One trained or tracked tensor of a layer: its shape and how it starts and moves.
+    """A trained or tracked tensor of a layer: its shape, filler and solver multipliers.
 
-    `lr_mult` and `decay_mult` multiply the solver's learning rate and weight decay;
-    a parameter that is not `learned` (a running average) has no gradient.
+    `lr_mult` and `decay_mult` multiply the solver's learning rate and weight decay.
+    A parameter that is not `learned` (a running average) has no gradient.
     """
 
     shape: Shape
@@ -51,7 +50,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A two-dimensional cross-correlation, square kernel, `groups` independent parts."""
+    """A two-dimensional cross-correlation with a square kernel and `groups` independent groups."""
 
     name: str
     inputs: Tuple[str, ...]
@@ -61,8 +60,8 @@ class Convolution:
     pad: int = 0
     groups: int = 1
     bias: bool = True
-    weight_filler: Filler = ZERO
-    bias_filler: Filler = ZERO
+    weight_filler: Filler = ZERO_FILLER
+    bias_filler: Filler = ZERO_FILLER
     lr_mult: Tuple[float, float] = (1.0, 1.0)
     decay_mult: Tuple[float, float] = (1.0, 1.0)
 
@@ -75,11 +74,11 @@ class Convolution:
         )
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
-        weight = (self.channels, inputs[0][0] // self.groups, self.kernel, self.kernel)
-        return _weight_and_bias(self, weight)
+        weight_shape = (self.channels, inputs[0][0] // self.groups, self.kernel, self.kernel)
+        return _weight_and_bias_parameters(self, weight_shape)
 
     def macs(self, inputs: list[Shape]) -> int:
-        """Multiply-accumulates of one image's forward pass (the bias is not counted)."""
+        """Return the multiply-accumulates of one image's forward pass, without the bias."""
         per_output = inputs[0][0] // self.groups * self.kernel * self.kernel
         return prod(self.output_shape(inputs)) * per_output
 
@@ -92,8 +91,8 @@ class InnerProduct:
     inputs: Tuple[str, ...]
     channels: int
     bias: bool = True
-    weight_filler: Filler = ZERO
-    bias_filler: Filler = ZERO
+    weight_filler: Filler = ZERO_FILLER
+    bias_filler: Filler = ZERO_FILLER
     lr_mult: Tuple[float, float] = (1.0, 1.0)
     decay_mult: Tuple[float, float] = (1.0, 1.0)
 
@@ -101,15 +100,15 @@ class InnerProduct:
         return (self.channels,)
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
-        return _weight_and_bias(self, (self.channels, prod(inputs[0])))
+        return _weight_and_bias_parameters(self, (self.channels, prod(inputs[0])))
 
     def macs(self, inputs: list[Shape]) -> int:
         return self.channels * prod(inputs[0])
 
 
 @dataclass(frozen=True)
-class _Plain:
-    """What a layer without parameters and without counted work shares."""
+class _BaseLayer:
+    """The base of layers without parameters or counted multiply-accumulates."""
 
     name: str
     inputs: Tuple[str, ...]
@@ -125,11 +124,11 @@ class _Plain:
 
 
 @dataclass(frozen=True)
-class Pooling(_Plain):
-    """Pooling, `method` "max" or "average"; an average counts the padding in its divisor.
+class Pooling(_BaseLayer):
+    """Pooling with `method` "max" or "average". The average counts padding in its divisor.
 
-    The divisor is Caffe's: the size of the window clipped to the padded input, so a
-    window that hangs over the far edge of the padding is divided by what is inside.
+    The divisor is Caffe's: the size of the window clipped to the padded input. A window that
+    extends past the padding is divided by the part inside it.
     """
 
     method: str = "max"
@@ -142,7 +141,7 @@ class Pooling(_Plain):
         return (channels, self.output_size(height), self.output_size(width))
 
     def output_size(self, size: int) -> int:
-        """Windows along one side of `size` pixels: rounded up, none starting in the padding."""
+        """Return the number of windows along `size` pixels: rounded up, none starts in padding."""
         count = -(-(size + 2 * self.pad - self.kernel) // self.stride) + 1
         if self.pad and (count - 1) * self.stride >= size + self.pad:
             count -= 1
@@ -150,16 +149,16 @@ class Pooling(_Plain):
 
 
 @dataclass(frozen=True)
-class ReLU(_Plain):
-    """max(0, x)."""
+class ReLU(_BaseLayer):
+    """The rectified linear unit, max(0, x)."""
 
 
 @dataclass(frozen=True)
-class LRN(_Plain):
+class LRN(_BaseLayer):
     """Local response normalisation, x / (k + alpha / n * sum of squares) ** beta.
 
     `region` "across": n = size neighbouring channels; "within": n = size * size pixels
-    of the same channel, zero padded, the padding counted (k is then 1).
+    of the same channel, zero padded; the padding counts (k is then 1).
     """
 
     region: str = "across"
@@ -170,51 +169,51 @@ class LRN(_Plain):
 
 
 @dataclass(frozen=True)
-class Dropout(_Plain):
-    """In training a random share `ratio` is set to zero and the rest scaled by 1/(1 - ratio)."""
+class Dropout(_BaseLayer):
+    """Dropout: training zeroes a random share `ratio` and scales the rest by 1/(1 - ratio)."""
 
     ratio: float = 0.5
 
 
 @dataclass(frozen=True)
-class BatchNorm(_Plain):
+class BatchNorm(_BaseLayer):
     """Batch normalisation with scale (gamma) and shift (beta), per channel.
 
-    Normalises by the batch's biased variance; the running averages are
-    new = momentum * old + (1 - momentum) * batch, of the unbiased variance.
+    The layer normalises by the batch's biased variance. The running averages are
+    new = momentum * old + (1 - momentum) * batch, with the unbiased variance.
     """
 
     eps: float = 1e-5
     momentum: float = 0.9
-    gamma_filler: Filler = ONES
-    beta_filler: Filler = ZERO
+    gamma_filler: Filler = ONE_FILLER
+    beta_filler: Filler = ZERO_FILLER
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
         shape = (inputs[0][0],)
         return {
             "gamma": Parameter(shape, self.gamma_filler),
             "beta": Parameter(shape, self.beta_filler),
-            "mean": Parameter(shape, ZERO, learned=False),
-            "variance": Parameter(shape, ONES, learned=False),
+            "mean": Parameter(shape, ZERO_FILLER, learned=False),
+            "variance": Parameter(shape, ONE_FILLER, learned=False),
         }
 
 
 @dataclass(frozen=True)
-class Concat(_Plain):
-    """The inputs one after another along the channels."""
+class Concat(_BaseLayer):
+    """The concatenation of the inputs along the channels."""
 
     def output_shape(self, inputs: list[Shape]) -> Shape:
         return (sum(shape[0] for shape in inputs), *inputs[0][1:])
 
 
 @dataclass(frozen=True)
-class Eltwise(_Plain):
+class Eltwise(_BaseLayer):
     """The sum of the inputs."""
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss(_Plain):
-    """Mean over the batch of -log softmax(input)[label], times `weight` in the total loss."""
+class SoftmaxLoss(_BaseLayer):
+    """The batch mean of -log softmax(input)[label], times `weight` in the total loss."""
 
     weight: float = 1.0
 
@@ -253,9 +252,9 @@ LAYER_TYPES: Dict[str, Type[Any]] = {
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in the order they run, each naming its inputs; the images are called "data".
+    """Layers in the order they run. Each names its inputs; "data" is the images.
 
-    `input_shape` is (channels, height, width). A layer's name is also its output's.
+    `input_shape` is (channels, height, width). A layer's name is also the name of its output.
     """
 
     name: str
@@ -265,7 +264,7 @@ class Network:
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
-        """Output shape per image of "data" and of every layer."""
+        """The output shape per image of "data" and of every layer, by name."""
         shapes: dict[str, Shape] = {"data": self.input_shape}
         for layer in self.layers:
             shapes[layer.name] = layer.output_shape([shapes[name] for name in layer.inputs])
@@ -276,7 +275,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Every parameter by its canonical name, "<layer>/weight" and so on, in layer order."""
+        """The parameters by canonical name, such as "<layer>/weight", in layer order."""
         return {
             f"{layer.name}/{kind}": parameter
             for layer in self.layers
@@ -285,20 +284,20 @@ class Network:
 
     @property
     def learned_count(self) -> int:
-        """How many numbers are trained (running averages are not)."""
+        """The number of trained values, without running averages."""
         return sum(prod(p.shape) for p in self.parameters.values() if p.learned)
 
     @property
     def forward_macs(self) -> int:
-        """Multiply-accumulates per image of the forward pass."""
+        """The multiply-accumulates per image of the forward pass."""
         return sum(layer.macs(self.input_shapes(layer)) for layer in self.layers)
 
     @property
     def train_macs(self) -> int:
-        """Multiply-accumulates per image of a training step.
+        """The multiply-accumulates per image of a training step.
 
-        Forward, gradient of the weights and gradient of the input each cost the same;
-        a layer that reads the images has no gradient of its input to compute.
+        The forward pass, the weight gradient and the input gradient each cost the same. A layer
+        that reads the images computes no input gradient.
         """
         return sum(
             layer.macs(self.input_shapes(layer)) * (2 if layer.inputs == ("data",) else 3)
@@ -311,7 +310,7 @@ class Network:
 
     @property
     def scores(self) -> str:
-        """The layer whose output are the class scores: what the last loss reads."""
+        """The layer whose output is the class scores, the input of the last loss."""
         return self.losses[-1].inputs[0]
 
     def to_json(self) -> dict[str, Any]:
@@ -319,12 +318,14 @@ class Network:
             "name": self.name,
             "input_shape": list(self.input_shape),
             "classes": self.classes,
-            "layers": [{"type": type(layer).__name__, **_plain(layer)} for layer in self.layers],
+            "layers": [
+                {"type": type(layer).__name__, **_fields_as_json(layer)} for layer in self.layers
+            ],
         }
 
 
 def layer_from_json(document: dict[str, Any]) -> Layer:
-    """A layer from its JSON object. Raises KeyError (unknown type), TypeError (wrong field)."""
+    """Return a layer from its JSON object. Raises KeyError for a type, TypeError for a field."""
     values = dict(document)
     kind = LAYER_TYPES[values.pop("type")]
     for field in fields(kind):
@@ -337,19 +338,23 @@ def layer_from_json(document: dict[str, Any]) -> Layer:
     return layer
 
 
-def _plain(layer: Layer) -> dict[str, Any]:
+def _fields_as_json(layer: Layer) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(layer).items()
     }
 
 
-def _weight_and_bias(layer: Convolution | InnerProduct, weight: Shape) -> dict[str, Parameter]:
-    found = {
-        "weight": Parameter(weight, layer.weight_filler, layer.lr_mult[0], layer.decay_mult[0])
+def _weight_and_bias_parameters(
+    layer: Convolution | InnerProduct, weight_shape: Shape
+) -> dict[str, Parameter]:
+    parameters = {
+        "weight": Parameter(
+            weight_shape, layer.weight_filler, layer.lr_mult[0], layer.decay_mult[0]
+        )
     }
     if layer.bias:
-        found["bias"] = Parameter(
-            weight[:1], layer.bias_filler, layer.lr_mult[1], layer.decay_mult[1]
+        parameters["bias"] = Parameter(
+            weight_shape[:1], layer.bias_filler, layer.lr_mult[1], layer.decay_mult[1]
         )
-    return found
+    return parameters

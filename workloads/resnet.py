@@ -1,7 +1,7 @@
 """ResNet-50 and ResNet-101, version 1 (He et al. 2016), in the Caffe definition.
 
-The stride of a block sits on its first 1×1 convolution and on its shortcut. The first
-convolution of ResNet-50 has a bias, that of ResNet-101 has none: so it was published.
+The first 1×1 convolution and the shortcut of a block have its stride. As published, the first
+convolution of ResNet-50 has a bias, and that of ResNet-101 has none.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from xfbench.workloads.solver import Solver
 _convolution = partial(Convolution, bias=False, weight_filler=Filler("msra"))
 
 
-def _normalised(
+def _conv_batch_norm(
     name: str, source: str, channels: int, *, kernel: int = 1, stride: int = 1, relu: bool = True
 ) -> tuple[Layer, ...]:
-    """A convolution "res<name>", its batch norm "bn<name>" and, if `relu`, its ReLU."""
+    """Return a convolution "res<name>", its batch norm "bn<name>" and, if `relu`, its ReLU."""
     layers: tuple[Layer, ...] = (
         _convolution(
             f"res{name}", (source,), channels, kernel=kernel, stride=stride, pad=kernel // 2
@@ -40,16 +40,16 @@ def _normalised(
 
 
 def _block(name: str, source: str, width: int, *, stride: int, project: bool) -> tuple[Layer, ...]:
-    """A bottleneck block: 1×1, 3×3, 1×1, added to its input (projected where the shape changes)."""
+    """Return a bottleneck block: 1×1, 3×3, 1×1, plus its input, projected if `project`."""
     first, second, third = (f"{name}_branch2{part}" for part in "abc")
     shortcut: tuple[Layer, ...] = ()
     if project:
-        shortcut = _normalised(f"{name}_branch1", source, 4 * width, stride=stride, relu=False)
+        shortcut = _conv_batch_norm(f"{name}_branch1", source, 4 * width, stride=stride, relu=False)
     return (
         *shortcut,
-        *_normalised(first, source, width, stride=stride),
-        *_normalised(second, f"res{first}_relu", width, kernel=3),
-        *_normalised(third, f"res{second}_relu", 4 * width, relu=False),
+        *_conv_batch_norm(first, source, width, stride=stride),
+        *_conv_batch_norm(second, f"res{first}_relu", width, kernel=3),
+        *_conv_batch_norm(third, f"res{second}_relu", 4 * width, relu=False),
         Eltwise(f"res{name}", (f"bn{name}_branch1" if project else source, f"bn{third}")),
         ReLU(f"res{name}_relu", (f"res{name}",)),
     )
@@ -75,18 +75,18 @@ def _network(name: str, stages: tuple[tuple[str, ...], ...], *, first_bias: bool
             source = f"res{block}_relu"
     layers += [
         Pooling("pool5", (source,), "average", kernel=7, stride=1),
-        # The published definition has no filler here; this is Goyal et al. 2017's.
+        # The published definition has no filler here. This one is from Goyal et al. 2017.
         InnerProduct("fc1000", ("pool5",), 1000, weight_filler=Filler("gaussian", 0.01)),
         SoftmaxLoss("loss", ("fc1000",)),
     ]
     return Network(name, (3, 224, 224), 1000, tuple(layers))
 
 
-def _lettered(stage: int, count: int) -> tuple[str, ...]:
+def _lettered_blocks(stage: int, count: int) -> tuple[str, ...]:
     return tuple(f"{stage}{letter}" for letter in "abcdef"[:count])
 
 
-def _numbered(stage: int, count: int) -> tuple[str, ...]:
+def _numbered_blocks(stage: int, count: int) -> tuple[str, ...]:
     return (f"{stage}a", *(f"{stage}b{number}" for number in range(1, count)))
 
 
@@ -116,14 +116,24 @@ WORKLOADS = (
     _workload(
         _network(
             "resnet50",
-            (_lettered(2, 3), _lettered(3, 4), _lettered(4, 6), _lettered(5, 3)),
+            (
+                _lettered_blocks(2, 3),
+                _lettered_blocks(3, 4),
+                _lettered_blocks(4, 6),
+                _lettered_blocks(5, 3),
+            ),
             first_bias=True,
         )
     ),
     _workload(
         _network(
             "resnet101",
-            (_lettered(2, 3), _numbered(3, 4), _numbered(4, 23), _lettered(5, 3)),
+            (
+                _lettered_blocks(2, 3),
+                _numbered_blocks(3, 4),
+                _numbered_blocks(4, 23),
+                _lettered_blocks(5, 3),
+            ),
             first_bias=False,
         )
     ),

@@ -1,16 +1,16 @@
-"""How a network is trained: stochastic gradient descent in Caffe's convention.
+"""The solver: stochastic gradient descent in Caffe's convention.
 
     g = gradient + weight_decay * decay_mult * w
     v = momentum * v + learning_rate(t) * lr_mult * g
     w = w - v
 
 With LARS (You, Gitman and Ginsburg 2017) each parameter's rate is multiplied by
-lars * |w| / (|gradient| + weight_decay * decay_mult * |w|), in Euclidean norms; one that is
-zero, or has no gradient, keeps its rate. With gradual warm-up (Goyal et al. 2017) the rate
-of its policy is multiplied by 1/n, 2/n, … 1 in the first n updates.
+lars * |w| / (|gradient| + weight_decay * decay_mult * |w|), in Euclidean norms. A parameter
+that is zero or has no gradient keeps its rate. With gradual warm-up (Goyal et al. 2017) the
+policy's rate is multiplied by 1/n, 2/n, … 1 in the first n updates.
 
-The learning rate is inside the velocity, so a change of rate acts on new gradients
-only; several frameworks keep it outside, which differs as soon as the rate changes.
+The learning rate is inside the velocity, so a change of rate acts on new gradients only.
+Several frameworks keep it outside, which differs as soon as the rate changes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Solver:
-    """Learning-rate policy (fixed, step, inv, poly), momentum and weight decay.
+    """A learning-rate policy (fixed, step, inv, poly), momentum and weight decay.
 
-    `stepsize`, `max_iter` and `warmup` count updates; `lars` is its trust coefficient. 0 of
-    these two is none.
+    `stepsize`, `max_iter` and `warmup` count updates. `lars` is the trust coefficient of LARS.
+    If `warmup` or `lars` is 0, it is off.
     """
 
     base_lr: float
@@ -38,17 +38,17 @@ class Solver:
     warmup: int = 0
 
     def learning_rate(self, iteration: int) -> float:
-        """The rate of update number `iteration`, counted from 0.
+        """Return the learning rate of update number `iteration`, counted from 0.
 
-        Raises ValueError for a policy that is none of Caffe's four.
+        Raises ValueError for a policy other than these four of Caffe.
         """
-        return self._policy(iteration) * self.warm_share(iteration)
+        return self._policy_rate(iteration) * self.warmup_factor(iteration)
 
-    def warm_share(self, iteration: int) -> float:
-        """How much of its policy's rate an update has: less than 1 in the warm-up alone."""
+    def warmup_factor(self, iteration: int) -> float:
+        """Return the factor on the policy's rate: less than 1 only during the warm-up."""
         return min(1.0, (iteration + 1) / self.warmup) if self.warmup else 1.0
 
-    def _policy(self, iteration: int) -> float:
+    def _policy_rate(self, iteration: int) -> float:
         if self.policy == "fixed":
             return self.base_lr
         if self.policy == "step":

@@ -1,4 +1,4 @@
-"""How many ranks Caffe finds by itself: told nothing but what their start command tells."""
+"""The number of ranks that Caffe finds by itself, from its start command alone."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import caffe
 
 
 def ranks() -> int:
-    """As many as it would join, which is set by hand or else one."""
+    """Return the number of ranks that it would join: set by hand, else one."""
     return int(caffe.solver_count())

@@ -1,4 +1,4 @@
-"""Where Caffe's time goes: its layers one by one, each timed, as its tool `caffe time` does it.
+"""A profile of Caffe that times each layer by itself, as the tool `caffe time` does.
 
 pycaffe has no profiler; a net's layers can be run singly.
 """
@@ -15,7 +15,7 @@ from xfbench.worker.protocol import Profile
 
 
 def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[], float]) -> Profile:
-    """What a forward and a backward pass of each layer take, as often as there are steps.
+    """Return the time of each layer's forward and backward pass, repeated for every step.
 
     `layers` says of which of ours each of Caffe's is; those that Caffe adds are of none. What
     of the seconds that `passed` in whole steps is left, is the update.

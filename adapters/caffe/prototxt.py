@@ -69,7 +69,7 @@ def data_layer(
 
 
 def solver(workload: Workload, net_path: str) -> str:
-    """How the workload is trained, as a file for `caffe train` of the network in `net_path`."""
+    """Return the solver as a file for `caffe train` of the network in `net_path`."""
     return (
         f"# {workload.name}, after {workload.source}.\n"
         f"{solver_parameter(workload.solver, net_path)}"
@@ -79,7 +79,7 @@ def solver(workload: Workload, net_path: str) -> str:
 
 
 def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random") -> str:
-    """`network` as a NetParameter; `dropout` "identity" leaves the dropout layers out."""
+    """Return `network` as a NetParameter. `dropout` "identity" omits the dropout layers."""
     blobs = blob_names(network, dropout)
     parts = [
         f"name: {_quoted(network.name)}",
@@ -100,12 +100,12 @@ def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random")
 
 
 def rates_in_python(solver: Solver) -> bool:
-    """Whether the solver has what Caffe has not, LARS or warm-up: then decay is not Caffe's."""
+    """Return whether the solver uses LARS or warm-up. Then Caffe does not apply the decay."""
     return bool(solver.lars or solver.warmup)
 
 
 def solver_parameter(solver: Solver, net_path: str) -> str:
-    """`solver` as a SolverParameter that trains the network in `net_path` on the CPU."""
+    """Return `solver` as a SolverParameter for the network in `net_path`, on the CPU."""
     lines = [
         f"net: {_quoted(net_path)}",
         'type: "SGD"',
@@ -135,18 +135,24 @@ def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
     for layer in network.layers:
         for name in layer.inputs:
             readers.setdefault(name, []).append(layer.name)
-    kept = {"data"} | {layer.name for layer in network.layers if isinstance(layer, xl.LRN)}
+    preserved_blobs = {"data"} | {
+        layer.name for layer in network.layers if isinstance(layer, xl.LRN)
+    }
     blobs = {"data": "data"}
     for layer in network.layers:
         source = layer.inputs[0]
         left_out = isinstance(layer, xl.Dropout) and dropout == "identity"
-        over = isinstance(layer, _IN_PLACE) and source not in kept and len(readers[source]) == 1
+        over = (
+            isinstance(layer, _IN_PLACE)
+            and source not in preserved_blobs
+            and len(readers[source]) == 1
+        )
         blobs[layer.name] = blobs[source] if left_out or over else layer.name
     return blobs
 
 
 def scale_name(batch_norm: str) -> str:
-    """The Scale layer that holds a BatchNorm's gamma and beta: that of "bn2a" is "scale2a"."""
+    """Return the Scale layer with a BatchNorm's gamma and beta: that of "bn2a" is "scale2a"."""
     return f"scale{batch_norm[2:]}" if batch_norm.startswith("bn") else f"{batch_norm}/scale"
 
 

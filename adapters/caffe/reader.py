@@ -1,4 +1,4 @@
-"""What reads data sets in Caffe: a Data layer on LMDB, which prepares batches in its own thread.
+"""The data loader of Caffe: a Data layer on LMDB, which prepares batches in its own thread.
 
 It takes images in the order of the database, always; places of crops and mirroring are
 drawn by Caffe.
@@ -19,7 +19,7 @@ from xfbench.worker.protocol import Options, TrainingFiles
 
 
 def open_reader(files: TrainingFiles, _: Options) -> CaffeReader:
-    """The reader for LMDB databases of Datums."""
+    """Return the reader for LMDB databases of Datums."""
     return CaffeReader(files)
 
 
@@ -37,7 +37,7 @@ class CaffeReader:
         net = self._net(self.files.batch_size, training=True)
         for _ in range(self.files.image_count // self.files.batch_size):
             net.forward()
-            # Copies: the layer's memory is its thread's again afterwards, and goes with the net.
+            # Copies, because the layer's thread reuses the memory, which the net frees.
             yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
 
     def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
@@ -45,7 +45,7 @@ class CaffeReader:
         for _ in range(self.files.image_count):
             net.forward()
             images, labels = net.blobs["data"].data, net.blobs["label"].data
-            # A Data layer's channels are blue first.
+            # The channels of a Data layer are blue first.
             yield images[:, ::-1].astype(np.uint8), labels.astype(np.int64)
 
     def _net(self, batch_size: int, *, training: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The translation into Caffe: its own solver on prototxt text, through pycaffe, float32.
+"""The trainer of Caffe: its own solver on prototxt text, through pycaffe, in float32.
 
 Rules: translate and nothing else. Caffe keeps a batch norm's running averages as decaying
 sums with their divisor; a divisor at its limit, 1 / (1 - momentum), makes the quotient
@@ -34,7 +34,7 @@ _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> CaffeTrainer:
-    """A trainer for `network`; its kernel is whichever BLAS was loaded."""
+    """Return a trainer for `network`. Its kernel is the BLAS library that was loaded."""
     if options.precision != "float32":
         raise Unsupported(f"Caffe's Python interface has float32 only, not {options.precision}")
     caffe.set_mode_cpu()
@@ -147,30 +147,32 @@ class CaffeTrainer:
         self.joined = None
 
     def save(self, folder: Path) -> None:
-        with _within(folder):
+        with _working_directory(folder):
             self.solver.snapshot()
 
     def restore(self, folder: Path) -> None:
         [state] = folder.glob("*.solverstate")
-        with _within(folder):  # the state names its weights as they were called there
+        with _working_directory(folder):  # the state names its weights as they were called there
             self.solver.restore(state.name)
 
     def profile(
         self, batch: Batch, steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
-        own = {layer.name: layer.name for layer in self.network.layers}
-        scales = {prototxt.scale_name(name): name for name in own}
-        return profile.profile(self.net, {**scales, **own}, steps(), clock)
+        layer_names = {layer.name: layer.name for layer in self.network.layers}
+        scales = {prototxt.scale_name(name): name for name in layer_names}
+        return profile.profile(self.net, {**scales, **layer_names}, steps(), clock)
 
     def runtime_info(self) -> dict[str, Any]:
         library = next(iter(observe.mapped_libraries("libcaffe.so")), "").rpartition("/")[2]
         blas = observe.symbol_provider("cblas_sgemm", library)
-        known = {"openblas": "openblas", "libmkl": "mkl"}
+        library_kernels = {"openblas": "openblas", "libmkl": "mkl"}
         return {
             "framework_version": caffe.__version__,
             "layout": "NCHW",
             "precision": self.net.blobs["data"].data.dtype.name,
-            "kernel": next((name for part, name in known.items() if part in blas), "reference"),
+            "kernel": next(
+                (name for part, name in library_kernels.items() if part in blas), "reference"
+            ),
             "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
             "pools": observe.thread_pools("openblas", "libmkl"),
         }
@@ -181,7 +183,7 @@ class CaffeTrainer:
             self.scale(self.solver.iter)
 
     def _join(self) -> None:
-        """Each gradient becomes its mean over the ranks."""
+        """Replace each gradient by its mean over the ranks."""
         if self.joined:
             self.joined.join([self.blobs[name].diff for name in self.learned])
 
@@ -190,7 +192,7 @@ class CaffeTrainer:
         self.test_net.forward()
 
     def _feed(self, net: Any, batch: Batch) -> None:
-        """Put `batch` into the net's input blobs, unless it is what they hold."""
+        """Copy `batch` into the net's input blobs, unless they already hold it."""
         if self.fed.get(net) is batch:
             return
         images, labels = net.blobs["data"], net.blobs["label"]
@@ -206,8 +208,8 @@ class CaffeTrainer:
 
 
 @contextlib.contextmanager
-def _within(folder: Path) -> Iterator[None]:
-    """In `folder`: where a solver puts its snapshots is fixed when it is made."""
+def _working_directory(folder: Path) -> Iterator[None]:
+    """Work in `folder`, because a solver's snapshot directory is fixed when it is created."""
     before = Path.cwd()
     os.chdir(str(folder))
     try:

@@ -1,4 +1,4 @@
-"""LARS and warm-up (see `xfbench.workloads.solver`), which Caffe has not: done to its gradients.
+"""LARS and warm-up (see `xfbench.workloads.solver`) on the gradients, as Caffe has neither.
 
 Between the backward pass and Caffe's own update, on its blobs: decay is added here, where it
 is scaled with the gradient, and Caffe's solver has none. Policy, momentum and multipliers of
@@ -22,8 +22,8 @@ class Scale:
         self.solver, self.learned = solver, learned
 
     def __call__(self, iteration: int) -> None:
-        """For update number `iteration`, counted from 0."""
-        share = self.solver.warm_share(iteration)
+        """Scale the gradients of update number `iteration`, counted from 0."""
+        share = self.solver.warmup_factor(iteration)
         for how, blob in self.learned.values():
             weight, gradient = blob.data, blob.diff
             decay = self.solver.weight_decay * how.decay_mult
@@ -34,6 +34,6 @@ class Scale:
 
 
 def _trust(lars: float, decay: float, weight: np.ndarray, gradient: np.ndarray) -> float:
-    """What LARS multiplies the rate by."""
+    """Return the factor by which LARS multiplies the rate."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     return lars * size / (slope + decay * size) if size and slope else 1.0

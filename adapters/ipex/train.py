@@ -21,7 +21,7 @@ LARS = True
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> IpexTrainer:
-    """A trainer for `network`; kernels: "channels_last" or, with channels first, "onednn"."""
+    """Return a trainer for `network`. Kernels: "channels_last", or "onednn" with channels first."""
     return IpexTrainer(network, solver, options, group)
 
 
@@ -55,16 +55,16 @@ class IpexTrainer(TorchTrainer):
 
         See docs/findings.md.
         """
-        own = {**dict(self.graph.named_parameters()), **dict(self.graph.named_buffers())}
+        named_tensors = {**dict(self.graph.named_parameters()), **dict(self.graph.named_buffers())}
         names = {id(tensor): name for name, tensor in self.tensors.items()}
         for key, value in state.items():
-            name = names.get(id(own[key]))
-            own[key].copy_(value if name is None else self._packed(name, value))
+            name = names.get(id(named_tensors[key]))
+            named_tensors[key].copy_(value if name is None else self._packed(name, value))
 
     def runtime_info(self) -> dict[str, Any]:
-        seen = super().runtime_info()
+        info = super().runtime_info()
         count = sum(blocks is not None for blocks in self.blocks.values())
         if self.convolutions and self.options.precision == "float32" and not count:
-            seen["kernel"] = "native"
-        evidence = [*seen["kernel_evidence"], f"ipex.optimize packed {count} weights"]
-        return {**seen, "framework_version": ipex.__version__, "kernel_evidence": evidence}
+            info["kernel"] = "native"
+        evidence = [*info["kernel_evidence"], f"ipex.optimize packed {count} weights"]
+        return {**info, "framework_version": ipex.__version__, "kernel_evidence": evidence}

@@ -1,4 +1,4 @@
-"""Checkpoints by `jax.numpy.savez`: JAX has no format of its own, and its arrays are NumPy's."""
+"""Checkpoints by `jax.numpy.savez`. JAX has no checkpoint format; its arrays are NumPy's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = "checkpoint.npz"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write what the trainer goes on from."""
+    """Write a checkpoint of the trainer to `folder`."""
     state = {
         f"{kind}:{name}": value
         for kind, of in (("value", trainer.values), ("velocity", trainer.velocities))
@@ -22,7 +22,7 @@ def save(trainer: Any, folder: Path) -> None:
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Let the trainer go on from there."""
+    """Restore the trainer from the checkpoint in `folder`."""
     with np.load(folder / _FILE, allow_pickle=False) as state:
         trainer.iteration = int(state["iteration"])
         for kind, of in (("value", trainer.values), ("velocity", trainer.velocities)):

@@ -1,4 +1,4 @@
-"""Where JAX computes, and how exactly: chosen once in a process, before it has made anything."""
+"""The device and precision of JAX, chosen once in a process before it creates anything."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from jax import lax
 from xfbench.worker import rounding
 from xfbench.worker.protocol import Unavailable
 
-# How exact products are by JAX's own name; None is what it does unasked, on a GPU in TF32.
+# The precision of products by JAX's own name. None is its default, TF32 on a GPU.
 PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 @lru_cache(maxsize=None)
 def choose(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda": on the latter each rank has one of its own.
+    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable where JAX finds none.
     """
     jax.config.update("jax_platforms", device)
     try:
-        found = jax.local_devices()
+        devices = jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # the latter, without a word, where none is
-        said = str(error).partition("\n")[0]
-        told = f"JAX {jax.__version__} finds no NVIDIA device"
-        raise Unavailable(f"{told}: {said}" if said else told) from error
-    jax.config.update("jax_default_device", found[rank % len(found)])
+        first_line = str(error).partition("\n")[0]
+        message = f"JAX {jax.__version__} finds no NVIDIA device"
+        raise Unavailable(f"{message}: {first_line}" if first_line else message) from error
+    jax.config.update("jax_default_device", devices[rank % len(devices)])
 
 
 def precision() -> str:
-    """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
+    """Return the precision of float32 products, measured in a matrix product and a convolution."""
     return rounding.measured_precision(_product, _convolved)
 
 
-def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray(jax.jit(lax.dot)(one, other))
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.asarray(jax.jit(lax.dot)(left, right))
 
 
-def _convolved(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     words = {"window_strides": (1, 1), "padding": "VALID"}
     layout = ("NHWC", "HWIO", "NHWC")
-    images, kernels = rounding.matrix_as_images(one), other[np.newaxis, np.newaxis]
-    found = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
-    return np.asarray(found)[:, 0, 0]
+    images, kernels = rounding.matrix_as_images(left), right[np.newaxis, np.newaxis]
+    output = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
+    return np.asarray(output)[:, 0, 0]

@@ -1,4 +1,4 @@
-"""How many ranks JAX finds by itself: told nothing but what their start command tells."""
+"""The number of ranks that JAX finds by itself, from its start command alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import jax
 
 
 def ranks() -> int:
-    """As many as it joins. Raises what it raises where it finds none."""
+    """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
     jax.distributed.initialize()
     return int(jax.process_count())

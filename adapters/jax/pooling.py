@@ -19,13 +19,13 @@ _Window = Tuple[int, int, int, int]
 
 
 def sums(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
-    """The sum of every window; what lies outside is 0."""
+    """Return the sum of every window. Values outside the input are 0."""
     return _reduced(x, 0.0, lax.add, kernel, stride, pads)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def maxima(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
-    """The maximum of every window; the gradient is for the first that is as large."""
+    """Return the maximum of every window. The first maximum gets the gradient."""
     return _reduced(x, -np.inf, lax.max, kernel, stride, pads)
 
 
@@ -41,24 +41,26 @@ def _forward(x: Any, kernel: int, stride: int, pads: Pads) -> tuple[Any, tuple[A
 
 
 def _backward(
-    kernel: int, stride: int, pads: Pads, kept: tuple[Any, Any], slope: Any
+    kernel: int, stride: int, pads: Pads, residuals: tuple[Any, Any], slope: Any
 ) -> tuple[Any]:
-    x, largest = kept
+    x, largest = residuals
     padded = jnp.pad(x, [(0, 0), *pads, (0, 0)], constant_values=-np.inf)
     spans = [(count - 1) * stride + 1 for count in largest.shape[1:3]]
     free = jnp.ones(largest.shape, bool)
     total = jnp.zeros_like(padded)
     for place in np.ndindex(kernel, kernel):
-        ends = [first + span for first, span in zip(place, spans)]
-        seen = padded[:, place[0] : ends[0] : stride, place[1] : ends[1] : stride]
-        chosen = free & (seen == largest)
+        stops = [first + span for first, span in zip(place, spans)]
+        window_values = padded[:, place[0] : stops[0] : stride, place[1] : stops[1] : stride]
+        chosen = free & (window_values == largest)
         free &= ~chosen
-        around = [
+        padding = [
             (first, size - end, stride - 1)
-            for first, end, size in zip(place, ends, padded.shape[1:3])
+            for first, end, size in zip(place, stops, padded.shape[1:3])
         ]
-        own = jnp.where(chosen, slope, 0)
-        total += lax.pad(own, jnp.zeros((), own.dtype), [(0, 0, 0), *around, (0, 0, 0)])
+        window_slope = jnp.where(chosen, slope, 0)
+        total += lax.pad(
+            window_slope, jnp.zeros((), window_slope.dtype), [(0, 0, 0), *padding, (0, 0, 0)]
+        )
     inside = [slice(before, before + size) for (before, _), size in zip(pads, x.shape[1:3])]
     return (total[:, inside[0], inside[1]],)
 

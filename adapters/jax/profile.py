@@ -1,4 +1,4 @@
-"""Where JAX's time goes, as its profiler tells it of the operations that XLA made of a step."""
+"""A profile of JAX: its profiler's times of the operations that XLA compiled a step to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NANOSECOND = 1e-9
 
 
 def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[], str]) -> Profile:
-    """What `steps` spend in the layers of these names; `text` is the program's that they ran."""
+    """Return the time of `steps` in `layers`. `text` is the compiled program that they run."""
     options: Any = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
@@ -24,11 +24,11 @@ def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[]
         [file] = Path(folder).rglob("*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(file))
     of = scopes.instruction_scopes(text())
-    seen = scopes.ScopeSeconds(layers)
+    layer_seconds = scopes.ScopeSeconds(layers)
     for plane in data.planes:
         for line in plane.lines:
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
                 if operation is not None:
-                    seen.add(of.get(str(operation), ""), _NANOSECOND * event.duration_ns)
-    return seen.profile(f"jax.profiler of JAX {jax.__version__}")
+                    layer_seconds.add(of.get(str(operation), ""), _NANOSECOND * event.duration_ns)
+    return layer_seconds.profile(f"jax.profiler of JAX {jax.__version__}")

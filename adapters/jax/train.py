@@ -1,4 +1,4 @@
-"""The translation into JAX: one program per step, compiled by XLA, channels last.
+"""The trainer of JAX: one program per step, compiled by XLA, channels last.
 
 Rules: translate and nothing else. Parameters are a dictionary that each step gives anew, in the
 memory of the old one. LRN and batch norm are written out, since JAX has neither; so is mixed
@@ -32,7 +32,7 @@ Window = Tuple[int, int, int, int]
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
-    """A trainer for `network`; the only kernel is "xla"."""
+    """Return a trainer for `network`. The only kernel is "xla"."""
     device.choose(options.device, group.rank)
     if options.precision == "float64":  # for good: what is float32 says so
         jax.config.update("jax_enable_x64", True)
@@ -54,8 +54,8 @@ def _pooling(layer: xl.Pooling, x: Any) -> Any:
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     sizes = x.shape[1:3]
     counts = [layer.output_size(size) for size in sizes]
-    ends = [(count - 1) * stride + kernel - pad for count in counts]
-    pads = tuple((pad, max(end - size, 0)) for end, size in zip(ends, sizes))
+    window_ends = [(count - 1) * stride + kernel - pad for count in counts]
+    pads = tuple((pad, max(end - size, 0)) for end, size in zip(window_ends, sizes))
     if layer.method == "max":
         return pooling.maxima(x, kernel, stride, pads)
     # Of an average the padding counts, and what lies beyond it does not.
@@ -70,9 +70,9 @@ def _pooling(layer: xl.Pooling, x: Any) -> Any:
 def _lrn(layer: xl.LRN, x: Any) -> Any:
     half = layer.size // 2
     if layer.region == "across":
-        around = [(0, 0), (0, 0), (0, 0), (half, half)]
+        padding = [(0, 0), (0, 0), (0, 0), (half, half)]
         window: Window = (1, 1, 1, layer.size)
-        squares = lax.reduce_window(x * x, 0.0, lax.add, window, (1, 1, 1, 1), around) / layer.size
+        squares = lax.reduce_window(x * x, 0.0, lax.add, window, (1, 1, 1, 1), padding) / layer.size
     else:
         sums = pooling.sums(x * x, layer.size, 1, ((half, half), (half, half)))
         squares = sums / layer.size**2
@@ -83,16 +83,16 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
 
 
 def _batch_norm(layer: xl.BatchNorm, x: Any, parts: Values, training: bool) -> tuple[Any, Values]:
-    """The normalised `x`, and the new running averages (none in test mode)."""
+    """Return the normalised `x` and the new running averages (none in test mode)."""
     mean, variance, averages = parts["mean"], parts["variance"], {}
     if training:
         old = mean, variance
         mean, variance = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
         count = x.size // x.shape[3]
         new = mean, variance * (count / (count - 1))
-        kept = layer.momentum
+        momentum = layer.momentum
         averages = {
-            f"{layer.name}/{kind}": kept * before + (1 - kept) * now
+            f"{layer.name}/{kind}": momentum * before + (1 - momentum) * now
             for kind, before, now in zip(("mean", "variance"), old, new)
         }
     y = (x - mean) * (lax.rsqrt(variance + layer.eps) * parts["gamma"]) + parts["beta"]
@@ -100,7 +100,7 @@ def _batch_norm(layer: xl.BatchNorm, x: Any, parts: Values, training: bool) -> t
 
 
 def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
-    """What every layer but BatchNorm and SoftmaxLoss makes of its inputs; no key, no dropout."""
+    """Return a layer's output (not BatchNorm, SoftmaxLoss). Without a key there is no dropout."""
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         y = _convolution(layer, x, parts["weight"])
@@ -117,8 +117,8 @@ def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
     if isinstance(layer, xl.Dropout):
         if key is None:
             return x
-        kept = jax.random.bernoulli(key, 1 - layer.ratio, x.shape)
-        return jnp.where(kept, x / (1 - layer.ratio), 0)
+        keep_mask = jax.random.bernoulli(key, 1 - layer.ratio, x.shape)
+        return jnp.where(keep_mask, x / (1 - layer.ratio), 0)
     if isinstance(layer, xl.Concat):
         return jnp.concatenate(inputs, axis=-1)
     if isinstance(layer, xl.Eltwise):
@@ -135,7 +135,7 @@ class JaxTrainer:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
-        # Of what passes between layers, and what products read.
+        # The dtypes of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
         self.passed = jnp.dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
@@ -166,11 +166,17 @@ class JaxTrainer:
         if self.joined:
             self.last_loss, gradients, averages = self._of_all_ranks(number, batch)
             self.values, self.velocities = self._run(
-                self._update, self.values, self.velocities, rate, gradients, averages, given=(0, 1)
+                self._update,
+                self.values,
+                self.velocities,
+                rate,
+                gradients,
+                averages,
+                donated=(0, 1),
             )
         else:
             self.last_loss, self.values, self.velocities = self._run(
-                self._train, self.values, self.velocities, rate, number, *batch, given=(0, 1)
+                self._train, self.values, self.velocities, rate, number, *batch, donated=(0, 1)
             )
         self.iteration += 1
 
@@ -190,8 +196,8 @@ class JaxTrainer:
 
     def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         values = self._run(self._values, self.values, *batch)
-        found = {name: np.array(value, self.dtype) for name, value in values.items()}
-        return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in found.items()}
+        arrays = {name: np.array(value, self.dtype) for name, value in values.items()}
+        return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in arrays.items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: self._canonical(name, value) for name, value in self.values.items()}
@@ -229,7 +235,7 @@ class JaxTrainer:
             "layout": "NHWC",
             "precision": self._precision(),
             "kernel": "xla",
-            "kernel_evidence": [self._seen()],
+            "kernel_evidence": [self._detect_kernel()],
             # On a GPU XLA has no pool of CPU threads.
             "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")} if on_cpu else {},
             "loss_scale": self.loss_scale,
@@ -241,28 +247,28 @@ class JaxTrainer:
         with jax.default_matmul_precision(self.products):
             return device.precision()
 
-    def _seen(self) -> str:
-        """What the program of a step has, as XLA tells it after all that it did to it."""
+    def _detect_kernel(self) -> str:
+        """Return the content of a step's program after all of XLA's optimisations."""
         program = self._program()
         if program is None:
             return "no step has run yet"
         calls: Counter[str] = Counter()
         for line in program.as_text().splitlines():
-            _, found, target = line.partition('custom_call_target="')
+            _, separator, target = line.partition('custom_call_target="')
             calls["convolution"] += " convolution(" in line
             calls["dot"] += " dot(" in line
             calls["fusion"] += " fusion(" in line
-            calls[target.partition('"')[0]] += bool(found)
+            calls[target.partition('"')[0]] += bool(separator)
         shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
         return f"the step that XLA compiled has {shown}"
 
     def _program(self) -> Any:
-        """The latest that a step was compiled to; None before the first step."""
+        """The latest compiled program of a step, or None before the first step."""
         latest = {name: program for (name, _), program in self.programs.items()}
         return latest.get(self._train.__name__) or latest.get(self._backward.__name__)
 
     def _of_all_ranks(self, number: Any, batch: tuple[Any, Any]) -> tuple[Any, Values, Values]:
-        """This rank's loss and running averages, and the gradients' means over all ranks."""
+        """Return this rank's loss and running averages, and the mean gradients over all ranks."""
         loss, gradients, averages = self._run(self._backward, self.values, number, *batch)
         if self.joined:
             means = {name: np.array(gradients[name]) for name in self.learned}
@@ -273,26 +279,26 @@ class JaxTrainer:
     def _canonical(self, name: str, value: Any) -> np.ndarray:
         return self.layouts[name].restore(np.asarray(value))
 
-    def _run(self, function: Callable[..., Any], *arguments: Any, given: Any = ()) -> Any:
-        """The function's compiled program on these; it may have the memory of those `given`."""
-        # What is in dictionaries has the network's shapes; batches differ.
+    def _run(self, function: Callable[..., Any], *arguments: Any, donated: Any = ()) -> Any:
+        """Run the compiled function on `arguments`. It may reuse the memory of those `donated`."""
+        # Arrays in dictionaries have the network's shapes. Only batches differ in shape.
         shapes = tuple(x.shape for x in arguments if not isinstance(x, dict))
         key = function.__name__, shapes
         if key not in self.programs:
             with jax.default_matmul_precision(self.products):
-                made = jax.jit(function, donate_argnums=given).lower(*arguments).compile()
-            self.programs[key] = made
+                executable = jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
+            self.programs[key] = executable
         return self.programs[key](*arguments)
 
     def _forward(
         self, values: Values, images: Any, labels: Any, training: bool, key: Any = None
     ) -> tuple[Any, Values, Values]:
-        """The weighted loss, the other layers' outputs, and the new running averages."""
-        seen: Values = {"data": images}
+        """Return the weighted loss, the other layers' outputs and the new running averages."""
+        outputs: Values = {"data": images}
         loss: Any = 0.0
         averages: Values = {}
         for number, layer in enumerate(self.network.layers):
-            inputs = [seen[name] for name in layer.inputs]
+            inputs = [outputs[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: values[f"{layer.name}/{kind}"] for kind in kinds}
             inputs, parts = self._read(layer, inputs, parts)
@@ -302,39 +308,43 @@ class JaxTrainer:
                     each = -jnp.take_along_axis(likelihoods, labels[:, None], axis=1)
                     loss = loss + layer.weight * jnp.mean(each)
                 elif isinstance(layer, xl.BatchNorm):
-                    seen[layer.name], moved = _batch_norm(layer, inputs[0], parts, training)
-                    averages |= moved
+                    outputs[layer.name], layer_averages = _batch_norm(
+                        layer, inputs[0], parts, training
+                    )
+                    averages |= layer_averages
                 else:
-                    own = None if key is None else jax.random.fold_in(key, number)
-                    seen[layer.name] = _output(layer, inputs, parts, own)
-                if layer.name in seen:
-                    seen[layer.name] = seen[layer.name].astype(self.passed)
-        return loss, seen, averages
+                    layer_key = None if key is None else jax.random.fold_in(key, number)
+                    outputs[layer.name] = _output(layer, inputs, parts, layer_key)
+                if layer.name in outputs:
+                    outputs[layer.name] = outputs[layer.name].astype(self.passed)
+        return loss, outputs, averages
 
     def _read(self, layer: xl.Layer, inputs: list[Any], parts: Values) -> tuple[list[Any], Values]:
-        """What a layer reads, as exact as it computes; without a mixed precision, as it is."""
+        """Return a layer's operand in its precision, unchanged without mixed precision."""
         if self.passed == self.dtype:
             return inputs, parts
         casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
         return mixed.cast_inputs(layer, inputs, parts, *casts)
 
     def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
-        """The loss, its gradients, and the new running averages."""
+        """Return the loss, its gradients and the new running averages."""
         random = self.options.dropout == "random"
         key = jax.random.fold_in(self.key, number) if random else None
         averages = {name: value for name, value in values.items() if name not in self.learned}
 
         def loss(learned: Values) -> tuple[Any, Values]:
-            own = {**learned, **averages}
-            found, _, moved = self._forward(own, images, labels, training=True, key=key)
-            return found * (self.loss_scale or 1), moved
+            all_values = {**learned, **averages}
+            loss_value, _, new_averages = self._forward(
+                all_values, images, labels, training=True, key=key
+            )
+            return loss_value * (self.loss_scale or 1), new_averages
 
         learned = {name: values[name] for name in self.learned}
-        (found, moved), gradients = jax.value_and_grad(loss, has_aux=True)(learned)
+        (loss_value, new_averages), gradients = jax.value_and_grad(loss, has_aux=True)(learned)
         if self.loss_scale:
-            found = found / self.loss_scale
-            gradients = {name: one / self.loss_scale for name, one in gradients.items()}
-        return found, gradients, moved
+            loss_value = loss_value / self.loss_scale
+            gradients = {name: gradient / self.loss_scale for name, gradient in gradients.items()}
+        return loss_value, gradients, new_averages
 
     def _update(
         self, values: Values, velocities: Values, rate: Any, gradients: Values, averages: Values
@@ -356,8 +366,8 @@ class JaxTrainer:
         return (loss, *self._update(values, velocities, rate, gradients, averages))
 
     def _test(self, values: Values, images: Any, labels: Any) -> tuple[Any, Any]:
-        loss, seen, _ = self._forward(values, images, labels, training=False)
-        return loss, seen[self.network.scores]
+        loss, outputs, _ = self._forward(values, images, labels, training=False)
+        return loss, outputs[self.network.scores]
 
     def _values(self, values: Values, images: Any, labels: Any) -> Values:
         return self._forward(values, images, labels, training=True)[1]

@@ -1,4 +1,4 @@
-"""How a parameter is updated in JAX, which has no optimiser of its own: in the compiled step."""
+"""The parameter update in JAX, inside the compiled step. JAX has no optimiser of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xfbench.workloads.solver import Solver
 def apply(
     solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
 ) -> tuple[Any, Any]:
-    """The weight and its velocity after one update."""
+    """Return the weight and its velocity after one update."""
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
     if solver.lars:
@@ -25,7 +25,7 @@ def apply(
 
 
 def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """What LARS multiplies the rate by."""
+    """Return the factor by which LARS multiplies the rate."""
     size, slope = jnp.linalg.norm(weight.ravel()), jnp.linalg.norm(gradient.ravel())
-    known = (size > 0) & (slope > 0)
-    return jnp.where(known, lars * size / jnp.where(known, slope + decay * size, 1), 1)
+    is_scaled = (size > 0) & (slope > 0)
+    return jnp.where(is_scaled, lars * size / jnp.where(is_scaled, slope + decay * size, 1), 1)

@@ -1,4 +1,4 @@
-"""Checkpoints as MXNet has them: its parameter files, of weights and of velocities.
+"""Checkpoints in MXNet's parameter files, one for weights and one for velocities.
 
 Gluon's own way to save an optimiser's states is a pickle, which runs whatever it holds.
 """
@@ -15,7 +15,7 @@ _COUNT = "iteration"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write what the trainer goes on from."""
+    """Write a checkpoint of the trainer to `folder`."""
     if trainer.averages:
         trainer.averages.expose()
     trainer.tensors.save(str(folder / _WEIGHTS))
@@ -26,12 +26,12 @@ def save(trainer: Any, folder: Path) -> None:
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Let the trainer go on from there."""
+    """Restore the trainer from the checkpoint in `folder`."""
     trainer.tensors.load(str(folder / _WEIGHTS), ctx=trainer.place)
     if trainer.averages:
         trainer.averages.collect()
-    found = mx.nd.load(str(folder / _VELOCITIES))
-    trainer.iteration = int(found.pop(_COUNT).asscalar())
+    velocities = mx.nd.load(str(folder / _VELOCITIES))
+    trainer.iteration = int(velocities.pop(_COUNT).asscalar())
     [updater] = trainer.trainer._updaters
-    updater.states = {int(one): found[one].as_in_context(trainer.place) for one in found}
+    updater.states = {int(key): velocities[key].as_in_context(trainer.place) for key in velocities}
     updater.states_synced = dict.fromkeys(updater.states, True)

@@ -1,4 +1,4 @@
-"""Where MXNet computes, and how exactly."""
+"""The device and precision of MXNet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.worker.protocol import Unavailable
 
 
 def context(device: str, rank: int) -> Any:
-    """MXNet's own word for `device`, "cpu" or "cuda": on the latter each rank has one of its own.
+    """Return MXNet's context for `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable where MXNet finds none.
     """
@@ -25,23 +25,23 @@ def context(device: str, rank: int) -> Any:
         count = 0
     if not count:
         built = "for CUDA" if mx.runtime.Features().is_enabled("CUDA") else "without CUDA"
-        told = f"MXNet {mx.__version__}, built {built}"
-        raise Unavailable(f"{told}, finds no NVIDIA device")
+        message = f"MXNet {mx.__version__}, built {built}"
+        raise Unavailable(f"{message}, finds no NVIDIA device")
     return mx.gpu(rank % count)
 
 
 def precision(place: Any) -> str:
-    """How exactly it multiplies numbers of float32: seen in a product and in a convolution."""
+    """Return the precision of float32 products, measured in a matrix product and a convolution."""
 
-    def product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.asarray(mx.nd.dot(_there(one), _there(other)).asnumpy())
+    def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return np.asarray(mx.nd.dot(_there(left), _there(right)).asnumpy())
 
-    def convolved(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        images = rounding.matrix_as_images(one).transpose(0, 3, 1, 2)
-        kernels = other.T[:, :, np.newaxis, np.newaxis]
+    def convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        images = rounding.matrix_as_images(left).transpose(0, 3, 1, 2)
+        kernels = right.T[:, :, np.newaxis, np.newaxis]
         words = {"kernel": (1, 1), "num_filter": len(kernels), "no_bias": True}
-        found = mx.nd.Convolution(_there(images), _there(kernels), **words)
-        return np.asarray(found.asnumpy()[:, :, 0, 0])
+        output = mx.nd.Convolution(_there(images), _there(kernels), **words)
+        return np.asarray(output.asnumpy()[:, :, 0, 0])
 
     def _there(array: np.ndarray) -> Any:
         return mx.nd.array(array, ctx=place)

@@ -1,4 +1,4 @@
-"""How weights are updated, and what joins the ranks' gradients before that or in it.
+"""The update of weights, and the exchange of gradients before or during it.
 
 A parameter server that updates weights loads this module too, in the middle of importing MXNet:
 what is used there is named by its module.
@@ -20,31 +20,31 @@ from xfbench.workloads.solver import Solver
 
 
 def joined(group: Group) -> Any:
-    """What makes means of the ranks' gradients; None where nothing does."""
+    """Return the exchange that averages the ranks' gradients, or None without an exchange."""
     joins = {"dist_sync": _Server, "mpi": _AllReduce}
     return joins[group.strategy](group) if group.strategy in joins else None
 
 
 @lru_cache(maxsize=None)
 def _store(strategy: str) -> Any:
-    """The way to the server: a process that asks for it twice waits for ever."""
+    """Return the connection to the server. A process that opens a second one blocks forever."""
     return mx.kvstore.create(strategy)
 
 
 class _Server:
-    """The parameter server, asked for the mean of all ranks' gradients."""
+    """The exchange through a parameter server, which averages the ranks' gradients."""
 
-    made = 0  # in this process: keys are for good, and each trainer needs its own
+    instance_count = 0  # in this process: keys are for good, and each trainer needs its own
 
     def __init__(self, group: Group) -> None:
-        _Server.made += 1
-        self.size, self.prefix = group.size, f"{_Server.made}/"
+        _Server.instance_count += 1
+        self.size, self.prefix = group.size, f"{_Server.instance_count}/"
         self.store = _store(group.strategy)
         self.overlap = group.options["overlap"] == "on"
         self.known: set[str] = set()
 
     def mean(self, gradients: dict[str, Any]) -> None:
-        """Each of `gradients` becomes its mean over the ranks."""
+        """Replace each of `gradients` by its mean over the ranks."""
         if not self.overlap:
             nd.waitall()
         for order, name in enumerate(gradients):
@@ -58,16 +58,16 @@ class _Server:
 
 
 class _AllReduce:
-    """MPI, asked for the mean of all ranks' gradients."""
+    """The exchange through MPI, which averages the ranks' gradients."""
 
     def __init__(self, group: Group) -> None:
         self.ranks = AllReduce(group)
 
     def mean(self, gradients: dict[str, Any]) -> None:
-        """Each of `gradients` becomes its mean over the ranks."""
-        found = [gradient.asnumpy() for gradient in gradients.values()]
-        self.ranks.join(found)
-        for gradient, mean in zip(gradients.values(), found):
+        """Replace each of `gradients` by its mean over the ranks."""
+        arrays = [gradient.asnumpy() for gradient in gradients.values()]
+        self.ranks.join(arrays)
+        for gradient, mean in zip(gradients.values(), arrays):
             gradient[:] = mean
 
 
@@ -99,21 +99,21 @@ class SGD(Optimizer):  # type: ignore[misc]
 
 
 def _trusted(trust: float, wd: float, weight: Any, grad: Any) -> Any:
-    """The gradient, decay added, times what LARS multiplies the rate by."""
+    """Return the gradient with decay, times the factor of LARS."""
     size, slope = _norm(weight), _norm(grad)
-    known = (size > 0) * (slope > 0)
-    factor = trust * size / (slope + wd * size + (1 - known))
-    return nd.broadcast_mul(grad + wd * weight, nd.where(known, factor, nd.ones_like(factor)))
+    is_scaled = (size > 0) * (slope > 0)
+    factor = trust * size / (slope + wd * size + (1 - is_scaled))
+    return nd.broadcast_mul(grad + wd * weight, nd.where(is_scaled, factor, nd.ones_like(factor)))
 
 
 def _norm(array: Any) -> Any:
-    """Euclidean, by BLAS: MXNet's own adds up in order, and its fifth digit is wrong."""
+    """Return the Euclidean norm by BLAS. MXNet's adds in order; its fifth digit is wrong."""
     flat = array.reshape((-1,))
     return nd.sqrt(nd.dot(flat, flat))
 
 
 class _AtServer(SGD):
-    """The same where the server does it: each rank's push is an update of its parameter."""
+    """The same optimiser on the server, where each rank's push updates its parameter."""
 
     def __init__(self, solver: Solver, tensors: dict[int, Any]) -> None:
         super().__init__(solver)
@@ -129,9 +129,9 @@ class _AtServer(SGD):
 
 
 class UpdatingServer:
-    """The parameter server, which updates its weights with each rank's gradients as they come."""
+    """The parameter server, which updates its weights with each rank's gradients on arrival."""
 
-    given = 0  # keys, in this process: they are for good
+    key_count = 0  # keys, in this process: they are for good
 
     def __init__(self, group: Group) -> None:
         self.store = _store(group.strategy)
@@ -144,8 +144,8 @@ class UpdatingServer:
         All ranks meet here. MXNet's server goes on after an error, which it only prints: raises
         RuntimeError where nothing was updated.
         """
-        self.tensors = dict(enumerate(tensors, UpdatingServer.given))
-        UpdatingServer.given += len(tensors)
+        self.tensors = dict(enumerate(tensors, UpdatingServer.key_count))
+        UpdatingServer.key_count += len(tensors)
         if self.store.rank == 0:
             self.store.set_optimizer(_AtServer(solver, self.tensors))
         self.store.init(list(self.tensors), [tensor.data() for tensor in tensors])
@@ -155,7 +155,7 @@ class UpdatingServer:
             raise RuntimeError("the parameter server updates nothing: its output says why")
 
     def update(self) -> None:
-        """Send it this rank's gradients, and take the weights as they are by then."""
+        """Send this rank's gradients to the server and read its current weights."""
         if not self.overlap:
             nd.waitall()
         for key, tensor in self.tensors.items():

@@ -1,4 +1,4 @@
-"""How many ranks MXNet finds by itself: told nothing but what their start command tells."""
+"""The number of ranks that MXNet finds by itself, from its start command alone."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import mxnet as mx
 
 
 def ranks() -> int:
-    """As many as it joins. Raises what it raises where it finds none."""
+    """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
     return int(mx.kv.create("dist_sync").num_workers)

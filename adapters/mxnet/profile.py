@@ -1,4 +1,4 @@
-"""Where MXNet's time goes, as its own profiler tells it, operation by operation.
+"""A profile of MXNet: its profiler's times of each operation.
 
 The profiler tells kinds of operations alone. Whose each is, a hook of the block is told; it waits
 until the operation is done, so that both speak of the same ones in the same order.
@@ -26,14 +26,14 @@ Node = Tuple[str, str]
 
 
 def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -> Profile:
-    """What `steps` spend in the layers of `block`, of which each operation runs by itself.
+    """Return the time of `steps` in the layers of `block`, whose operations run one by one.
 
     `first` is a step before them, in which the block is made to run so.
     """
-    told: List[Node] = []
-    block.register_op_hook(lambda name, kind, _: _hear(told, name.decode(), kind.decode()))
+    nodes: List[Node] = []
+    block.register_op_hook(lambda name, kind, _: _hear(nodes, name.decode(), kind.decode()))
     first()
-    told.clear()
+    nodes.clear()
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         file = Path(folder, "profile.json")
         mx.profiler.set_config(filename=str(file), profile_symbolic=True, profile_imperative=True)
@@ -44,23 +44,23 @@ def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -
             mx.profiler.set_state("stop")
         mx.profiler.dump()
         ran = _ran(json.loads(file.read_text()))
-    return _by_layer(ran, told)
+    return _by_layer(ran, nodes)
 
 
-def _hear(told: List[Node], output: str, kind: str) -> None:
-    """One of an operation's outputs, of which there may be several, one after another."""
+def _hear(nodes: List[Node], output: str, kind: str) -> None:
+    """Add the node of an output. An operation may report several outputs in sequence."""
     mx.nd.waitall()
     node = output.rpartition("_")[0], kind
-    if not told or told[-1] != node:
-        told.append(node)
+    if not nodes or nodes[-1] != node:
+        nodes.append(node)
 
 
 def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
-    """Kind and seconds of each operation, in the order in which they began."""
+    """Return the kind and seconds of each operation, in the order of their start."""
     begun: Dict[Tuple[Any, str], float] = {}
     found = []
-    events = [one for one in trace["traceEvents"] if one["ph"] in ("B", "E")]
-    for event in sorted(events, key=lambda one: one["ts"]):
+    events = [event for event in trace["traceEvents"] if event["ph"] in ("B", "E")]
+    for event in sorted(events, key=lambda event: event["ts"]):
         key = event["tid"], event["name"]
         if event["ph"] == "B":
             begun[key] = event["ts"]
@@ -70,17 +70,17 @@ def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
     return [(kind, seconds) for _, kind, seconds in sorted(found)]
 
 
-def _by_layer(ran: List[Tuple[str, float]], told: List[Node]) -> Profile:
-    kinds = {kind for _, kind in told}
-    own = [number for number, (kind, _) in enumerate(ran) if kind in kinds]
+def _by_layer(ran: List[Tuple[str, float]], nodes: List[Node]) -> Profile:
+    kinds = {kind for _, kind in nodes}
+    positions = [number for number, (kind, _) in enumerate(ran) if kind in kinds]
     of: Dict[int, str] = {}
     place = 0
-    for name, kind in told:
-        near = range(place, min(place + _NEAR, len(own)))
-        found = next((n for n in near if ran[own[n]][0] == kind), None)
-        if found is not None:
-            of[own[found]] = name
-            place = found + 1
+    for name, kind in nodes:
+        near = range(place, min(place + _NEAR, len(positions)))
+        nearest = next((n for n in near if ran[positions[n]][0] == kind), None)
+        if nearest is not None:
+            of[positions[nearest]] = name
+            place = nearest + 1
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)
     update = other = 0.0

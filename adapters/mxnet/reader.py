@@ -1,6 +1,6 @@
-"""What reads data sets in MXNet: ImageRecordIter, whose threads read and decode RecordIO files.
+"""The data loader of MXNet: ImageRecordIter, whose threads read and decode RecordIO files.
 
-Order, places of crops and mirroring are drawn by MXNet.
+MXNet draws the order, crop positions and mirroring.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CHECKED_TOGETHER = 16
 
 
 def open_reader(files: TrainingFiles, options: Options) -> MXNetReader:
-    """The reader for RecordIO files with their index."""
+    """Return the reader for RecordIO files with their index."""
     return MXNetReader(files, options)
 
 
@@ -29,7 +29,7 @@ class MXNetReader:
 
     def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
         pixels = self.files.workload.pixels
-        # ImageRecordIter's channels are red first, and a gray image's is its red.
+        # ImageRecordIter's channels are red first. A gray image is in the red channel.
         mean = reversed(pixels.mean) if pixels.order == "BGR" else pixels.mean
         batches = self._batches(
             self.files.batch_size,
@@ -42,18 +42,21 @@ class MXNetReader:
             **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
         )
         for _, batch in zip(range(self.files.image_count // self.files.batch_size), batches):
-            # They are in memory that is pinned for a GPU, for MXNet another place than the CPU's.
-            images, labels = (one.as_in_context(mx.cpu()) for one in batch.data + batch.label)
+            # They are in memory pinned for a GPU, which MXNet treats as another device.
+            images, labels = (array.as_in_context(mx.cpu()) for array in batch.data + batch.label)
             if pixels.order == "BGR":
                 images = mx.nd.reverse(images, axis=1)
             yield images.astype(self.precision, copy=False), labels.astype("int32")
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        left = self.files.image_count
+        remaining = self.files.image_count
         for batch in self._batches(_CHECKED_TOGETHER):
-            images, labels = batch.data[0].asnumpy()[:left], batch.label[0].asnumpy()[:left]
+            images, labels = (
+                batch.data[0].asnumpy()[:remaining],
+                batch.label[0].asnumpy()[:remaining],
+            )
             yield images.astype(np.uint8), labels.astype(np.int64)
-            left -= len(labels)
+            remaining -= len(labels)
 
     def _batches(self, batch_size: int, **more: Any) -> Any:
         return mx.io.ImageRecordIter(

@@ -1,4 +1,4 @@
-"""The translation into MXNet: one symbol graph, hybridized by Gluon, channels first.
+"""The trainer of MXNet: one symbol graph, hybridized by Gluon, channels first.
 
 Rules: translate and nothing else. What MXNet computes otherwise is put right here: LRN is
 composed (its own gradient is wrong under oneDNN), BatchNorm's running averages are kept
@@ -32,7 +32,7 @@ _SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # operations in one
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
-    """A trainer for `network`.
+    """Return a trainer for `network`.
 
     Kernels: "onednn" or "native", which the environment has switched, or "cudnn" on CUDA.
 
@@ -187,8 +187,8 @@ class _Averages:
 
     def expose(self) -> None:
         """Put the averages into the graph's arrays, for testing and reading."""
-        ends = np.cumsum(self.sizes)
-        for array, size, end in zip(self.arrays, self.sizes, ends):
+        part_ends = np.cumsum(self.sizes)
+        for array, size, end in zip(self.arrays, self.sizes, part_ends):
             array.set_data(self.values[end - size : end])
 
     def follow(self, batch_size: int) -> None:
@@ -275,8 +275,8 @@ class MXNetTrainer:
     def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         block = self._block(list(self.values.values()), "data")
         with mx.autograd.train_mode():
-            found = block(batch[0])
-        return {name: value.asnumpy() for name, value in zip(self.values, found)}
+            block_outputs = block(batch[0])
+        return {name: value.asnumpy() for name, value in zip(self.values, block_outputs)}
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         self._backward(batch)
@@ -317,12 +317,12 @@ class MXNetTrainer:
             self.step(batch)
             self.synchronize()
 
-        found = profile.profile(self.training, first, steps)
+        layer_profile = profile.profile(self.training, first, steps)
         self.training = usual
-        return found
+        return layer_profile
 
     def runtime_info(self) -> dict[str, Any]:
-        kernel, evidence = self._seen()
+        kernel, evidence = self._detect_kernel()
         precision = np.dtype(self.last_loss.dtype).name
         return {
             "framework_version": mx.__version__,
@@ -333,8 +333,8 @@ class MXNetTrainer:
             "pools": observe.thread_pools("libgomp", "mxnet/"),
         }
 
-    def _seen(self) -> tuple[str, list[str]]:
-        """The kernel, and how it is known."""
+    def _detect_kernel(self) -> tuple[str, list[str]]:
+        """Return the kernel and its evidence."""
         if self.options.device == "cuda":
             enabled = mx.runtime.Features().is_enabled("CUDNN")
             evidence = ["requested, not shown", f"MXNet was built with cuDNN: {enabled}"]

@@ -58,7 +58,7 @@ def forward(
     masks: Mapping[str, np.ndarray] | None = None,
     precision: Precision = _EXACT,
 ) -> Forward:
-    """Every output for `images` (N, C, H, W), in the parameters' precision, and `labels` (N,).
+    """Return every output for `images` (N, C, H, W), in the parameters' dtype, and `labels` (N,).
 
     In training, batch norm uses the batch's own statistics, and each dropout layer is
     multiplied by its mask: zeros and 1/(1 - ratio), of its output's shape. One without a
@@ -72,24 +72,30 @@ def forward(
     loss = 0.0
     for layer in network.layers:
         inputs = _inputs(layer, outputs, precision)
-        own = _own(network, layer, parameters, precision)
+        layer_parameters = _layer_parameters(network, layer, parameters, precision)
         if isinstance(layer, xl.SoftmaxLoss):
             output = operators.softmax_loss(inputs[0], labels)
             loss += layer.weight * float(output)
         elif isinstance(layer, xl.BatchNorm):
-            statistics = own["mean"], own["variance"]
+            statistics = layer_parameters["mean"], layer_parameters["variance"]
             if training:
                 statistics = operators.batch_statistics(inputs[0])
                 mean, variance = operators.running_averages(
-                    layer, inputs[0], statistics, own["mean"], own["variance"]
+                    layer,
+                    inputs[0],
+                    statistics,
+                    layer_parameters["mean"],
+                    layer_parameters["variance"],
                 )
                 averages[f"{layer.name}/mean"] = mean
                 averages[f"{layer.name}/variance"] = variance
-            output = operators.batch_norm(layer, inputs[0], own["gamma"], own["beta"], statistics)
+            output = operators.batch_norm(
+                layer, inputs[0], layer_parameters["gamma"], layer_parameters["beta"], statistics
+            )
         elif isinstance(layer, xl.Dropout):
             output = inputs[0] * masks[layer.name] if layer.name in masks else inputs[0]
         else:
-            output = _output(layer, inputs, own)
+            output = _output(layer, inputs, layer_parameters)
         is_loss = isinstance(layer, xl.SoftmaxLoss)
         outputs[layer.name] = output if is_loss else precision.value(output)
     return Forward(outputs, loss, averages, labels, masks, precision)
@@ -107,7 +113,7 @@ def backward(
     are let go as soon as they have been used, and that of the images is not computed. A
     value that several layers read gets the sum of what they send back.
     """
-    wanted, precision = set(outputs), done.precision
+    output_names, precision = set(outputs), done.precision
     flowing = {
         layer.name: np.full_like(done.outputs[layer.name], layer.weight * precision.loss_scale)
         for layer in network.losses
@@ -120,7 +126,7 @@ def backward(
             dy = np.zeros_like(done.outputs[layer.name])
         if not isinstance(layer, xl.SoftmaxLoss):
             dy = precision.value(dy)
-        if layer.name in wanted:
+        if layer.name in output_names:
             of_outputs[layer.name] = dy
         if isinstance(layer, _PRODUCTS):
             dy = precision.operand(dy)
@@ -129,12 +135,14 @@ def backward(
             of_parameters[f"{layer.name}/{kind}"] = gradient
             if isinstance(layer, _PRODUCTS):
                 of_parameters[f"{layer.name}/{kind}"] = precision.value(gradient)
-        if set(layer.inputs) == {"data"} and "data" not in wanted:
+        if set(layer.inputs) == {"data"} and "data" not in output_names:
             continue
-        own = _own(network, layer, parameters, precision)
-        for name, gradient in zip(layer.inputs, _input_gradients(layer, inputs, own, dy, done)):
+        layer_parameters = _layer_parameters(network, layer, parameters, precision)
+        for name, gradient in zip(
+            layer.inputs, _input_gradients(layer, inputs, layer_parameters, dy, done)
+        ):
             flowing[name] = flowing[name] + gradient if name in flowing else gradient
-    if "data" in wanted:
+    if "data" in output_names:
         of_outputs["data"] = flowing["data"]
     return Gradients(*(_unscaled(arrays, precision) for arrays in (of_parameters, of_outputs)))
 
@@ -154,7 +162,7 @@ def update(
     velocities: Arrays,
     gradients: Mapping[str, np.ndarray],
 ) -> None:
-    """Update number `iteration`, counted from 0, of every parameter in `gradients`.
+    """Apply update number `iteration`, counted from 0, to every parameter in `gradients`.
 
     Changes the arrays in `parameters` and `velocities`, as `workloads.solver` defines it.
     """
@@ -176,7 +184,7 @@ def _trust(solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.n
     return solver.lars * size / (slope + solver.weight_decay * how.decay_mult * size)
 
 
-def _own(
+def _layer_parameters(
     network: xl.Network,
     layer: xl.Layer,
     parameters: Mapping[str, np.ndarray],
@@ -184,26 +192,30 @@ def _own(
 ) -> Arrays:
     """The layer's parameters by kind ("weight", "bias" and so on), as it reads them."""
     kinds = layer.parameters(network.input_shapes(layer))
-    own = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
+    layer_parameters = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
     if isinstance(layer, _PRODUCTS):
-        own = {kind: precision.operand(value) for kind, value in own.items()}
-    return own
+        layer_parameters = {
+            kind: precision.operand(value) for kind, value in layer_parameters.items()
+        }
+    return layer_parameters
 
 
 def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.ndarray]:
-    """What the layer reads."""
+    """Return the inputs of the layer."""
     inputs = [outputs[name] for name in layer.inputs]
     if isinstance(layer, _PRODUCTS):
         inputs = [precision.operand(value) for value in inputs]
     return inputs
 
 
-def _output(layer: xl.Layer, inputs: list[np.ndarray], own: Arrays) -> np.ndarray:
+def _output(layer: xl.Layer, inputs: list[np.ndarray], layer_parameters: Arrays) -> np.ndarray:
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
-        return windows.convolution(layer, x, own["weight"], own.get("bias"))
+        return windows.convolution(
+            layer, x, layer_parameters["weight"], layer_parameters.get("bias")
+        )
     if isinstance(layer, xl.InnerProduct):
-        return operators.inner_product(x, own["weight"], own.get("bias"))
+        return operators.inner_product(x, layer_parameters["weight"], layer_parameters.get("bias"))
     if isinstance(layer, xl.Pooling) and layer.method == "max":
         return windows.max_pooling(layer, x)
     if isinstance(layer, xl.Pooling):
@@ -230,30 +242,34 @@ def _parameter_gradients(layer: xl.Layer, x: np.ndarray, dy: np.ndarray) -> Arra
         weight = operators.inner_product_weight_gradient(x, dy)
     else:
         return {}
-    found = {"weight": weight}
+    gradients = {"weight": weight}
     if layer.bias:
-        found["bias"] = operators.shift_gradient(dy)
-    return found
+        gradients["bias"] = operators.shift_gradient(dy)
+    return gradients
 
 
 def _input_gradients(
-    layer: xl.Layer, inputs: list[np.ndarray], own: Arrays, dy: np.ndarray, done: Forward
+    layer: xl.Layer,
+    inputs: list[np.ndarray],
+    layer_parameters: Arrays,
+    dy: np.ndarray,
+    done: Forward,
 ) -> list[np.ndarray]:
     if isinstance(layer, xl.Concat):
-        ends = np.cumsum([value.shape[1] for value in inputs])[:-1]
-        return np.split(dy, ends, axis=1)
+        split_points = np.cumsum([value.shape[1] for value in inputs])[:-1]
+        return np.split(dy, split_points, axis=1)
     if isinstance(layer, xl.Eltwise):
         return [dy] * len(inputs)
-    return [_input_gradient(layer, inputs[0], own, dy, done)]
+    return [_input_gradient(layer, inputs[0], layer_parameters, dy, done)]
 
 
 def _input_gradient(
-    layer: xl.Layer, x: np.ndarray, own: Arrays, dy: np.ndarray, done: Forward
+    layer: xl.Layer, x: np.ndarray, layer_parameters: Arrays, dy: np.ndarray, done: Forward
 ) -> np.ndarray:
     if isinstance(layer, xl.Convolution):
-        return windows.convolution_input_gradient(layer, x, own["weight"], dy)
+        return windows.convolution_input_gradient(layer, x, layer_parameters["weight"], dy)
     if isinstance(layer, xl.InnerProduct):
-        return operators.inner_product_input_gradient(x, own["weight"], dy)
+        return operators.inner_product_input_gradient(x, layer_parameters["weight"], dy)
     if isinstance(layer, xl.Pooling) and layer.method == "max":
         return windows.max_pooling_gradient(layer, x, done.outputs[layer.name], dy)
     if isinstance(layer, xl.Pooling):
@@ -263,7 +279,7 @@ def _input_gradient(
     if isinstance(layer, xl.LRN):
         return operators.lrn_gradient(layer, x, dy)
     if isinstance(layer, xl.BatchNorm):
-        return operators.batch_norm_input_gradient(layer, x, own["gamma"], dy)
+        return operators.batch_norm_input_gradient(layer, x, layer_parameters["gamma"], dy)
     if isinstance(layer, xl.Dropout):
         return dy * done.masks[layer.name] if layer.name in done.masks else dy
     if isinstance(layer, xl.SoftmaxLoss):

@@ -1,4 +1,4 @@
-"""The layers without windows, as pure functions: inner product, ReLU, LRN, batch norm, loss.
+"""Layers without windows as pure functions: inner product, ReLU, LRN, batch norm, loss.
 
 As in `windows`: nothing is kept or changed, a gradient function takes what its forward
 function took, `dy` is the gradient with respect to the output, `dx` to the input, and all
@@ -32,7 +32,7 @@ def shift_gradient(dy: np.ndarray) -> np.ndarray:
 
 
 def channel_sums(x: np.ndarray) -> np.ndarray:
-    """The sum over images and pixels of each channel, (C,)."""
+    """Return the sum over images and pixels of each channel, (C,)."""
     sums: np.ndarray = x.sum(axis=(0, *range(2, x.ndim)))
     return sums
 
@@ -62,7 +62,7 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 
 def relu_gradient(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Zero where the output is zero, at x = 0 too."""
+    """Return the gradient, zero where the output is zero, also at x = 0."""
     return dy * (y > 0)
 
 
@@ -87,7 +87,7 @@ def lrn_gradient(layer: xl.LRN, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
 
 
 def batch_statistics(x: np.ndarray) -> Pair:
-    """Mean and biased variance of each channel, (C,) both."""
+    """Return the mean and biased variance of each channel, (C,) both."""
     count = x.size // x.shape[1]
     mean = channel_sums(x) / count
     return mean, channel_sums((x - _per_channel(mean, x)) ** 2) / count
@@ -103,7 +103,7 @@ def batch_norm(
 
 
 def batch_norm_parameter_gradients(layer: xl.BatchNorm, x: np.ndarray, dy: np.ndarray) -> Pair:
-    """Gradients of gamma and beta in training, (C,) both."""
+    """Return the gradients of gamma and beta in training, (C,) both."""
     normalised, _ = _normalised(layer, x, batch_statistics(x))
     return shift_gradient(dy * normalised), shift_gradient(dy)
 
@@ -153,7 +153,7 @@ def _neighbour_count(layer: xl.LRN) -> int:
 
 
 def _neighbour_sums(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
-    """Sums over each pixel's neighbours, itself included, zeros beyond the edges."""
+    """Return the sums over each pixel's neighbours and itself, with zeros beyond the edges."""
     if layer.size % 2 == 0:
         raise ValueError(f"{layer.name}: an even number of neighbours has no middle")
     half = layer.size // 2

@@ -1,4 +1,4 @@
-"""What is rounded, and to what: the precisions that frameworks offer, in terms of float32.
+"""The precisions that frameworks offer: which values are rounded, and to how many bits.
 
 TF32 rounds what convolutions and inner products read, and adds up in float32. Training in
 bfloat16 or float16 keeps parameters and sums in float32, and rounds what those products
@@ -46,13 +46,13 @@ class Precision:
 
 
 def nearest(x: np.ndarray, bits: int) -> np.ndarray:
-    """float32 values with so many bits of significand: the nearest, of two the even one."""
+    """Return float32 values rounded to `bits` of significand: to nearest, ties to even."""
     dropped = 24 - bits
     pattern = np.ascontiguousarray(x, np.float32).view(np.uint32)
     odd = (pattern >> np.uint32(dropped)) & np.uint32(1)
     pattern = pattern + odd + np.uint32((1 << (dropped - 1)) - 1)
-    kept = np.uint32(0xFFFFFFFF >> dropped << dropped)
-    rounded: np.ndarray = (pattern & kept).view(np.float32)
+    mask = np.uint32(0xFFFFFFFF >> dropped << dropped)
+    rounded: np.ndarray = (pattern & mask).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)
 
 

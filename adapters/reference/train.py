@@ -1,4 +1,4 @@
-"""The oracle as a framework: NumPy, one process, written for clarity before speed.
+"""The trainer of the oracle: NumPy in one process, written for clarity, not speed.
 
 Nothing is translated here: `windows` and `operators` define the layers, `graph` joins
 them, and this module keeps what lasts from step to step.
@@ -23,7 +23,7 @@ _CHECKPOINT = "checkpoint.npz"
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
-    """A trainer for `network`; the one kernel is "numpy".
+    """Return a trainer for `network`. The only kernel is "numpy".
 
     With the strategy "parts" it does in one process what a group of so many ranks must.
     """
@@ -94,14 +94,18 @@ class ReferenceTrainer:
         np.savez(str(folder / _CHECKPOINT), **state)  # type: ignore[arg-type]
 
     def restore(self, folder: Path) -> None:
-        with np.load(str(folder / _CHECKPOINT), allow_pickle=False) as found:
+        with np.load(str(folder / _CHECKPOINT), allow_pickle=False) as archive:
             for name, array in self._state().items():
-                array[...] = found[name]
-            self.iteration = int(found["iteration"])
+                array[...] = archive[name]
+            self.iteration = int(archive["iteration"])
 
     def _state(self) -> dict[str, np.ndarray]:
-        kept = {"value": self.values, "velocity": self.velocities}
-        return {f"{kind}/{name}": a for kind, arrays in kept.items() for name, a in arrays.items()}
+        array_groups = {"value": self.values, "velocity": self.velocities}
+        return {
+            f"{kind}/{name}": a
+            for kind, arrays in array_groups.items()
+            for name, a in arrays.items()
+        }
 
     def runtime_info(self) -> dict[str, Any]:
         return {
@@ -140,7 +144,7 @@ class ReferenceTrainer:
         )
 
     def _masks(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Fresh masks for one step; none where dropout is the identity."""
+        """Return new masks for one step, or none if dropout is the identity."""
         if self.options.dropout == "identity":
             return {}
         return {
@@ -150,5 +154,5 @@ class ReferenceTrainer:
         }
 
     def _mask(self, layer: xl.Dropout, shape: xl.Shape) -> np.ndarray:
-        kept = self.random.random_sample(shape) >= layer.ratio
-        return kept.astype(self.dtype) / (1 - layer.ratio)
+        keep_mask = self.random.random_sample(shape) >= layer.ratio
+        return keep_mask.astype(self.dtype) / (1 - layer.ratio)

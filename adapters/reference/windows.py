@@ -1,4 +1,4 @@
-"""Convolution and pooling, the layers that read their input through windows, as pure functions.
+"""Convolution and pooling, the layers with windows, as pure functions.
 
 Written to be read. No function keeps or changes anything: a gradient function takes what
 its forward function took, and computes anew what it needs. Images are (N, C, H, W); `dy`
@@ -41,7 +41,7 @@ def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.nda
 def convolution_input_gradient(
     layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """Every output pixel's share goes back to the pixels that it was made from."""
+    """Return the input gradient: each output pixel contributes to the pixels of its window."""
     columns = np.matmul(_kernels(layer, weight).transpose(0, 2, 1), _rows(layer, dy))
     if _is_pointwise(layer):
         return _from_rows(columns, x.shape)
@@ -53,7 +53,7 @@ def convolution_input_gradient(
 
 
 def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """The largest pixel of each window; padding never counts.
+    """Return the largest pixel of each window. Padding never counts.
 
     Raises ValueError where a window has no pixel.
     """
@@ -67,19 +67,19 @@ def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 def max_pooling_gradient(
     layer: xl.Pooling, x: np.ndarray, y: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """All of a window's gradient goes to its first maximum, row by row."""
+    """Return the input gradient: the first maximum of a window, row by row, gets all of it."""
     dx = _room(layer, x)
     searching = np.ones(y.shape, bool)
     sources = _places(layer, _padded(layer, x, -np.inf), x.shape)
     for pixels, gradient in zip(sources, _places(layer, dx, x.shape)):
-        found = searching & (pixels == y)
-        np.add(gradient, dy * found, out=gradient)
-        searching &= ~found
+        is_match = searching & (pixels == y)
+        np.add(gradient, dy * is_match, out=gradient)
+        searching &= ~is_match
     return _inner(layer, dx, x.shape)
 
 
 def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """The sum of each window, padding as zeros."""
+    """Return the sum of each window, with padding as zeros."""
     sums = np.zeros_like(x, shape=(len(x), *layer.output_shape([x.shape[1:]])))
     for pixels in _places(layer, _padded(layer, x), x.shape):
         sums += pixels
@@ -87,7 +87,7 @@ def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """The mean of each window, padding counted.
+    """Return the mean of each window, with padding counted.
 
     Raises ValueError where a window has no pixel.
     """
@@ -97,7 +97,7 @@ def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling_gradient(layer: xl.Pooling, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """A window's gradient is shared out equally, the padding taking its part."""
+    """Return the input gradient, shared equally by the window's pixels and padding."""
     dx = _room(layer, x)
     share = dy / _window_sizes(layer, x)
     for gradient in _places(layer, dx, x.shape):
@@ -177,7 +177,7 @@ def _places(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> Iterator[np
 
 
 def _refuse_empty(layer: xl.Pooling, shape: xl.Shape) -> None:
-    """Raises ValueError where a window would hold no pixel: it has no maximum, and no divisor."""
+    """Raise ValueError if a window holds no pixel, as it has no maximum and no divisor."""
     for size in shape[2:]:
         last = (layer.output_size(size) - 1) * layer.stride
         if layer.pad >= layer.kernel or last >= layer.pad + size:

@@ -1,4 +1,4 @@
-"""Checkpoints as TensorFlow has them: `tf.train.Checkpoint` of variables, velocities, step."""
+"""Checkpoints by `tf.train.Checkpoint` of the variables, velocities and step."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PREFIX = "checkpoint"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write what the trainer goes on from."""
+    """Write a checkpoint of the trainer to `folder`."""
     _state(trainer).write(str(folder / _PREFIX))
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Let the trainer go on from there."""
+    """Restore the trainer from the checkpoint in `folder`."""
     state = _state(trainer)
     state.read(str(folder / _PREFIX)).assert_consumed()
     trainer.iteration = int(state.step)

@@ -1,4 +1,4 @@
-"""Parameter servers: variables that live in other processes, and are updated there.
+"""Parameter servers: variables in other processes, which update them there.
 
 TensorFlow's older way of it, replication between graphs: each rank has its own session and graph
 of updates, and the servers' variables are known by name. The newer ParameterServerStrategy has
@@ -25,18 +25,18 @@ _PAUSE_SECONDS = 0.02
 
 
 def serve(number: int, ranks: int, servers: int, host: str) -> None:
-    """Be a parameter server until somebody ends the process."""
+    """Run a parameter server until the process is ended."""
     _join("ps", number, ranks, servers, "meeting", host).join()
 
 
 @lru_cache(maxsize=None)
 def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: str) -> Any:
-    """This process's door to the others, once."""
-    names = [f"{rank}" for rank in range(ranks)] + [f"ps{one}" for one in range(servers)]
-    own = names[number + (ranks if job == "ps" else 0)]
-    found = distributed.exchange_addresses(meeting, own, names, host)
-    cluster = tf.train.ClusterSpec({"worker": found[:ranks], "ps": found[ranks:]})
-    # A rank speaks to the servers alone: another one may have ended.
+    """Return this process's server for the others, created once."""
+    names = [f"{rank}" for rank in range(ranks)] + [f"ps{server}" for server in range(servers)]
+    task_name = names[number + (ranks if job == "ps" else 0)]
+    addresses = distributed.exchange_addresses(meeting, task_name, names, host)
+    cluster = tf.train.ClusterSpec({"worker": addresses[:ranks], "ps": addresses[ranks:]})
+    # A rank connects only to the servers, because another rank may have ended.
     filters = ["/job:ps", f"/job:worker/task:{number}"] if job == "worker" else []
     config = v1.ConfigProto(device_filters=filters)
     return tf.distribute.Server(cluster, job_name=job, task_index=number, config=config)
@@ -48,7 +48,7 @@ class ParameterServer:
     `shapes` are as they are stored. Parameters are dealt out in turn.
     """
 
-    made = 0  # in this process: names are for good
+    instance_count = 0  # in this process: names are for good
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ParameterServer:
         shapes: dict[str, Any],
         dtype: Any,
     ) -> None:
-        ParameterServer.made += 1
+        ParameterServer.instance_count += 1
         self.solver, self.first, self.sent = solver, group.rank == 0, 0
         servers, host = group.options["servers"], distributed.host_address(group.multi_node)
         server = _join("worker", group.rank, group.size, servers, group.rendezvous_path, host)
@@ -87,7 +87,7 @@ class ParameterServer:
     @staticmethod
     def _variable(name: str, shape: Any, dtype: Any) -> Any:
         return v1.get_variable(
-            f"{ParameterServer.made}/{name}",
+            f"{ParameterServer.instance_count}/{name}",
             shape=shape,
             dtype=dtype,
             initializer=v1.zeros_initializer(),
@@ -95,7 +95,7 @@ class ParameterServer:
         )
 
     def start(self, weights: list[np.ndarray]) -> None:
-        """Give them the first rank's weights; the others wait for that."""
+        """Initialise the servers with the first rank's weights. The other ranks wait."""
         if self.first:
             self.session.run(self.start_all, dict(zip(self.values, weights)))
         while len(self.session.run(self.missing)):
@@ -103,7 +103,7 @@ class ParameterServer:
         self.number = self.session.run(self.next)
 
     def update(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
-        """Send this rank's gradients, and get the weights as they are by then.
+        """Send this rank's gradients and return the current weights.
 
         Updates are numbered over all ranks, each given out once, and have their number's rate.
         """
@@ -115,5 +115,5 @@ class ParameterServer:
         return weights
 
     def told(self) -> str:
-        """How far this rank is, and all of them, as it was when it last heard."""
+        """Return the update counts of this rank and of all ranks at its last exchange."""
         return f"{self.sent} of {self.number - 1} updates were this rank's"

@@ -1,4 +1,4 @@
-"""A network's layers as TensorFlow's operations, channels last.
+"""The layers of a network as TensorFlow operations, channels last.
 
 Padding is a tensor operation, or left to "SAME" where that pads exactly as much. LRN is composed,
 since `tf.nn.lrn` has no float64 and takes a power per element; batch norm is composed in float64
@@ -16,7 +16,7 @@ import tensorflow as tf
 from xfbench.workloads import layers as xl
 
 Pads = List[Tuple[int, int]]
-Moved = List[Tuple[Any, Any]]
+AverageUpdates = List[Tuple[Any, Any]]
 
 
 def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
@@ -56,7 +56,7 @@ def _pooling(layer: xl.Pooling, x: Any) -> Any:
     mean = tf.nn.avg_pool2d(x, kernel, stride, padding)
     if padding == "SAME" or not any(map(any, pads)):
         return mean
-    # The zeros beyond the padding were counted: divide by the clipped window instead.
+    # The zeros beyond the padding were counted, so divide by the clipped window.
     starts = [np.arange(count) * stride for count in mean.shape[1:3]]
     inside = [np.minimum(kernel, size - start) for start, size in zip(starts, sizes)]
     share = kernel * kernel / np.outer(*inside)
@@ -80,7 +80,7 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
 
 
 def batch_norm(layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: bool) -> Any:
-    """The normalised `x`, and the new running averages (none in test mode)."""
+    """Return the normalised `x` and the new running averages (none in test mode)."""
     gamma, beta, mean, variance = (parts[kind] for kind in ("gamma", "beta", "mean", "variance"))
     if x.dtype == tf.float32:
         # Not `tf.compat.v1.nn.fused_batch_norm`: it raises eps to 1.001e-5.
@@ -108,7 +108,7 @@ def batch_norm(layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: boo
 
 
 def output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: bool) -> Any:
-    """What every layer but BatchNorm and SoftmaxLoss makes of its inputs."""
+    """Return the output of any layer except BatchNorm and SoftmaxLoss."""
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         y = _convolution(layer, x, parts["weight"])

@@ -1,19 +1,19 @@
-"""How many ranks TensorFlow finds by itself: told nothing but what their start command tells."""
+"""The number of ranks that TensorFlow finds by itself, from its start command alone."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# Its way by Slurm deals out GPUs, and refuses ranks for which there are too few: nobody looks.
+# The Slurm resolver assigns GPUs and refuses more ranks than GPUs. Nothing here uses them.
 _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 
 def ranks() -> int:
-    """As many as it joins, by Slurm's variables where they are there."""
+    """Return the number of ranks that it joins, from Slurm's variables if they are set."""
     resolvers = tf.distribute.cluster_resolver
     try:
-        found = resolvers.SlurmClusterResolver(**_GPUS)
+        resolver = resolvers.SlurmClusterResolver(**_GPUS)
     except (KeyError, RuntimeError):  # not under Slurm
-        found = resolvers.TFConfigClusterResolver()
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=found)
+        resolver = resolvers.TFConfigClusterResolver()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     return int(strategy.num_replicas_in_sync)

@@ -1,4 +1,4 @@
-"""Where TensorFlow's time goes, as its own profiler tells it, operation by operation.
+"""A profile of TensorFlow: its profiler's times of each operation.
 
 Its executor names an operation by its scope and its kind, XLA by what it has made of several.
 """
@@ -22,7 +22,7 @@ _PICOSECOND = 1e-12
 def profile(
     network: xl.Network, steps: Callable[[], float], text: Callable[[], str] | None
 ) -> Profile:
-    """What `steps` spend in the network's layers; `text` is XLA's program, where it made one."""
+    """Return the time of `steps` in each layer. `text` is XLA's program, if it compiled one."""
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         tf.profiler.experimental.start(folder, options)
@@ -32,33 +32,33 @@ def profile(
             tf.profiler.experimental.stop()
         [file] = Path(folder).rglob("*.xplane.pb")
         space = xplane_pb2.XSpace.FromString(file.read_bytes())
-    seen = scopes.ScopeSeconds([layer.name for layer in network.layers])
+    layer_seconds = scopes.ScopeSeconds([layer.name for layer in network.layers])
     if text:
         of = scopes.instruction_scopes(text())
         for operation, seconds in _compiled(space):
-            seen.add(of.get(operation, ""), seconds)
+            layer_seconds.add(of.get(operation, ""), seconds)
     else:
         for scope, kind, seconds in _executed(space):
-            seen.add(_whose(network, scope, kind), seconds)
-    return seen.profile(f"tf.profiler of TensorFlow {tf.__version__}")
+            layer_seconds.add(_layer_of_scope(network, scope, kind), seconds)
+    return layer_seconds.profile(f"tf.profiler of TensorFlow {tf.__version__}")
 
 
 def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
-    """Each operation of the executor: its scope, its kind, its seconds."""
+    """Yield the scope, kind and seconds of each operation of the executor."""
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
-                told = plane.event_metadata[event.metadata_id]
-                scope, colon, kind = told.name.rpartition(":")
-                # What calls a function has the function's operations in it.
-                if colon and told.display_name == kind and not kind.startswith("__inference"):
+                metadata = plane.event_metadata[event.metadata_id]
+                scope, colon, kind = metadata.name.rpartition(":")
+                # The time of a function call includes the operations of the function.
+                if colon and metadata.display_name == kind and not kind.startswith("__inference"):
                     yield scope, kind, _PICOSECOND * event.duration_ps
 
 
 def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
-    """Each of XLA's operations: its name in the program, its seconds."""
+    """Yield the name in the program and the seconds of each XLA operation."""
     for plane in space.planes:
-        names = {number: told.name for number, told in plane.stat_metadata.items()}
+        names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
         for line in plane.lines:
             for event in line.events:
                 for stat in event.stats:
@@ -67,8 +67,8 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
                         yield operation, _PICOSECOND * event.duration_ps
 
 
-def _whose(network: xl.Network, scope: str, kind: str) -> str:
-    """The scope that the operation's work is of: one with its ReLU is called after that."""
+def _layer_of_scope(network: xl.Network, scope: str, kind: str) -> str:
+    """Return the scope of the operation's work. A fusion with a ReLU has the ReLU's name."""
     place = scopes.layer_index(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
         return scope

@@ -1,4 +1,4 @@
-"""What reads data sets in TensorFlow: tf.data on TFRecord files of `tf.train.Example`s.
+"""The data loader of TensorFlow: tf.data on TFRecord files of `tf.train.Example`s.
 
 JPEG is decoded with the accurate method: the default one gives other pixels than everybody's
 (docs/data.md). Order and places of crops are drawn by TensorFlow.
@@ -24,7 +24,7 @@ _FEATURES = {
 
 
 def open_reader(files: TrainingFiles, options: Options) -> TensorFlowReader:
-    """The reader for TFRecord files."""
+    """Return the reader for TFRecord files."""
     return TensorFlowReader(files, options)
 
 

@@ -1,4 +1,4 @@
-"""The translation into TensorFlow: one compiled function per step, channels last.
+"""The trainer of TensorFlow: one compiled function per step, channels last.
 
 Rules: translate and nothing else; layers are `graph.py`'s. Mixed precision is written out here, and
 its parameters stay in float32.
@@ -28,7 +28,7 @@ LARS = True
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
-    """A trainer for `network`; kernel "xla" compiles its functions, the others do not."""
+    """Return a trainer for `network`. Only the kernel "xla" compiles its functions."""
     device.choose(options.device, group.rank)
     device.multiply(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
@@ -41,7 +41,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
 @lru_cache(maxsize=None)
 def _meet(group: Group) -> Any:
-    """The strategy that joins the ranks, once in a process."""
+    """Return the strategy that joins the ranks, created once in a process."""
     cluster = tf.train.ClusterSpec({"worker": distributed.rank_addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
@@ -64,7 +64,7 @@ class TensorFlowTrainer:
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.float64 if options.precision == "float64" else tf.float32
-        # Of what passes between layers, and what products read.
+        # The dtypes of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
         self.passed = tf.as_dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
@@ -119,8 +119,8 @@ class TensorFlowTrainer:
 
     def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         _, values, _ = self._forward(*batch, training=True)
-        found = {name: self._host(value) for name, value in values.items()}
-        return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in found.items()}
+        arrays = {name: self._host(value) for name, value in values.items()}
+        return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in arrays.items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {
@@ -183,9 +183,9 @@ class TensorFlowTrainer:
         return device.precision(self.options) if single else self.passed.name
 
     def _program(self, batch: tuple[Any, Any]) -> str:
-        """What XLA makes of a step, as text."""
-        told = self._train.experimental_get_compiler_ir(*batch, tf.constant(0.0, self.dtype))
-        text: str = told(stage="optimized_hlo")
+        """Return the program that XLA compiles a step to, as text."""
+        compiler_ir = self._train.experimental_get_compiler_ir(*batch, tf.constant(0.0, self.dtype))
+        text: str = compiler_ir(stage="optimized_hlo")
         return text
 
     def _collectives(self) -> list[str]:
@@ -213,11 +213,13 @@ class TensorFlowTrainer:
     def _zeros(self, layout: Layout) -> Any:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
-    def _forward(self, images: Any, labels: Any, training: bool) -> tuple[Any, Any, graph.Moved]:
-        """The weighted loss, the other layers' outputs, and which running averages become what."""
+    def _forward(
+        self, images: Any, labels: Any, training: bool
+    ) -> tuple[Any, Any, graph.AverageUpdates]:
+        """Return the weighted loss, the other layers' outputs and the updates of averages."""
         values: dict[str, Any] = {"data": images}
         losses: list[Any] = []
-        moved: graph.Moved = []
+        average_updates: graph.AverageUpdates = []
         dropout = training and self.options.dropout == "random"
         for number, layer in enumerate(self.network.layers):
             inputs = [values[name] for name in layer.inputs]
@@ -234,21 +236,21 @@ class TensorFlowTrainer:
                     values[layer.name], averages = graph.batch_norm(
                         layer, inputs[0], parts, training
                     )
-                    moved += averages
+                    average_updates += averages
                 else:
                     values[layer.name] = graph.output(layer, inputs, parts, dropout)
                 if layer.name in values:
                     values[layer.name] = tf.cast(values[layer.name], self.passed)
-        return tf.add_n(losses), values, moved
+        return tf.add_n(losses), values, average_updates
 
     def _backward(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
         learned = {name: self.variables[name] for name in self.learned}
         with tf.GradientTape() as tape:
-            loss, _, moved = self._forward(images, labels, training=True)
+            loss, _, average_updates = self._forward(images, labels, training=True)
             scaled = loss * self.loss_scale if self.loss_scale else loss
         gradients = tape.gradient(scaled, learned)
         if self.loss_scale:
-            gradients = {name: one / self.loss_scale for name, one in gradients.items()}
+            gradients = {name: gradient / self.loss_scale for name, gradient in gradients.items()}
         if self.strategy:
             replica = tf.distribute.get_replica_context()
             joined = replica.all_reduce(
@@ -262,15 +264,15 @@ class TensorFlowTrainer:
             for name, mean in zip(gradients, means):
                 mean.set_shape(self.variables[name].shape)
             gradients = dict(zip(gradients, means))
-        for average, value in moved:
+        for average, value in average_updates:
             average.assign(value)
         return loss, gradients
 
     def _means(self, *gradients: np.ndarray) -> list[np.ndarray]:
-        """Over all ranks, by MPI; what is given is TensorFlow's memory."""
-        found = [np.array(gradient) for gradient in gradients]
-        self.joined.join(found)
-        return found
+        """Average over all ranks by MPI. The arguments are TensorFlow's memory."""
+        arrays = [np.array(gradient) for gradient in gradients]
+        self.joined.join(arrays)
+        return arrays
 
     def _train_step(self, images: Any, labels: Any, rate: Any) -> Any:
         loss, gradients = self._backward(images, labels)

@@ -32,7 +32,7 @@ def apply(
 
 
 def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """What LARS multiplies the rate by."""
+    """Return the factor by which LARS multiplies the rate."""
     size, slope = tf.norm(weight), tf.norm(gradient)
-    known = tf.logical_and(size > 0, slope > 0)
-    return tf.where(known, lars * size / (slope + decay * size), tf.ones_like(size))
+    is_scaled = tf.logical_and(size > 0, slope > 0)
+    return tf.where(is_scaled, lars * size / (slope + decay * size), tf.ones_like(size))

@@ -1,4 +1,4 @@
-"""Checkpoints as PyTorch has them: `torch.save` of state_dicts, read as weights and no code."""
+"""Checkpoints by `torch.save` of state_dicts, loaded as weights without code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILE = "checkpoint.pt"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write what the trainer goes on from."""
+    """Write a checkpoint of the trainer to `folder`."""
     state = {
         "model": trainer.graph.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
@@ -22,7 +22,7 @@ def save(trainer: Any, folder: Path) -> None:
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Let the trainer go on from there."""
+    """Restore the trainer from the checkpoint in `folder`."""
     state = torch.load(folder / _FILE, map_location=trainer.device, weights_only=True)
     trainer.take(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])

@@ -1,4 +1,4 @@
-"""Training compiled by TorchInductor, and how it is known that it was.
+"""Training compiled by TorchInductor, and the evidence of it.
 
 What it compiles it keeps, as PyTorch does it, in a folder of the user's own below the system's
 folder for temporary files; where others could have written to that, in one of this process alone.
@@ -16,39 +16,43 @@ import torch
 from torch import nn
 
 _GRADIENT = "CompiledFunctionBackward"
-_own: list[Any] = []  # folders, removed when the process ends
+_cache_folders: list[Any] = []  # folders, removed when the process ends
 
 
-def training(graph: nn.Module) -> Any:
-    """`graph`, its forward and backward pass compiled when it is first called, each as a whole."""
-    _settle()
-    # Functions compiled before would count among the few that one piece of code may become.
+def compile_training(graph: nn.Module) -> Any:
+    """Return `graph` with its forward and backward pass compiled at the first call."""
+    _secure_cache_folder()
+    # Earlier compilations would count towards the recompilation limit of the same code.
     torch._dynamo.reset()
-    alone = not isinstance(graph, nn.parallel.DistributedDataParallel)  # which is cut in buckets
-    return torch.compile(graph, fullgraph=alone, dynamic=False)
+    is_single = not isinstance(
+        graph, nn.parallel.DistributedDataParallel
+    )  # which is cut in buckets
+    return torch.compile(graph, fullgraph=is_single, dynamic=False)
 
 
-def seen(differentiated: str) -> bool:
-    """Whether scores whose gradient is computed by this came from a compiled function."""
+def is_compiled(differentiated: str) -> bool:
+    """Return whether the gradient function of the scores is that of a compiled function."""
     return differentiated == _GRADIENT
 
 
 def evidence(differentiated: str) -> list[str]:
-    """What PyTorch says of what it compiled in this process."""
+    """Return the evidence of what PyTorch compiled in this process."""
     from torch._dynamo.utils import counters
 
-    graphs, found = counters["stats"]["unique_graphs"], counters["inductor"]
-    hits, misses = (found[f"fxgraph_cache_{what}"] for what in ("hit", "miss"))
+    graphs, cache_counts = counters["stats"]["unique_graphs"], counters["inductor"]
+    hits, misses = (cache_counts[f"fxgraph_cache_{outcome}"] for outcome in ("hit", "miss"))
     return [
         f"the gradient of the scores is {differentiated}",
         f"graphs captured: {graphs}; compiled: {misses}, found compiled: {hits}",
     ]
 
 
-def _settle() -> None:
+def _secure_cache_folder() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    told = Path(cache_dir()).lstat()  # of a link, whose folder may become another, it is the link's
-    if told.st_uid != os.getuid() or told.st_mode & 0o022:
-        _own.append(tempfile.TemporaryDirectory(prefix="torchinductor-"))
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = _own[-1].name
+    folder_stat = Path(
+        cache_dir()
+    ).lstat()  # of a link, whose folder may become another, it is the link's
+    if folder_stat.st_uid != os.getuid() or folder_stat.st_mode & 0o022:
+        _cache_folders.append(tempfile.TemporaryDirectory(prefix="torchinductor-"))
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = _cache_folders[-1].name

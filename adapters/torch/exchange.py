@@ -1,4 +1,4 @@
-"""Ranks of PyTorch's: how they find one another, and DistributedDataParallel, which joins them."""
+"""The ranks of PyTorch: their rendezvous, and DistributedDataParallel (DDP)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xfbench.worker.protocol import Group
 
 
 def meet(group: Group, device: str) -> None:
-    """Find the other ranks, once in a process; on CUDA each has a device of its own."""
+    """Connect to the other ranks, once in a process. On CUDA each rank has its own device."""
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
     if group.strategy != "ddp" or distributed.is_initialized():
@@ -29,7 +29,7 @@ def meet(group: Group, device: str) -> None:
 
 
 def parallel(graph: nn.Module, group: Group) -> nn.Module:
-    """DDP, which joins gradients in buckets; its own size of them is None."""
+    """Return the graph under DDP, which averages gradients in buckets. None: its default size."""
     size = group.options["bucket_size"]
     parallel = nn.parallel.DistributedDataParallel(
         graph,
@@ -38,7 +38,7 @@ def parallel(graph: nn.Module, group: Group) -> nn.Module:
         bucket_cap_mb=None if size == "auto" else size / 2**20,
     )
     if group.options["overlap"] == "off":
-        # DDP looks at a hook's annotations, and takes none that are text.
+        # DDP checks a hook's annotations and rejects text.
         parallel.register_comm_hook(
             [],
             lambda waiting, bucket: _after_backward(waiting, bucket),  # noqa: PLW0108
@@ -47,7 +47,7 @@ def parallel(graph: nn.Module, group: Group) -> nn.Module:
 
 
 def _after_backward(waiting: list[Any], bucket: Any) -> Any:
-    """Joins no bucket before the last one is full, which holds the first layers' gradients."""
+    """Delay the all-reduce until the last bucket, with the first layers' gradients, is full."""
     device = bucket.buffer().device
     future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
     waiting.append((bucket.buffer(), future))

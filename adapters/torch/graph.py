@@ -1,4 +1,4 @@
-"""A network as one PyTorch module, its layers in order."""
+"""A network as one PyTorch module, with its layers in order."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class _LRN(nn.Module):  # type: ignore[misc]
 
 
 class Graph(nn.Module):  # type: ignore[misc]
-    """Runs the layers in order; returns the weighted loss and the main head's scores.
+    """A module that runs the layers and returns the weighted loss and the main head's scores.
 
-    A value is let go once its last reader has it: memory that stays is memory to be paged in.
-    `seen`, where it is given, takes every layer's output.
+    A value is freed after its last reader, because kept memory has to be paged in.
+    If `outputs` is given, it receives the output of every layer.
     """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
@@ -61,7 +61,7 @@ class Graph(nn.Module):  # type: ignore[misc]
         )
 
     def forward(
-        self, images: torch.Tensor, labels: torch.Tensor, seen: dict[str, Any] | None = None
+        self, images: torch.Tensor, labels: torch.Tensor, outputs: dict[str, Any] | None = None
     ) -> tuple[Any, torch.Tensor]:
         values = {"data": images}
         total: Any = 0.0
@@ -78,8 +78,8 @@ class Graph(nn.Module):  # type: ignore[misc]
                     values[layer.name] = part(inputs[0].flatten(1))
                 else:
                     values[layer.name] = part(inputs[0])
-            if seen is not None:
-                seen.update(values)
+            if outputs is not None:
+                outputs.update(values)
             del inputs
             for name in self.done_after[layer.name]:
                 del values[name]

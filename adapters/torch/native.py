@@ -1,4 +1,4 @@
-"""How many ranks PyTorch finds by itself: told nothing but what their start command tells."""
+"""The number of ranks that PyTorch finds by itself, from its start command alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 
 def ranks() -> int:
-    """As many as it joins. Raises what it raises where it finds none."""
+    """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
     dist.init_process_group("mpi" if dist.is_mpi_available() else "gloo")
     count = int(dist.get_world_size())
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Where PyTorch's time goes, as torch.profiler tells it: each layer is a range of its own.
+"""A profile of PyTorch by torch.profiler, with a range for each layer.
 
 Autograd gives an operation of the forward pass and its gradient the same number: by that it is
 known of which layer a gradient is.
@@ -22,17 +22,19 @@ _MICROSECOND = 1e-6
 
 
 def profile(graph: Any, device: str, steps: Callable[[], float]) -> Profile:
-    """What `steps` spend in the layers of `graph`, on the device: on CUDA, its kernels' time."""
+    """Return the time of `steps` in each layer of `graph`: on CUDA, the time of its kernels."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
     graph.scope = lambda layer: record_function(_LAYER + layer)
     try:
-        with profiler(activities=activities) as seen:
+        with profiler(activities=activities) as recording:
             steps()
     finally:
         graph.scope = nullcontext
-    events = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CPU]
+    events = [
+        event for event in recording.events() if event.device_type == torch.autograd.DeviceType.CPU
+    ]
     field = "device_time_total" if device == "cuda" else "cpu_time_total"
     return _by_layer(events, lambda event: _MICROSECOND * getattr(event, field))
 
@@ -41,12 +43,14 @@ def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)
     of: Dict[int, str] = {}
-    for event in sorted(events, key=lambda one: one.time_range.start):
+    for event in sorted(events, key=lambda event: event.time_range.start):
         if event.name.startswith(_LAYER):
             layer = event.name[len(_LAYER) :]
             forward[layer] += seconds(event)
-            # What records no gradient has the number of the next operation that does.
-            of.update({one.sequence_nr: layer for one in _below(event) if one.sequence_nr >= 0})
+            # An operation without gradient has the number of the next operation with one.
+            of.update(
+                {child.sequence_nr: layer for child in _below(event) if child.sequence_nr >= 0}
+            )
     update = other = 0.0
     for event in events:
         if event.cpu_parent is not None or event.name.startswith(_LAYER):

@@ -1,7 +1,7 @@
-"""What reads data sets in PyTorch: a Dataset of samples, and the DataLoader's processes.
+"""The data loader of PyTorch: a Dataset of samples and the processes of DataLoader.
 
 As torchvision's ImageFolder with its transforms, which decode with Pillow too. Order and
-places of crops are drawn by PyTorch.
+It works as torchvision's ImageFolder and transforms, which also decode with Pillow. PyTorch
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECKED_TOGETHER = 16
 
 
 def open_reader(files: TrainingFiles, options: Options) -> TorchReader:
-    """The reader for class folders, or for Caffe's LMDB."""
+    """Return the reader for class folders or for Caffe's LMDB."""
     return TorchReader(files, options)
 
 
@@ -55,7 +55,7 @@ class TorchReader:
 
 
 class _Images(data.Dataset):  # type: ignore[misc]
-    """Images as the network reads them in training; else their middles, uint8, red first."""
+    """Images: in training as the network reads them, else center crops (uint8, red first)."""
 
     def __init__(self, files: TrainingFiles, training: bool) -> None:
         self.files, self.training = files, training
@@ -83,7 +83,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
 
     @cached_property
     def samples(self) -> Any:
-        """Opened in the process that reads: an LMDB environment is not to be shared by a fork."""
+        """The samples, opened in the reading process: forks must not share an LMDB."""
         if self.files.format == "lmdb":
             return _Datums(self.files.folder / "train.lmdb")
         return prepared.open_prepared(self.files.folder).splits["train"]

@@ -1,4 +1,4 @@
-"""The translation into PyTorch: modules, eager or compiled, its own optimiser.
+"""The trainer of PyTorch: modules, eager or compiled, with PyTorch's optimiser.
 
 Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
 buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
@@ -41,7 +41,7 @@ _PARAMETERS = {
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
-    """A trainer for `network`.
+    """Return a trainer for `network`.
 
     Kernels: "onednn" (CPU) and "cudnn" (CUDA); with channels last, "channels_last"; "inductor",
     training compiled, with channels last and the same libraries; or "native", without them.
@@ -131,14 +131,16 @@ class TorchTrainer:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self.graph.train()
-        seen: dict[str, Any] = {}
-        self._forward(self.graph, batch, seen)
-        return {name: _host(value) for name, value in seen.items()}
+        outputs: dict[str, Any] = {}
+        self._forward(self.graph, batch, outputs)
+        return {name: _host(value) for name, value in outputs.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self._backward(batch)
         gradients = {name: self._plain(name, self.tensors[name].grad) for name in self.learned}
-        return {name: _host(one / self.scaler.get_scale()) for name, one in gradients.items()}
+        return {
+            name: _host(gradient / self.scaler.get_scale()) for name, gradient in gradients.items()
+        }
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: _host(self._plain(name, tensor)) for name, tensor in self.tensors.items()}
@@ -170,7 +172,7 @@ class TorchTrainer:
         return profile.profile(self.graph, self.options.device, steps)
 
     def runtime_info(self) -> dict[str, Any]:
-        kernel, evidence = self._seen()
+        kernel, evidence = self._detect_kernel()
         return {
             "framework_version": torch.__version__,
             "layout": "NHWC" if kernel in _LAST else "NCHW",
@@ -183,7 +185,7 @@ class TorchTrainer:
         }
 
     def _compiled(self, graph: nn.Module) -> Any:
-        return compiled.training(graph) if self.options.kernel == "inductor" else graph
+        return compiled.compile_training(graph) if self.options.kernel == "inductor" else graph
 
     def _prepare(self) -> None:
         """Nothing: what builds on this trainer changes its graph and optimiser here."""
@@ -200,10 +202,14 @@ class TorchTrainer:
         """What DDP says of itself."""
         if not self.parallel:
             return []
-        told = self.parallel._get_ddp_logging_data()
-        sizes = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes", "unknown")
-        hook = told.get("comm_hook", "none")
-        return [f"{told['backend_name']}, buckets of {sizes} bytes, communication hook: {hook}"]
+        logging_data = self.parallel._get_ddp_logging_data()
+        sizes = logging_data.get("rebuilt_bucket_sizes") or logging_data.get(
+            "bucket_sizes", "unknown"
+        )
+        hook = logging_data.get("comm_hook", "none")
+        return [
+            f"{logging_data['backend_name']}, buckets of {sizes} bytes, communication hook: {hook}"
+        ]
 
     def _precision(self) -> str:
         passed = str(self.passed or self.dtype).rpartition(".")[2]
@@ -212,21 +218,21 @@ class TorchTrainer:
         return rounding.measured_precision(self._product, self._convolved)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _product(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        left, right = (torch.from_numpy(matrix).to(self.device) for matrix in (one, other))
+    def _product(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        left, right = (torch.from_numpy(matrix).to(self.device) for matrix in (first, second))
         return _host(left @ right)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _convolved(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        images = torch.from_numpy(rounding.matrix_as_images(one)).permute(0, 3, 1, 2)
-        kernels = torch.from_numpy(other.T.copy())[:, :, None, None]
+    def _convolved(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        images = torch.from_numpy(rounding.matrix_as_images(first)).permute(0, 3, 1, 2)
+        kernels = torch.from_numpy(second.T.copy())[:, :, None, None]
         images, kernels = images.to(self.device), kernels.to(self.device)
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
 
-    def _seen(self) -> tuple[str, list[str]]:
+    def _detect_kernel(self) -> tuple[str, list[str]]:
         """The kernel, and how it is known: by what oneDNN and MKL say they run in a step."""
         kernel, evidence = self._libraries()
-        if not compiled.seen(self.differentiated):
+        if not compiled.is_compiled(self.differentiated):
             return kernel, evidence
         return "inductor", [*compiled.evidence(self.differentiated), *evidence]
 
@@ -240,8 +246,10 @@ class TorchTrainer:
                 return "channels_last", [*shown, _CAME_LAST]
             return "cudnn" if enabled else "native", shown
         enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
-        asked = "channels_last" if self.options.kernel == "inductor" else self.options.kernel
-        flagged = asked if enabled else "native"
+        requested_kernel = (
+            "channels_last" if self.options.kernel == "inductor" else self.options.kernel
+        )
+        flagged = requested_kernel if enabled else "native"
         evidence = [f"torch.backends.mkldnn.enabled is {enabled}"]
         ran = self._ran() if self.batch is not None else None
         if ran is not None:
@@ -273,11 +281,13 @@ class TorchTrainer:
     def _images_last(self) -> bool:
         """Whether channels come last between layers; where nothing can tell, as it was asked."""
         self.graph.eval()
-        seen: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         with torch.no_grad():
-            self._forward(self.graph, self.batch, seen)
-        told = [x for x in seen.values() if x.dim() == 4 and x.shape[1] > 1 < x[0, 0].numel()]
-        last = [x.is_contiguous(memory_format=torch.channels_last) for x in told]
+            self._forward(self.graph, self.batch, outputs)
+        image_outputs = [
+            x for x in outputs.values() if x.dim() == 4 and x.shape[1] > 1 < x[0, 0].numel()
+        ]
+        last = [x.is_contiguous(memory_format=torch.channels_last) for x in image_outputs]
         return any(last) if last else self.channels_last
 
     def _backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -306,11 +316,11 @@ class TorchTrainer:
         self,
         graph: Any,
         batch: tuple[torch.Tensor, torch.Tensor],
-        seen: dict[str, Any] | None = None,
+        outputs: dict[str, Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
-        kept = _AUTOCAST.get(self.options.precision)
-        with torch.autocast(self.device.type, kept, kept is not None):
-            loss, scores = graph(*batch, seen)
+        autocast_dtype = _AUTOCAST.get(self.options.precision)
+        with torch.autocast(self.device.type, autocast_dtype, autocast_dtype is not None):
+            loss, scores = graph(*batch, outputs)
         return loss, scores
 
     def _set_rate(self, rate: float) -> None:

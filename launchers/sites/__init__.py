@@ -1,1 +1,1 @@
-"""One TOML file per site: what a machine's own ways are."""
+"""Site configurations, one TOML file per site."""

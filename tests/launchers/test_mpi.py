@@ -49,7 +49,7 @@ def mpich(monkeypatch):
 @pytest.fixture(params=["openmpi", "mpich"])
 def family(request):
     request.getfixturevalue(request.param)
-    assert mpi.family("mpirun") == request.param
+    assert mpi.detect_family("mpirun") == request.param
     return request.param
 
 
@@ -181,14 +181,14 @@ def test_unknown_mpi_program_is_refused(tmp_path):
     odd.write_text("#!/bin/sh\necho something else\n")
     odd.chmod(0o755)
     with pytest.raises(UnavailableError, match="something else"):
-        mpi.family(str(odd))
+        mpi.detect_family(str(odd))
 
 
 def test_mpi_library_is_located_next_to_the_start_command(openmpi, mpich):
     program = shutil.which("mpirun")
-    found = mpi.library(program, "mpich")
+    found = mpi.find_library(program, "mpich")
     assert found.name == "libmpi.so.12"
-    system = mpi.library("/usr/bin/mpirun", "openmpi", ["/usr/lib/x86_64-linux-gnu"])
+    system = mpi.find_library("/usr/bin/mpirun", "openmpi", ["/usr/lib/x86_64-linux-gnu"])
     assert system.name == "libmpi.so.40"
 
 
@@ -199,7 +199,7 @@ def test_mpi_library_next_to_its_program_comes_first(tmp_path):
         file.parent.mkdir()
         file.touch(mode=0o755)
     search = ["", str(elsewhere.parent)]
-    assert mpi.library(str(program), "mpich", search) == beside
+    assert mpi.find_library(str(program), "mpich", search) == beside
     beside.unlink()
-    assert mpi.library(str(program), "mpich", search) == elsewhere
-    assert mpi.library(str(program), "openmpi", search) is None
+    assert mpi.find_library(str(program), "mpich", search) == elsewhere
+    assert mpi.find_library(str(program), "openmpi", search) is None

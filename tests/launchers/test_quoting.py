@@ -1,4 +1,4 @@
-"""No text that a person typed reaches a shell, or Slurm's reader, as anything but text."""
+"""User input reaches a shell or Slurm only as quoted text."""
 
 import subprocess
 from pathlib import Path
@@ -37,7 +37,7 @@ def job(**fields):
 @given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
 def test_job_script_quotes_command_and_variables(tmp_path, words, value):
     argv = ("env", "sh", "-c", 'printf "%s\\0" "$X" "$@"', "-", *words)
-    script = slurm.script(job(argv=argv, variables=(("X", value),)))
+    script = slurm.job_script(job(argv=argv, variables=(("X", value),)))
     assert bash(script, tmp_path) == [value, *words]
     assert [file.name for file in tmp_path.iterdir()] == ["job.status"]
 
@@ -47,9 +47,11 @@ def test_job_script_quotes_command_and_variables(tmp_path, words, value):
 def test_slurm_directive_is_a_single_line_or_refused(text, field):
     assume(text.strip())
     value = {"folder": Path(text), "options": (text,)}.get(field, text)
-    plain = slurm.script(job(**{field: {"folder": Path("x"), "options": ("x",)}.get(field, "x")}))
+    plain = slurm.job_script(
+        job(**{field: {"folder": Path("x"), "options": ("x",)}.get(field, "x")})
+    )
     try:
-        script = slurm.script(job(**{field: value}))
+        script = slurm.job_script(job(**{field: value}))
     except UsageError as error:
         assert len(str(error).splitlines()) == 1
         return

@@ -42,21 +42,21 @@ def text(commands):
 
 def of_site(name):
     site = sites.load(name)
-    return text(mpi.of_site(RANK, FOUR, site.start))
+    return text(mpi.build_site_commands(RANK, FOUR, site.start))
 
 
 RENDERED = {
-    "local.sh": lambda: text(local.commands(RANK, Resources(ranks=2))),
-    "openmpi.sh": lambda: text(mpi.commands(RANK, FOUR)),
-    "openmpi-hosts.sh": lambda: text(mpi.commands(RANK, NAMED)),
-    "mpich.sh": lambda: text(mpi.commands(RANK, FOUR, "mpiexec", "mpich")),
-    "mpich-hosts.sh": lambda: text(mpi.commands(RANK, NAMED, "mpiexec", "mpich")),
-    "srun.sh": lambda: text(slurm.commands(RANK, FOUR)),
-    "srun-pmi2.sh": lambda: text(slurm.commands(RANK, FOUR, "pmi2")),
+    "local.sh": lambda: text(local.build_commands(RANK, Resources(ranks=2))),
+    "openmpi.sh": lambda: text(mpi.build_commands(RANK, FOUR)),
+    "openmpi-hosts.sh": lambda: text(mpi.build_commands(RANK, NAMED)),
+    "mpich.sh": lambda: text(mpi.build_commands(RANK, FOUR, "mpiexec", "mpich")),
+    "mpich-hosts.sh": lambda: text(mpi.build_commands(RANK, NAMED, "mpiexec", "mpich")),
+    "srun.sh": lambda: text(slurm.build_commands(RANK, FOUR)),
+    "srun-pmi2.sh": lambda: text(slurm.build_commands(RANK, FOUR, "pmi2")),
     "stampede2.sh": lambda: of_site("stampede2"),
     "maverick.sh": lambda: of_site("maverick"),
     "summitdev.sh": lambda: of_site("summitdev"),
-    "job.sh": lambda: slurm.script(JOB),
+    "job.sh": lambda: slurm.job_script(JOB),
 }
 
 

@@ -1,4 +1,4 @@
-"""What Slurm's commands answer about a job; `tests/cluster` asks a real Slurm."""
+"""The answers of Slurm commands about a job, with stand-in programs."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import pytest
 
 from xfbench.base.processes import CommandError
 from xfbench.launchers import slurm
-from xfbench.launchers.slurm import Seen
+from xfbench.launchers.slurm import JobState
 
 JOB = "JobId=7 JobName=xfbench-1 JobState=PENDING Reason=Priority Dependency=(null)"
 
@@ -31,18 +31,18 @@ def scontrol(program):
 
 def test_a_job_has_the_state_and_reason_that_scontrol_prints(scontrol):
     scontrol(f"""test "$*" = "-o show job 7" && echo '{JOB}'""")
-    assert slurm.look("7") == Seen("PENDING", "Priority")
+    assert slurm.query_job_state("7") == JobState("PENDING", "Priority")
 
 
 def test_a_job_that_slurm_has_forgotten_has_no_state(scontrol):
     scontrol("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert slurm.look("7") == Seen()
+    assert slurm.query_job_state("7") == JobState()
 
 
 def test_a_slurm_that_does_not_answer_is_an_error(scontrol):
     scontrol("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(CommandError, match="Unable to contact"):
-        slurm.look("7")
+        slurm.query_job_state("7")
 
 
 def test_the_first_of_two_fields_with_one_name_counts():
@@ -50,11 +50,11 @@ def test_the_first_of_two_fields_with_one_name_counts():
         "JobId=7 JobName=xfbench-0 JobState=PENDING Reason=Priority "
         "Comment=as JobState=FAILED Reason=NodeFail"
     )
-    assert slurm.seen(listing) == Seen("PENDING", "Priority")
+    assert slurm.parse_job_state(listing) == JobState("PENDING", "Priority")
 
 
 def test_a_job_without_a_reason_has_none():
-    assert slurm.seen("JobId=7 JobState=RUNNING Reason=None") == Seen("RUNNING", "")
+    assert slurm.parse_job_state("JobId=7 JobState=RUNNING Reason=None") == JobState("RUNNING", "")
 
 
 def test_a_submitted_job_has_its_number_without_the_cluster(program, tmp_path):
@@ -65,4 +65,4 @@ def test_a_submitted_job_has_its_number_without_the_cluster(program, tmp_path):
 @pytest.mark.parametrize(("listing", "number"), [("7\\n8", "7"), ("", None)])
 def test_job_is_the_first_of_its_name_in_the_queue(program, listing, number):
     program("squeue", f"printf '{listing}'")
-    assert slurm.find("xfbench-1") == number
+    assert slurm.find_job("xfbench-1") == number

@@ -127,7 +127,7 @@ def test_ranks_with_different_parameters_do_not_count_as_joined(together):
 def test_mpirun_gives_ranks_their_positions(together):
     found = together(launcher="mpi")
     assert found["mpirun"].supported == "yes", found
-    family = {"openmpi": "Open MPI's", "mpich": "MPICH's"}[mpi.family("mpirun")]
+    family = {"openmpi": "Open MPI's", "mpich": "MPICH's"}[mpi.detect_family("mpirun")]
     assert family in found["mpirun"].evidence
     assert ("PMIX_RANK" in found["pmix"].evidence) == (found["pmix"].supported == "yes")
 

@@ -105,7 +105,7 @@ def test_unsuitable_queue_is_refused_before_submission(
     ],
 )
 def test_slurm_out_of_memory_messages_are_recognized(said, memory):
-    assert slurm.out_of_memory(said) == memory
+    assert slurm.reports_out_of_memory(said) == memory
 
 
 def test_late_job_records_are_awaited_for_a_limited_time(plan, tmp_path):

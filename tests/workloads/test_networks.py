@@ -39,17 +39,17 @@ def test_layers_match_the_published_shapes_and_multipliers(name):
         assert list(network.shapes[layer.name]) == row["output_shape"], row["name"]
         assert layer.macs(network.input_shapes(layer)) == row.get("macs", 0), row["name"]
         if row["type"] in ("Convolution", "InnerProduct"):
-            found = list(parameters.values())
-            assert [list(p.shape) for p in found] == row["param_shapes"], row["name"]
-            assert [p.lr_mult for p in found] == row["lr_mult"], row["name"]
-            assert [p.decay_mult for p in found] == row["decay_mult"], row["name"]
+            layer_parameters = list(parameters.values())
+            assert [list(p.shape) for p in layer_parameters] == row["param_shapes"], row["name"]
+            assert [p.lr_mult for p in layer_parameters] == row["lr_mult"], row["name"]
+            assert [p.decay_mult for p in layer_parameters] == row["decay_mult"], row["name"]
             if "weight_filler" in row:
                 filler = row["weight_filler"]
-                assert (found[0].filler.type, found[0].filler.value) == (
+                assert (layer_parameters[0].filler.type, layer_parameters[0].filler.value) == (
                     filler["type"],
                     filler.get("std", 0.0),
                 )
-                assert found[1].filler.value == row["bias_filler"].get("value", 0)
+                assert layer_parameters[1].filler.value == row["bias_filler"].get("value", 0)
 
 
 @pytest.mark.parametrize("name", FACTS)

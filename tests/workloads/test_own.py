@@ -1,4 +1,4 @@
-"""Networks of the user's own: docs/adding-a-workload.md followed word for word, and slips."""
+"""Workloads of a user: the documentation page can be followed, and mistakes are reported."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SMALL = " --batch-size 4 --steps 2 --launches 1 --warmup 0"
 
 @pytest.fixture
 def folder(tmp_path):
-    """The module of the page, where it says."""
+    """The folder with the module of the documentation page, at the documented path."""
     [place] = re.findall(r"this is `(\S+)`", PAGE)
     (tmp_path / place).parent.mkdir()
     (tmp_path / place).write_text(MODULE)
@@ -32,10 +32,10 @@ def test_documentation_page_can_be_followed(folder):
     small = {"--steps 20 --launches 5": SMALL}
     lines = [*COMMANDS, "xfbench workload show smallnet --json > shown.json"]
     script = "\n".join(lines)
-    for written, instead in small.items():
-        assert written in script
-        script = script.replace(written, instead)
-    done = subprocess.run(
+    for original, replacement in small.items():
+        assert original in script
+        script = script.replace(original, replacement)
+    process = subprocess.run(
         ["bash", "-ex", "-c", script],
         cwd=folder,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -44,18 +44,18 @@ def test_documentation_page_can_be_followed(folder):
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "different" not in done.stdout
-    ranked = done.stdout.split("smallnet ·")[-1]
-    assert "not ranked" not in ranked and "yes" in ranked
+    assert process.returncode == 0, process.stderr
+    assert "different" not in process.stdout
+    leaderboard = process.stdout.split("smallnet ·")[-1]
+    assert "not ranked" not in leaderboard and "yes" in leaderboard
     shown = json.loads((folder / "shown.json").read_text())
     assert shown["parameters"] == 8 * 25 + 8 + 8 * 12 * 12 * 32 + 32 + 32 * 10 + 10
 
 
 def test_user_workload_is_added_to_the_built_in_workloads(folder, monkeypatch):
-    ours = list(workloads())
+    built_in = list(workloads())
     monkeypatch.setenv("XFBENCH_WORKLOADS", str(folder / "networks"))
-    assert list(workloads()) == [*ours, "smallnet"]
+    assert list(workloads()) == [*built_in, "smallnet"]
     assert workloads()["smallnet"] == workloads()["smallnet"]
 
 

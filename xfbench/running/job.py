@@ -290,15 +290,15 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not said.exists():
         return None
-    if slurm.out_of_memory(safe_read.end(said, _SAID_BYTES)):
-        return slurm.STATES["OUT_OF_MEMORY"]
+    if slurm.reports_out_of_memory(safe_read.end(said, _SAID_BYTES)):
+        return slurm.FINAL_STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
-            state = slurm.look(number).state
+            state = slurm.query_job_state(number).state
         except processes.CommandError:
             return None
         if state != "COMPLETING":
-            return slurm.STATES.get(state)
+            return slurm.FINAL_STATES.get(state)
         time.sleep(_LOOK_SECONDS)
     return None
 
@@ -353,6 +353,6 @@ def _last_words(folder: Path, number: int | str) -> str:
 
 def nameless(said: str) -> str:
     """The same without names of hosts, and of users who have a home, an address or a password."""
-    for host in {platform.node(), *slurm.hosts()}:
+    for host in {platform.node(), *slurm.allocation_hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
     return private_names.hiding(())(said)

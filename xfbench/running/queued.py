@@ -78,7 +78,7 @@ def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) ->
 
 def scripts(jobs: Jobs) -> list[str]:
     """The scripts that would be submitted. Raises UsageError for what no script can say."""
-    return [slurm.script(job) for _, job in jobs]
+    return [slurm.job_script(job) for _, job in jobs]
 
 
 def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
@@ -139,7 +139,7 @@ def _measure(
 
 def _take_back(job: slurm.Job) -> None:
     try:
-        number = slurm.find(job.name)
+        number = slurm.find_job(job.name)
         if number:
             slurm.cancel(number)
             say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
@@ -185,12 +185,12 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     with locks.alone(job.folder / "lock", "submits this job"):
-        number = slurm.find(job.name)
+        number = slurm.find_job(job.name)
         if number:
             say(f"job {number} ({job.name}) is there already: looking after it")
         else:
             atomic_files.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
-            atomic_files.write(job.folder / "job.sh", slurm.script(job).encode())
+            atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
             atomic_files.write(job.folder / _BEFORE, "\n".join(_known(plan, store)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
@@ -231,7 +231,7 @@ class _Watch:
 
     def __init__(self, one: Submitted) -> None:
         self.one = one
-        self.seen = slurm.Seen()
+        self.seen = slurm.JobState()
         self.count = ""
         self.changed = time.monotonic()
         self.forgotten = self.lagging = 0
@@ -248,7 +248,7 @@ class _Watch:
     def look(self) -> tuple[str, str] | None:
         """How the job ended: the status and reason of what it left undone. None: it has not."""
         try:
-            seen = slurm.look(self.one.number)
+            seen = slurm.query_job_state(self.one.number)
         except CommandError as error:
             say(f"job {self.one.number}: Slurm does not answer: {error}")
             seen = self.seen
@@ -264,14 +264,14 @@ class _Watch:
     def _end(self) -> tuple[str, str] | None:
         state, number = self.seen.state, self.one.number
         status = self.one.folder / "job.status"
-        if state == "PENDING" and self.seen.reason in slurm.NEVER:
+        if state == "PENDING" and self.seen.reason in slurm.PERMANENT_REASONS:
             slurm.cancel(number)
-            why = f"{self.seen.reason}: {slurm.NEVER[self.seen.reason]}"
+            why = f"{self.seen.reason}: {slurm.PERMANENT_REASONS[self.seen.reason]}"
             return "unavailable", f"Slurm would never start job {number}: {why}"
-        if state == "FAILED" and not status.exists() and slurm.out_of_memory(self._said()):
+        if state == "FAILED" and not status.exists() and slurm.reports_out_of_memory(self._said()):
             state = "OUT_OF_MEMORY"
-        if state in slurm.STATES and not (state == "FAILED" and status.exists()):
-            known, reason = slurm.STATES[state]
+        if state in slurm.FINAL_STATES and not (state == "FAILED" and status.exists()):
+            known, reason = slurm.FINAL_STATES[state]
             return known, f"{reason} (job {number})"
         if status.exists() or state in ("COMPLETED", "FAILED"):
             where = f"jobs/{self.one.folder.name}/job.stderr"

@@ -72,13 +72,13 @@ def start(base: Command, request: Request, described: Adapter, found: Environmen
         if with_mpi:
             base = _loading(base, library, described)
         if site.start:
-            return Start(mpi.of_site(base, resources, site.start), True)
+            return Start(mpi.build_site_commands(base, resources, site.start), True)
         plugin = site.mpi_plugin if with_mpi else "none"
-        return Start(slurm.commands(base, resources, plugin), True)
+        return Start(slurm.build_commands(base, resources, plugin), True)
     if request.launcher == "mpi":
         return Start(_under_mpi(base, resources, site, with_mpi, described), True)
     if not with_mpi or request.ranks == 1:
-        return Start(local.commands(base, resources), False)
+        return Start(local.build_commands(base, resources), False)
     if bundled is None:
         raise UnavailableError(
             f"strategy mpi on this machine needs {described.title}'s managed environment, "
@@ -86,7 +86,7 @@ def start(base: Command, request: Request, described: Adapter, found: Environmen
         )
     base = _loading(base, str(bundled / "lib/libmpi.so.12"), described)
     program = str(bundled / "bin/mpiexec")
-    return Start(mpi.commands(base, resources, program, "mpich"), True)
+    return Start(mpi.build_commands(base, resources, program, "mpich"), True)
 
 
 def inherited(variables: Mapping[str, str]) -> dict[str, str]:
@@ -104,14 +104,14 @@ def _under_mpi(
     if site.start:
         if with_mpi:
             base = _loading(base, site.mpi_library, described)
-        return mpi.of_site(base, resources, site.start)
+        return mpi.build_site_commands(base, resources, site.start)
     program = "mpirun"
-    family = mpi.family(program)
+    family = mpi.detect_family(program)
     if with_mpi:
         search = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_SYSTEM]
-        library = site.mpi_library or str(mpi.library(program, family, search) or "")
+        library = site.mpi_library or str(mpi.find_library(program, family, search) or "")
         base = _loading(base, library, described)
-    return mpi.commands(base, resources, program, family)
+    return mpi.build_commands(base, resources, program, family)
 
 
 def _loading(base: Command, library: str, described: Adapter) -> Command:
