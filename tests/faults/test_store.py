@@ -13,7 +13,7 @@ from tests import mounted
 from tests.faults.driver import command
 from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
-from xfbench.records.sealed import LONGEST
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES
 from xfbench.results import audit, index, lookup
 from xfbench.results.store import Store
 
@@ -94,7 +94,7 @@ def test_two_drivers_in_one_folder_keep_all_records(odd, tmp_path):
 
 def endless(path):
     with path.open("wb") as file:
-        file.truncate(LONGEST + 1)
+        file.truncate(MAX_DOCUMENT_BYTES + 1)
 
 
 DAMAGE = {

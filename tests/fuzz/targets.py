@@ -158,7 +158,7 @@ def of_forged(content):
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
     listing.table([record])
-    series.of([provenance.as_told(record)])
+    series.of([provenance.trusted_record(record)])
     found = leaderboard.tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:

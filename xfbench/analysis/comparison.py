@@ -20,7 +20,7 @@ from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
 from xfbench.equality import certificate
 from xfbench.records.machines import machine_class
-from xfbench.records.provenance import as_told
+from xfbench.records.provenance import trusted_record
 from xfbench.records.record import Record
 from xfbench.request import SOLVER, Cell, solver_words
 from xfbench.results import index, selection
@@ -101,7 +101,7 @@ class Side:
         with index.opened(Store(self.folder), complain) as known:
             for _, record in known.select(conditions):
                 if self.takes(record):
-                    told = as_told(record)
+                    told = trusted_record(record)
                     if told.status != record.status:
                         complain(f"{record.id}: {told.reason}: not counted")
                     yield told

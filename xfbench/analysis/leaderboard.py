@@ -33,7 +33,7 @@ from xfbench.analysis.statistics import (
 )
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.host.roofline import share_of_peak
-from xfbench.records.provenance import not_measured
+from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record, is_asynchronous
 from xfbench.request import Request
 from xfbench.strategy import ASYNCHRONOUS, Value
@@ -230,7 +230,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
     request = last.request
     assert request is not None
     accuracies = _accuracies(records)
-    ours = [record for record in records if not_measured(record) is None]
+    ours = [record for record in records if unmeasured_source(record) is None]
     bad = [record for record in ours if record.status != "ok"]
     unstable = [record for record in ours if record.status == "ok" and not is_steady(record)]
     peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
@@ -307,7 +307,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def unproven(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
-    if elsewhere := not_measured(record):
+    if elsewhere := unmeasured_source(record):
         return elsewhere
     if is_asynchronous(record):
         return ASYNCHRONOUS

@@ -241,10 +241,12 @@ def _link(
     # Computing and exchange were measured as one: what a launch was slower by is in both.
     slower = steps * np.asarray([shaken.launches(count) - 1 for count in counts])
     shown = shown * np.asarray([shaken.model(_OF_MEASURED) for _ in counts]) + slower
-    crossings, messages = np.asarray([exchange.work(of.algorithm, n, of.servers) for n in ranks]).T
+    crossings, messages = np.asarray(
+        [exchange.crossings_and_messages(of.algorithm, n, of.servers) for n in ranks]
+    ).T
     thought = shaken.latency()
     # Seconds of all gradients, and of a message.
-    if of.buckets == exchange.AT_THE_END:
+    if of.buckets == exchange.SINGLE_BUCKET:
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
         rows = np.vstack([rows, [0.0, 1 / _LATENCY]])
         sought = np.append(shown / deviations, thought / _LATENCY)
@@ -267,10 +269,10 @@ def _link(
 
 def _exposed(of: Series, ranks: int, computing: float, link: Link) -> float:
     costs = [
-        exchange.seconds(of.algorithm, ranks, bucket.share * of.payload, link, of.servers)
+        exchange.exchange_seconds(of.algorithm, ranks, bucket.share * of.payload, link, of.servers)
         for bucket in of.buckets
     ]
-    return exchange.exposed(of.buckets, computing, costs)
+    return exchange.exposed_seconds(of.buckets, computing, costs)
 
 
 def _figure(value: float, draws: Sequence[float]) -> Figure:

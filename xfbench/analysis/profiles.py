@@ -158,7 +158,11 @@ def _network(record: Record) -> Network | None:
         known = workloads().get(told.name) if told else None
     except WorkloadError:
         return None
-    return known.network if known and told and facts.facts(known).digest == told.digest else None
+    return (
+        known.network
+        if known and told and facts.workload_facts(known).digest == told.digest
+        else None
+    )
 
 
 def _layer(

@@ -150,8 +150,8 @@ def _buckets(
     size = options.get("bucket_size")
     sizes = (size, size) if isinstance(size, int) else strategy.buckets
     if strategy.buckets is None or sizes is None or options.get("overlap") == "off":
-        return exchange.AT_THE_END
-    return exchange.buckets(network, *sizes, width)
+        return exchange.SINGLE_BUCKET
+    return exchange.gradient_buckets(network, *sizes, width)
 
 
 def _launch(record: Record) -> Launch:

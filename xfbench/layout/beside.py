@@ -16,7 +16,7 @@ from typing import Any
 from xfbench.analysis.leaderboard import Table
 from xfbench.layout import formats, tables
 from xfbench.records.elsewhere import About, Figure
-from xfbench.records.provenance import not_measured
+from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record
 from xfbench.results import selection
 from xfbench.results.index import Index
@@ -242,7 +242,7 @@ def _flat(record: Record) -> dict[str, Any]:
         "records": record.id,
         "source": record.source,
         "ranked": False,
-        "reason": not_measured(record),
+        "reason": unmeasured_source(record),
         "study": figure.about.study if figure.about else None,
         **{f"figure_{name}": one for name, one in told.items()},
         **{f"citation_{name}": one for name, one in (cited.model_dump() if cited else {}).items()},

@@ -24,7 +24,7 @@ from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.records.record import Record
-from xfbench.records.sealed import LONGEST, EditedError, Sealed
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 from xfbench.results import merging, pack, store
 from xfbench.results.store import Complain, Place, Store
 from xfbench.tuning import saved
@@ -34,7 +34,7 @@ SCHEMA = "xfbench.archive/1"
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"(records|certificates|tuned)/[0-9a-f]{64}\.json|manifest\.json")
-_BESIDE: dict[str, type[Sealed]] = {"certificates": Certificate, saved.FOLDER: Tuning}
+_BESIDE: dict[str, type[SealedDocument]] = {"certificates": Certificate, saved.FOLDER: Tuning}
 _MOST_FILES = 5_000_000
 _MOST_BYTES = 2**38
 _LONGEST_MANIFEST = 2**30
@@ -182,7 +182,7 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _allow(member: tarfile.TarInfo, seen: dict[str, str], total: int) -> None:
-    longest = _LONGEST_MANIFEST if member.name == _MANIFEST else LONGEST
+    longest = _LONGEST_MANIFEST if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None
     if not member.isreg() or member.issparse():
         reason = "is no plain file"

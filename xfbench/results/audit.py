@@ -22,7 +22,7 @@ from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.host.roofline import share_of_peak
 from xfbench.records import provenance
-from xfbench.records.elsewhere import impossible
+from xfbench.records.elsewhere import figure_error
 from xfbench.records.record import Record
 from xfbench.records.sealed import EditedError
 from xfbench.results import archive, pack, store, submission, submission_audit
@@ -245,7 +245,7 @@ def _of_figures(file: str, record: Record) -> Iterator[Defect]:
     measured, request = record.measurement, record.request
     if record.status != "ok" or measured is None or request is None:
         return
-    if why := provenance.impossible(record):
+    if why := provenance.impossible_number(record):
         yield Defect(file, "number", why)
         return
     if why := overlong(request, measured):
@@ -265,7 +265,7 @@ def _elsewhere(record: Record) -> str | None:
         return f"it is {record.source}, and has no figure, or does not say from where"
     if record.certificate:
         return f"it is {record.source}, and says that it was proven equal here"
-    return impossible(record.figure)
+    return figure_error(record.figure)
 
 
 def _again(part: _Part, record: Record, seen: dict[str, tuple[str, bool]]) -> str | None:

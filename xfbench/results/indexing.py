@@ -239,7 +239,7 @@ def _take_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> Non
         path = folder / f"{identity}.json"
         try:
             content = content_of(path)
-            if sealed.identity(content) != f"sha256:{identity}":
+            if sealed.verify_id(content) != f"sha256:{identity}":
                 raise sealed.EditedError("its name is not its id")
             intake.add(folder.name, identity, content, None, None)
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from xfbench.analysis.statistics import launch_throughput
 from xfbench.base.terminal_text import legible
-from xfbench.records.provenance import impossible, not_measured
+from xfbench.records.provenance import impossible_number, unmeasured_source
 from xfbench.records.record import Record
 from xfbench.results.store import Place, Store
 
@@ -69,7 +69,7 @@ def images_per_second(record: Record) -> float | None:
     """The launch's throughput; None where it has none that counts, or is not xfbench's."""
     if record.status != "ok" or record.measurement is None or record.request is None:
         return None
-    if not_measured(record) or impossible(record):
+    if unmeasured_source(record) or impossible_number(record):
         return None
     return launch_throughput(record) or None
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import atomic_files, digests
-from xfbench.records.sealed import LONGEST, EditedError
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError
 
 SUFFIX = ".ndjson"
 _HEAD = 80
@@ -70,7 +70,7 @@ def lines(path: Path) -> Iterator[Line]:
     offset = 0
     number = 0
     with path.open("rb") as file:
-        while content := file.readline(LONGEST):
+        while content := file.readline(MAX_DOCUMENT_BYTES):
             number += 1
             if content.endswith(b"\n"):
                 bare, defect = content[:-1], None
@@ -92,7 +92,7 @@ def claimed(path: Path) -> list[str]:
     """The ids that lines say they have, hexadecimal and not verified. Raises OSError."""
     found = []
     with path.open("rb") as file:
-        while content := file.readline(LONGEST):
+        while content := file.readline(MAX_DOCUMENT_BYTES):
             found.append(content[len(_START) : _HEAD - 2].decode("ascii", "replace"))
     return found
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from xfbench.base import atomic_files, locks, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.records.record import Record
-from xfbench.records.sealed import LONGEST, EditedError
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError
 from xfbench.results import pack
 
 _README = """Results of xfbench.
@@ -65,7 +65,7 @@ class Place:
 
 def content_of(path: Path) -> bytes:
     """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
-    return safe_read.whole(path, LONGEST, linked=True)
+    return safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True)
 
 
 def read(content: bytes, identity: str, *, packed: bool = False) -> Record:

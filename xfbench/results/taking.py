@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from xfbench.base import private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import legible
-from xfbench.records.elsewhere import About, Citation, Figure, impossible
+from xfbench.records.elsewhere import About, Citation, Figure, figure_error
 from xfbench.records.record import Record
 from xfbench.results.foreign import Entry, File, Format, Missed, formats
 from xfbench.results.store import Complain, Store
@@ -117,7 +117,7 @@ def _of_entries(
             first = error.errors(include_url=False, include_input=False)[0]
             why: str | None = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         else:
-            why = impossible(made.figure) if made.figure else None
+            why = figure_error(made.figure) if made.figure else None
             if not why:
                 yield made
         if why:

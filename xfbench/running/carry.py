@@ -288,7 +288,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
         known: dict[str, Any] = {
             "created": safe_read.end(here / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
-            "workload": facts.facts(training.workload(request)),
+            "workload": facts.workload_facts(training.workload(request)),
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(certified_fields(request)),

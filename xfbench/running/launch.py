@@ -113,7 +113,7 @@ def launch(
     described = adapter.load(request.framework)
     workload = training.workload(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
-    fields["workload"] = facts.facts(workload)
+    fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe()
     if standing := obstacle(request):
         return Record.make(status=standing[0], reason=standing[1], **fields), None

@@ -342,7 +342,7 @@ def _unwritten(
             reason=reason,
             request=request,
             protocol=dict(plan.protocols).get(request.cell()),
-            workload=facts.facts(training.workload(request)),
+            workload=facts.workload_facts(training.workload(request)),
         )
         for request in missing
     ]

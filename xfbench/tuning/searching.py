@@ -115,7 +115,7 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
         framework_version=found.version,
         environment_digest=found.digest,
         adapter_digest=adapter.load(framework).digest,
-        workload_digest=facts.facts(workloads()[best.workload]).digest,
+        workload_digest=facts.workload_facts(workloads()[best.workload]).digest,
         verified=choices.verify,
         space=space.values(),
         settings=len(space.cells),
