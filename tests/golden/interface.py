@@ -127,7 +127,7 @@ def values() -> dict[str, list[str]]:
         ],
         "tune --over": [*space.OVER],
         "verify --format": [*verdicts.FORMATS],
-        "where fields": [*selection.fields()],
+        "where fields": [*selection.record_fields()],
         "workloads": [*workloads()],
         "xfbench-arch": architectures.names(),
     }

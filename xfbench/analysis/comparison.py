@@ -24,7 +24,7 @@ from xfbench.records.provenance import trusted_record
 from xfbench.records.record import Record
 from xfbench.request import SOLVER, Cell, solver_words
 from xfbench.results import index, selection
-from xfbench.results.store import Complain, Store, existing
+from xfbench.results.store import Store, WarningHandler, open_store
 from xfbench.strategy import words
 
 _OF_REQUEST = tuple(Cell.model_fields)
@@ -81,7 +81,7 @@ class Side:
                     raise errors.unknown("field", name.strip(), FIELDS)
                 wanted[name.strip()] = value.strip()
         found = Path(wanted.get("results", folder))
-        return cls(existing(found).folder, wanted, conditions)
+        return cls(open_store(found).folder, wanted, conditions)
 
     def takes(self, record: Record) -> bool:
         """Whether the record is one of this side."""
@@ -91,14 +91,14 @@ class Side:
             if name != "results"
         )
 
-    def records(self, complain: Complain) -> Iterator[Record]:
+    def records(self, complain: WarningHandler) -> Iterator[Record]:
         """This side's records, oldest first; `complain` hears of what is none, or cannot be."""
         conditions = [*self.conditions] + [
-            selection.equal(f"request.{name}", value)
+            selection.equal_condition(f"request.{name}", value)
             for name, value in self.wanted.items()
             if name in _CHOSEN_BY
         ]
-        with index.opened(Store(self.folder), complain) as known:
+        with index.open_index(Store(self.folder), complain) as known:
             for _, record in known.select(conditions):
                 if self.takes(record):
                     told = trusted_record(record)

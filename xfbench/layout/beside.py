@@ -61,7 +61,7 @@ def of_network(records: Iterable[Record], name: str | None) -> list[Record]:
 
 def stored(found: Index) -> list[Record]:
     """The figures from elsewhere that a results folder holds."""
-    kinds = [selection.equal("source", one) for one in ("published", "imported")]
+    kinds = [selection.equal_condition("source", one) for one in ("published", "imported")]
     return figures(record for kind in kinds for _, record in found.select([kind]))
 
 

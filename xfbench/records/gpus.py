@@ -61,8 +61,10 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
         ):
             causes = [cause for cause in _FORCED_SLOWDOWNS if cause in gpu.slowed_by] or ["thermal"]
             return (
-                f"the GPU of rank {gpu.rank} was slowed down ({', '.join(causes)}; {thermal_s:.1f} s of "
-                f"{wall_seconds:.1f} s{_temperature_text(gpu)}): see to its cooling and its power supply"
+                f"the GPU of rank {gpu.rank} was slowed down ({', '.join(causes)}; "
+                f"{thermal_s:.1f} s of "
+                f"{wall_seconds:.1f} s{_temperature_text(gpu)}): see to its cooling and its "
+                "power supply"
             )
     return None
 
@@ -74,7 +76,10 @@ def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
             if slowed_s > _MAX_SLOWED_SHARE * wall_seconds and cause != "thermal":
                 limit = f" of {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
                 description = f"power limit{limit}" if cause == "power" else cause
-                yield f"{description} held the clock of rank {gpu.rank}'s GPU down for {slowed_s:.1f} s"
+                yield (
+                    f"{description} held the clock of rank {gpu.rank}'s GPU down for "
+                    f"{slowed_s:.1f} s"
+                )
         if "application clocks" in gpu.slowed_by and gpu.clock_hz and gpu.most_clock_hz:
             yield (
                 f"the clock of rank {gpu.rank}'s GPU is set to {gpu.clock_hz / 1e6:.0f} MHz "

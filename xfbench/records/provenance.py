@@ -80,7 +80,10 @@ def impossible_number(record: Record) -> str | None:
             lower_limit, upper_limit = _MIN_DIVISOR if name in _DIVISOR_FIELDS else 0.0, _MAX_NUMBER
         if not (lower_limit <= smallest and largest <= upper_limit):
             # Whole numbers may be too large to be written as others are.
-            return f"{name} of {str(smallest if smallest < lower_limit else largest)[:20]}, which no launch has"
+            return (
+                f"{name} of {str(smallest if smallest < lower_limit else largest)[:20]}, which "
+                "no launch has"
+            )
     checkpoints, measurement = record.checkpoints, record.measurement
     if checkpoints and not (checkpoints.save_seconds and checkpoints.load_seconds):
         return "checkpoints that took no time"

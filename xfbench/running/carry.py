@@ -303,7 +303,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             described = adapter.load(request.framework)
             record = launched.record(request, answer, described, of[0], known)
         if not store.run_folder(record).exists():
-            merging.bring_run(here, store.run_folder(record), store)
+            merging.copy_run(here, store.run_folder(record), store)
             store.add(record)
         yield record
 

@@ -130,7 +130,7 @@ def launch(
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
     fields["storage"] = session.storage(request)
-    folder = session.store.new_run()
+    folder = session.store.create_run_folder()
     before = conditions.read()
     answer = job.work(
         job.document(

@@ -204,7 +204,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
 
 def _known(plan: Plan, store: Store) -> list[str]:
     """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
-    return [record.id for record in lookup.recorded(plan.requests, store)]
+    return [record.id for record in lookup.records_of_requests(plan.requests, store)]
 
 
 def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:

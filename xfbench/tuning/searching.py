@@ -335,7 +335,7 @@ class _Launching:
         found = self.session.environments[self.space.default.framework]
         return {
             record.request: record
-            for record in lookup.done(requests, self.session.store)
+            for record in lookup.finished_records(requests, self.session.store)
             if record.request
             and record.software
             and record.software.environment_digest == found.digest
