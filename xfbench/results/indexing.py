@@ -72,11 +72,11 @@ class StaleIndexError(Exception):
 class _Intake:
     """Takes records in, many at a time, while the next ones are read and verified.
 
-    The connection is its own until `finish`. `anew` says that nothing can be known already.
+    The connection is its own until `finish`. `is_new` says that nothing can be known already.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
-        self.anew = is_new
+        self.is_new = is_new
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)
         self._taken: Future[None] | None = None
@@ -110,7 +110,7 @@ class _Intake:
         self._wait()
         if self._copies:
             batch = self._contents, self._copies
-            self._taken = self._worker.submit(self._take, *batch, anew=self.anew)
+            self._taken = self._worker.submit(self._take, *batch, is_new=self.is_new)
         self._clear()
 
     def _wait(self) -> None:
@@ -148,7 +148,7 @@ def insert_records(connection: duckdb.DuckDBPyConnection, contents: Mapping[str,
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Take in what is new in the folder, and forget what is gone.
 
-    Raises OldError, or duckdb's Error, where the index has to be made anew.
+    Raises StaleIndexError, or duckdb's Error, where the index has to be made anew.
     """
     tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     if not tables:
@@ -209,7 +209,7 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
     try:
         for name in packs:
             _add_pack(intake, store.folder / "packs" / name)
-            intake.anew = False
+            intake.is_new = False
         for name, names in file_ids.items():
             _add_files(
                 intake, store.folder / "records" / name, names - indexed_ids.get(name, set())

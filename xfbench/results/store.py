@@ -194,7 +194,7 @@ class Store:
     def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
         """Put the records that are single files into one pack; how many there were.
 
-        With `everything` those of other packs too. What is no record stays where it is. Files
+        With `repack` those of other packs too. What is no record stays where it is. Files
         go when the pack is on the disk and was read again: a kill loses nothing. Raises
         UsageError where the folder cannot be written.
         """
