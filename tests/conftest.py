@@ -14,7 +14,7 @@ import pytest
 
 from tests import fake_framework, scheduler
 from xfbench.base import digests, paths
-from xfbench.records.facts import facts
+from xfbench.records.facts import workload_facts
 from xfbench.records.record import Measurement, Observed, Record
 from xfbench.workloads import workloads
 
@@ -126,7 +126,7 @@ def record(cell):
             "created": created(),
             "cell": digests.of_json(asked.cell_fields()),
             "request": asked,
-            "workload": facts(workloads()[asked.workload]),
+            "workload": workload_facts(workloads()[asked.workload]),
             "measurement": measured,
             "observed": observed,
         }

@@ -16,7 +16,7 @@ from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.host.machine import describe
-from xfbench.records.provenance import not_measured
+from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record
 from xfbench.results import audit
 from xfbench.results.store import Store
@@ -225,7 +225,7 @@ def test_audit_refuses_a_published_record_with_a_certificate(measured, tmp_path)
 
 
 def test_measured_record_has_no_not_measured_note(measured):
-    assert not any(map(not_measured, measured[0]))
+    assert not any(map(unmeasured_source, measured[0]))
 
 
 def test_published_page_matches_the_files():

@@ -19,10 +19,10 @@ from xfbench.workloads import layers
 
 Algorithm = Literal["ring", "halving", "server"]
 
-_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-_BANDWIDTH = re.compile(r"([\d.]+) ?([kKMGT]?)(bit|b|B)(/s|ps)?")
-_LATENCY = re.compile(r"([\d.]+) ?(ns|us|µs|ms|s)")
+_SI_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_BANDWIDTH_PATTERN = re.compile(r"([\d.]+) ?([kKMGT]?)(bit|b|B)(/s|ps)?")
+_LATENCY_PATTERN = re.compile(r"([\d.]+) ?(ns|us|µs|ms|s)")
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,24 @@ class Link:
     def parse(cls, text: str) -> Link:
         """From "100Gbit,1us" or "12.5GB/s,1us". Raises UsageError."""
         parts = [part.strip() for part in text.split(",")]
-        matched = _BANDWIDTH.fullmatch(parts[0]), _LATENCY.fullmatch(parts[-1])
+        matches = _BANDWIDTH_PATTERN.fullmatch(parts[0]), _LATENCY_PATTERN.fullmatch(parts[-1])
         try:
-            if len(parts) != 2 or matched[0] is None or matched[1] is None:
+            if len(parts) != 2 or matches[0] is None or matches[1] is None:
                 raise ValueError
-            number, scale, unit, _ = matched[0].groups()
-            bandwidth = float(number) * _SCALE[scale] / (1 if unit == "B" else 8)
-            latency = float(matched[1][1]) * _SECONDS[matched[1][2]]
+            amount, prefix, unit, _ = matches[0].groups()
+            bandwidth = float(amount) * _SI_PREFIXES[prefix] / (1 if unit == "B" else 8)
+            latency = float(matches[1][1]) * _TIME_UNITS[matches[1][2]]
             if not bandwidth:
                 raise ValueError
         except ValueError as error:
-            words = "bandwidth and latency are asked for, such as 100Gbit,1us or 12.5GB/s,1us"
-            raise UsageError(f"--link {text}: {words}") from error
+            usage = "bandwidth and latency are asked for, such as 100Gbit,1us or 12.5GB/s,1us"
+            raise UsageError(f"--link {text}: {usage}") from error
         return cls(bandwidth, latency)
 
 
-def work(algorithm: Algorithm, ranks: int, servers: int = 1) -> tuple[float, float]:
+def crossings_and_messages(
+    algorithm: Algorithm, ranks: int, servers: int = 1
+) -> tuple[float, float]:
     """How often all gradients pass the busiest link, there and back, and messages in a row.
 
     "ring": reduce-scatter and all-gather round a ring; "halving": by recursive halving and
@@ -63,18 +65,20 @@ def work(algorithm: Algorithm, ranks: int, servers: int = 1) -> tuple[float, flo
     if algorithm == "ring":
         return 2 * (ranks - 1) / ranks, 2.0 * (ranks - 1)
     if algorithm == "halving":
-        power = 1 << (ranks.bit_length() - 1)
-        besides = 0 if power == ranks else 2
-        return 2 * (power - 1) / power + besides, 2.0 * (power.bit_length() - 1) + besides
+        power_of_two = 1 << (ranks.bit_length() - 1)
+        extra = 0 if power_of_two == ranks else 2
+        return 2 * (power_of_two - 1) / power_of_two + extra, 2.0 * (
+            power_of_two.bit_length() - 1
+        ) + extra
     return 2.0 * ranks / servers, 2.0
 
 
-def seconds(
-    algorithm: Algorithm, ranks: int, payload: float, link: Link, servers: int = 1
+def exchange_seconds(
+    algorithm: Algorithm, ranks: int, payload_bytes: float, link: Link, servers: int = 1
 ) -> float:
     """Of one exchange of `payload` bytes that each rank has."""
-    crossings, messages = work(algorithm, ranks, servers)
-    return crossings * payload / link.bandwidth + messages * link.latency
+    crossings, messages = crossings_and_messages(algorithm, ranks, servers)
+    return crossings * payload_bytes / link.bandwidth + messages * link.latency
 
 
 @dataclass(frozen=True)
@@ -82,42 +86,46 @@ class Bucket:
     """Gradients exchanged together: their share of all, and what of computing is done by then."""
 
     share: float
-    ready: float
+    ready_share: float
 
 
-AT_THE_END = (Bucket(1.0, 1.0),)  # all at once, when everything is computed
+SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # all at once, when everything is computed
 
 
-def buckets(network: layers.Network, first: float, others: float, width: int) -> tuple[Bucket, ...]:
+def gradient_buckets(
+    network: layers.Network, first_bytes: float, other_bytes: float, value_bytes: int
+) -> tuple[Bucket, ...]:
     """Gradients in the order of the backward pass, in buckets of so many bytes that are filled up.
 
     As PyTorch's DistributedDataParallel has them once it has seen a step. `width` is the bytes of
     a value. A layer's share of computing is that of its multiply-accumulates; the backward pass
     comes after the forward one.
     """
-    found: list[Bucket] = []
-    held, limit = 0, first
-    total, done = network.learned_count * width, network.forward_macs
+    filled: list[Bucket] = []
+    pending_bytes, limit_bytes = 0, first_bytes
+    total_bytes, done_macs = network.learned_count * value_bytes, network.forward_macs
     for layer in reversed(network.layers):
-        inputs = network.input_shapes(layer)
-        done += layer.macs(inputs) * (1 if layer.inputs == ("data",) else 2)
-        own = [*layer.parameters(inputs).values()]
+        input_shapes = network.input_shapes(layer)
+        done_macs += layer.macs(input_shapes) * (1 if layer.inputs == ("data",) else 2)
+        parameters = [*layer.parameters(input_shapes).values()]
         if isinstance(layer, layers.InnerProduct):
-            own.reverse()  # its bias is had before its weight, a convolution's after
-        for size in (prod(parameter.shape) for parameter in own if parameter.learned):
-            held += size * width
-            if held >= limit:
-                found.append(Bucket(held / total, done / network.train_macs))
-                held, limit = 0, others
-    return (*found, Bucket(held / total, 1.0)) if held else tuple(found)
+            parameters.reverse()  # its bias is had before its weight, a convolution's after
+        for value_count in (prod(parameter.shape) for parameter in parameters if parameter.learned):
+            pending_bytes += value_count * value_bytes
+            if pending_bytes >= limit_bytes:
+                filled.append(Bucket(pending_bytes / total_bytes, done_macs / network.train_macs))
+                pending_bytes, limit_bytes = 0, other_bytes
+    return (*filled, Bucket(pending_bytes / total_bytes, 1.0)) if pending_bytes else tuple(filled)
 
 
-def exposed(of: Sequence[Bucket], computing: float, costs: Sequence[float]) -> float:
+def exposed_seconds(
+    buckets: Sequence[Bucket], computing_s: float, costs_s: Sequence[float]
+) -> float:
     """Seconds that the exchange goes on when computing is done: buckets go one after another.
 
     `costs` are each bucket's seconds on the link, `computing` those of a step without exchange.
     """
-    end = 0.0
-    for bucket, cost in zip(of, costs, strict=True):
-        end = max(end, bucket.ready * computing) + cost
-    return max(0.0, end - computing)
+    end_s = 0.0
+    for bucket, cost_s in zip(buckets, costs_s, strict=True):
+        end_s = max(end_s, bucket.ready_share * computing_s) + cost_s
+    return max(0.0, end_s - computing_s)

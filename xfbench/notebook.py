@@ -21,7 +21,7 @@ from xfbench.equality import certificate
 from xfbench.records.record import Record
 from xfbench.results import exporting, index, lookup, ranked, selection
 from xfbench.results.selection import Condition
-from xfbench.results.store import Store, existing
+from xfbench.results.store import Store, open_store
 from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.strategy import Value
@@ -48,7 +48,7 @@ class Results:
 
     def records(self) -> list[Record]:
         """The records, oldest first: one per launch, with the fields of docs/schema.md."""
-        with index.opened(Store(self.folder), _warn) as known:
+        with index.open_index(Store(self.folder), _warn) as known:
             found = [record for _, record in known.select(self.conditions)]
         for line in known.damaged:
             _warn(line)
@@ -67,7 +67,7 @@ class Results:
             raise UnavailableError(
                 "to_dataframe needs pandas: python -m pip install pandas"
             ) from error
-        rows = [exporting.line(record) for record in self.records()]
+        rows = [exporting.record_values(record) for record in self.records()]
         return pandas.DataFrame(rows, columns=list(exporting.HEADER))
 
     def leaderboards(self, accuracy: float = leaderboard.TARGET_ACCURACY) -> list[Table]:
@@ -76,8 +76,8 @@ class Results:
         `accuracy` between 0 and 1 is what the time to accuracy is to.
         """
         certificates = certificate.of_folder(self.folder)
-        with index.opened(Store(self.folder), _warn) as known:
-            found = ranked.tables(known, [self.conditions], certificates, accuracy)
+        with index.open_index(Store(self.folder), _warn) as known:
+            found = ranked.leaderboard_tables(known, [self.conditions], certificates, accuracy)
         for line in known.damaged:
             _warn(line)
         return found
@@ -104,7 +104,7 @@ def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> 
     """
     texts = [where] if isinstance(where, str) else where
     folder = paths.results(Path(results) if results else None)
-    return Results(existing(folder).folder, tuple(selection.parse(texts)))
+    return Results(open_store(folder).folder, tuple(selection.parse_conditions(texts)))
 
 
 def run(
@@ -213,7 +213,7 @@ def run(
         adjust=_adjustment(folder) if tuned else None,
     )
     store = Store(folder)
-    done = lookup.done(made.requests, store) if resume else []
+    done = lookup.finished_records(made.requests, store) if resume else []
     if queued.wanted(made):
         jobs = queued.prepare(made, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]

@@ -134,7 +134,7 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     assert found[0].figures.ratio.launches == 3
     assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
     assert listing.images_per_second(good) and listing.images_per_second(forged) is None
-    assert listing.table([forged])
+    assert listing.format_table([forged])
 
 
 @pytest.mark.parametrize(

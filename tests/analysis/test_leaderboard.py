@@ -15,7 +15,7 @@ from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import Interval
 from xfbench.host.machine import describe
 from xfbench.layout import tables
-from xfbench.records.provenance import impossible
+from xfbench.records.provenance import impossible_number
 from xfbench.records.record import Checkpoints, Epoch, Limit
 
 
@@ -101,7 +101,7 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
         equal=True,
     )
     good = record(steps=(0.1,) * 9, fields={"limit": limit, "checkpoints": saved})
-    assert impossible(good) is None
+    assert impossible_number(good) is None
     changed = getattr(good, part).model_copy(update={name: value})
     [table] = leaderboards([good.model_copy(update={part: changed})])
     [row] = table.unranked

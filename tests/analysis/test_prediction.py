@@ -18,7 +18,7 @@ PAYLOAD = 431080 * 4
 
 def truth(ranks):
     """Seconds of a step of 8 images on each of so many ranks: LeNet, a ring, nothing hidden."""
-    return COMPUTING + exchange.seconds("ring", ranks, PAYLOAD, LINK)
+    return COMPUTING + exchange.exchange_seconds("ring", ranks, PAYLOAD, LINK)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def launches(record):
                 here = float(np.exp(random.normal(0, noise)))
                 size = images if scaling == "weak" else images // ranks
                 computing = COMPUTING * size / 8
-                shown = exchange.seconds("ring", ranks, PAYLOAD, LINK)
+                shown = exchange.exchange_seconds("ring", ranks, PAYLOAD, LINK)
                 step = here * (computing + shown)
                 told = Communication(
                     strategy="mirrored",
@@ -102,7 +102,7 @@ def test_intervals_cover_the_truth_and_widen_with_distance(launches):
 
 def test_strong_scaling_prediction_divides_the_images(launches):
     found = fitted(launches([1, 2, 4], noise=0.0, images=64, scaling="strong"))
-    step = COMPUTING * 2 / 8 + exchange.seconds("ring", 32, PAYLOAD, LINK)
+    step = COMPUTING * 2 / 8 + exchange.exchange_seconds("ring", 32, PAYLOAD, LINK)
     assert found.predict(32).images_per_second.value == pytest.approx(64 / step, rel=0.1)
     with pytest.raises(UsageError, match="64 images cannot be shared evenly by 48 ranks"):
         found.predict(48)
@@ -177,7 +177,7 @@ def test_strategy_options_determine_the_overlap_buckets(record):
         return found.buckets
 
     assert [round(bucket.share, 2) for bucket in buckets()] == [0.94, 0.06]
-    assert buckets(overlap="off") == exchange.AT_THE_END
+    assert buckets(overlap="off") == exchange.SINGLE_BUCKET
     assert len(buckets(bucket_size=20_000)) > 2
 
 

@@ -29,7 +29,7 @@ def test_canonical_json_matches_rfc_8785(value):
     document = {"value": value}
     named = digests.of_json(document)
     for text in (json.dumps({**document, "id": named}), json.dumps({"id": named, **document})):
-        assert sealed.identity(text.encode()) == named
+        assert sealed.verify_id(text.encode()) == named
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_edited_document_fails_its_digest(said, edited):
     named = digests.of_bytes(json.dumps({"a": said}, separators=(",", ":")).encode())
     assert digests.canonical({"a": edited}, named) is None
     with pytest.raises(ValueError):
-        sealed.identity(json.dumps({"a": edited, "id": named}).encode())
+        sealed.verify_id(json.dumps({"a": edited, "id": named}).encode())
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_edited_document_fails_its_digest(said, edited):
 )
 def test_text_that_is_no_document_has_no_identity(text):
     with pytest.raises(ValueError):
-        sealed.identity(text.encode())
+        sealed.verify_id(text.encode())

@@ -23,7 +23,7 @@ import rfc8785
 
 from xfbench.base import digests
 from xfbench.host.machine import describe
-from xfbench.records.facts import facts
+from xfbench.records.facts import workload_facts
 from xfbench.records.record import Limit, Measurement, Observed, Record, Software
 from xfbench.request import Cell
 from xfbench.results import pack
@@ -54,7 +54,7 @@ def template(framework: str, threads: int, workload: str) -> dict:
         status="ok",
         cell=digests.of_json(asked.cell_fields()),
         request=asked,
-        workload=facts(workloads()[workload]),
+        workload=workload_facts(workloads()[workload]),
         observed=Observed(
             framework_version="1.0",
             threads=threads,

@@ -125,7 +125,7 @@ def launches(searched: Space, cells: Sequence[Cell], count: int, store: Store) -
         time_limit=DEFAULT_TIME_LIMIT,
         data_folders=dict(searched.data_folders),
     )
-    done = lookup.done(whole.requests, store)
+    done = lookup.finished_records(whole.requests, store)
     of_cells = defaultdict(dict)
     for record in [*done, *progress.measure(whole, store, done)]:
         of_cells[record.request.cell()][record.request.launch] = record

@@ -68,7 +68,7 @@ def test_packing_does_not_change_command_output(xfbench, results, record):
     assert all(single)
     done = xfbench("results", "pack", "--json")
     assert json.loads(done.stdout)["packed"] == 8
-    assert not list(store.singles())
+    assert not list(store.record_files())
     assert [xfbench(*command).stdout for command in commands] == single
     store.add(next(store.records()))
     assert [xfbench(*command).stdout for command in commands] == single
@@ -95,7 +95,7 @@ def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_pa
 
 
 def test_every_command_reports_a_damaged_record(xfbench, results):
-    path = next(results().singles())
+    path = next(results().record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     for command in ("leaderboard", "results list", "results export x.csv"):
         done = xfbench(*command.split())

@@ -92,7 +92,7 @@ def test_ddp_has_the_buckets_that_predict_expects(measured, options, limits, hoo
     record, _, _ = measured(f"--framework torch --no-verify --strategy-options {options}")
     [told] = record["observed"]["exchange"]
     sizes = told.partition("buckets of ")[2].partition(" bytes")[0].split(",")
-    expected = exchange.buckets(workloads()["lenet"].network, *limits, width=4)
+    expected = exchange.gradient_buckets(workloads()["lenet"].network, *limits, value_bytes=4)
     assert [int(size) for size in sizes] == [round(one.share * 4 * 431080) for one in expected]
     assert told.endswith("none") is not hook
 

@@ -8,7 +8,7 @@ import pytest
 
 from xfbench.base import private_names
 from xfbench.results.store import Store
-from xfbench.results.submission import named_in
+from xfbench.results.submission import find_private_name
 from xfbench.running import starting
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
@@ -71,7 +71,7 @@ def test_record_names_no_host_or_user(odd, xfbench, tmp_path):
     assert record.reason.endswith("has no …/data for …"), record.reason
     names = {private_names.host_hash(platform.node())}
     assert record.machine.hostname_hash in names
-    assert named_in(record.document(), names) is None
+    assert find_private_name(record.document(), names) is None
     text = json.dumps(record.document())
     assert str(tmp_path) not in text
     assert getpass.getuser() == "root" or getpass.getuser() not in text  # a word of others, too

@@ -13,7 +13,7 @@ from tests import mounted
 from tests.faults.driver import command
 from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
-from xfbench.records.sealed import LONGEST
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES
 from xfbench.results import audit, index, lookup
 from xfbench.results.store import Store
 
@@ -94,7 +94,7 @@ def test_two_drivers_in_one_folder_keep_all_records(odd, tmp_path):
 
 def endless(path):
     with path.open("wb") as file:
-        file.truncate(LONGEST + 1)
+        file.truncate(MAX_DOCUMENT_BYTES + 1)
 
 
 DAMAGE = {
@@ -118,17 +118,17 @@ def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, 
     good, bad = record(launch=1), record(launch=2)
     store.add(good)
     store.add(bad)
-    path = store.single_path(bad.id[7:])
+    path = store.record_path(bad.id[7:])
     text = path.read_text()
     path.unlink()
     DAMAGE[damage](path, text)
     complaints = []
     assert list(store.records(complaints.append)) == [good]
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         assert [one for _, one in found.select()] == [good]
         assert [len(told.splitlines()) for told in found.damaged] == [1] * len(found.damaged)
         assert found.damaged or damage == "a link to nowhere"
-    assert lookup.done([good.request, bad.request], store) == [good]
+    assert lookup.finished_records([good.request, bad.request], store) == [good]
     if damage != "a link to nowhere":  # as one that was packed meanwhile
         [told] = complaints
         assert path.name in told and len(told) < 300
@@ -155,14 +155,14 @@ def test_clock_set_back_hides_no_record(record, tmp_path):
     store.prepare()
     today = record(launch=1)
     store.add(today)
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         assert [one for _, one in found.select()] == [today]
     early = record(launch=2, fields={"created": "1970-01-01T00:00:01.000Z"})
     store.add(early)
-    path = store.single_path(early.id[7:])
+    path = store.record_path(early.id[7:])
     for one in (path, path.parent):
         os.utime(one, (1, 1))
-    assert lookup.done([today.request, early.request], store) == [early, today]
+    assert lookup.finished_records([today.request, early.request], store) == [early, today]
     assert list(store.records()) == [early, today]
 
 
@@ -173,19 +173,19 @@ def test_index_of_another_user_is_not_opened(record, tmp_path):
     store.prepare()
     kept = record()
     store.add(kept)
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         assert found.count() == 1
-    theirs = store.folder / index.NAME
+    theirs = store.folder / index.FILE_NAME
     os.chown(theirs, 65534, 65534)
     before = theirs.read_bytes()
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         assert [one for _, one in found.select()] == [kept]
     assert theirs.read_bytes() == before
     theirs.unlink()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(before)
     theirs.symlink_to(elsewhere)
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         assert [one for _, one in found.select()] == [kept]
     assert elsewhere.read_bytes() == before
 
@@ -208,8 +208,8 @@ def test_file_modes_follow_the_umask(record, tmp_path):
         kept = record(launch=launch)
         before = os.umask(mask)
         try:
-            store.add(kept, store.new_run())
-            assert store.single_path(kept.id[7:]).stat().st_mode & 0o777 == 0o666 & ~mask
+            store.add(kept, store.create_run_folder())
+            assert store.record_path(kept.id[7:]).stat().st_mode & 0o777 == 0o666 & ~mask
         finally:
             os.umask(before)
         assert store.run_folder(kept).stat().st_mode & 0o777 == 0o700

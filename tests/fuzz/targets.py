@@ -130,7 +130,7 @@ def of_mnist(content):
 
 
 def of_foreign(path):
-    taking._records(path, str.splitlines, str.splitlines)
+    taking._read_records(path, str.splitlines, str.splitlines)
 
 
 def places(value):
@@ -157,8 +157,8 @@ def of_forged(content):
     document.pop("id", None)
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
-    listing.table([record])
-    series.build_series([provenance.as_told(record)])
+    listing.format_table([record])
+    series.build_series([provenance.trusted_record(record)])
     found = leaderboard.tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
@@ -263,7 +263,7 @@ TARGETS = {
         [json.dumps(REPLY).encode()],
     ),
     "archive": Target(
-        in_file("all.tar", lambda path: list(archive.members(path))), USAGE, archived()
+        in_file("all.tar", lambda path: list(archive.read_members(path))), USAGE, archived()
     ),
     "foreign": Target(in_file("foreign.json", of_foreign), USAGE, logs()),
     "manifest": Target(

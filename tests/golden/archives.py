@@ -18,7 +18,7 @@ import typer
 from tests.golden import form
 from xfbench import cli
 from xfbench.equality.certificate import Certificate, Subject
-from xfbench.records.facts import facts
+from xfbench.records.facts import workload_facts
 from xfbench.records.record import Record, WorkloadFacts
 from xfbench.request import Request
 from xfbench.running import launched, training
@@ -252,7 +252,7 @@ def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> 
 
 @functools.cache
 def _workload_facts(request: Request) -> WorkloadFacts:
-    return facts(training.workload(request))
+    return workload_facts(training.workload(request))
 
 
 def _certificate_key(record: Record) -> str | None:

@@ -127,7 +127,7 @@ def values() -> dict[str, list[str]]:
         ],
         "tune --over": [*space.OVER],
         "verify --format": [*verdicts.FORMATS],
-        "where fields": [*selection.fields()],
+        "where fields": [*selection.record_fields()],
         "workloads": [*workloads()],
         "xfbench-arch": architectures.names(),
     }
@@ -142,7 +142,7 @@ def toml_keys() -> dict[str, Any]:
     adapters = form.schema_fields(adapter.Adapter.model_json_schema())
     del adapters["folder"]  # the place of the file
     peaks = tomllib.loads(Path(roofline.__file__).with_name("peaks.toml").read_text("utf-8"))
-    meanings = schema.meanings()
+    meanings = schema.load_meanings()
     return {
         "adapter.toml": adapters,
         "architectures.toml": form.schema_fields(architectures.Architecture.model_json_schema()),

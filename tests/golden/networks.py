@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from xfbench.records.facts import facts
+from xfbench.records.facts import workload_facts
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
@@ -29,7 +29,7 @@ def digests(name: str) -> dict[str, Any]:
         each[parameter] = f"{value.dtype.str} {list(value.shape)} {content[:16]}"
     lines = "".join(f"{parameter} {line}\n" for parameter, line in each.items())
     return {
-        "facts": facts(workload).model_dump(mode="json"),
+        "facts": workload_facts(workload).model_dump(mode="json"),
         "initial_weights": f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}",
         "parameters": each,
     }

@@ -241,6 +241,6 @@ def test_file_order_does_not_change_tables(many, tmp_path):
             store.add(one)
         if seed == 2:
             store.pack()
-        with index.opened(store, print) as found:
+        with index.open_index(store, print) as found:
             shown.add(tables.to_json(all_tables([one for _, one in found.select()], certificates)))
     assert len(shown) == 1

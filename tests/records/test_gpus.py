@@ -32,8 +32,8 @@ WALL = 10.0
 
 @pytest.mark.parametrize("one", [FREE, SILENT], ids=["free", "tells nothing"])
 def test_free_or_silent_gpu_has_no_defect(one):
-    assert gpus.defect([one], WALL) is None
-    assert not list(gpus.disturbances([one], WALL))
+    assert gpus.invalid_reason([one], WALL) is None
+    assert not list(gpus.noise_causes([one], WALL))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_free_or_silent_gpu_has_no_defect(one):
 )
 def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
     of_rank = FREE.model_copy(update={"rank": 3, **update})
-    said = gpus.defect([FREE, of_rank], WALL)
+    said = gpus.invalid_reason([FREE, of_rank], WALL)
     assert words in said and said.startswith("the GPU of rank 3")
 
 
@@ -71,8 +71,8 @@ def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
 )
 def test_power_and_clock_limits_are_noise_not_a_defect(update, line):
     one = FREE.model_copy(update=update)
-    assert gpus.defect([one], WALL) is None
-    assert list(gpus.disturbances([one], WALL)) == [line]
+    assert gpus.invalid_reason([one], WALL) is None
+    assert list(gpus.noise_causes([one], WALL)) == [line]
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from xfbench.records import schema
 from xfbench.results import selection
 
 ROOT = Path(__file__).parents[2]
-PARTS = list(schema.parts())
+PARTS = list(schema.nested_models())
 
 
 def test_schema_page_is_up_to_date():
-    assert (ROOT / "docs/schema.md").read_text() == schema.page(), "make schema"
+    assert (ROOT / "docs/schema.md").read_text() == schema.render_page(), "make schema"
 
 
 def test_every_field_has_a_meaning():
@@ -18,26 +18,26 @@ def test_every_field_has_a_meaning():
         f"{model.__name__}.{name}"
         for _, model in PARTS
         for name in model.model_fields
-        if not schema.meaning(model, name)
+        if not schema.field_meaning(model, name)
     ]
     assert lacking == [], "say it in the class's docstring, or in xfbench/records/meanings.toml"
 
 
 def test_every_meaning_belongs_to_an_existing_field():
     owners = {owner.__name__: owner for _, model in PARTS for owner in model.__mro__}
-    for name, fields in schema.meanings().items():
+    for name, fields in schema.load_meanings().items():
         known = {field.alias or n for n, field in owners[name].model_fields.items()}
         assert set(fields) <= known, name
 
 
 def test_every_selection_field_is_on_the_schema_page():
-    page = schema.page()
-    for path in selection.fields():
+    page = schema.render_page()
+    for path in selection.record_fields():
         assert f"| `{path}` |" in page
 
 
 def test_schema_page_shows_units_and_types():
-    page = schema.page()
+    page = schema.render_page()
     assert "| `measurement.step_seconds` | list of number | s |" in page
     assert "| `machine.memory_bytes` | integer | B |" in page
     assert "| `request.strategy_options` | object |" in page

@@ -8,7 +8,7 @@ from tests.likenesses import certified, varied
 from xfbench import published
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.elsewhere import About, Citation, Figure
-from xfbench.records.facts import facts
+from xfbench.records.facts import workload_facts
 from xfbench.records.record import Record
 from xfbench.report import content, efficiency, others, svg
 from xfbench.workloads import workloads
@@ -46,7 +46,7 @@ def scaled(measured):
                 varied(
                     measured[0],
                     request={**asked, "launch": launch},
-                    workload=facts(workloads()[workload]),
+                    workload=workload_facts(workloads()[workload]),
                     seconds=one_rank / (1.0 if count == 1 else 0.9) * (1 + launch / 1000),
                 )
                 for launch in (1, 2, 3)

@@ -30,13 +30,13 @@ def store(tmp_path, record):
 
 def written(store, target):
     found = sorted(((p, r) for r, p, _ in store.contents()), key=lambda one: one[1].id)
-    archive.write(target, found, store)
+    archive.write_archive(target, found, store)
     return target
 
 
 def taken(source, target):
     complaints = []
-    return (*archive.take(source, target, complaints.append), complaints)
+    return (*archive.import_archive(source, target, complaints.append), complaints)
 
 
 @pytest.mark.parametrize("name", ["all.tar", "all.tar.gz", "all.tgz"])
@@ -133,7 +133,7 @@ def test_record_edited_before_export_is_reported_and_skipped(store, tmp_path):
     found = [(place, record) for record, place, _ in store.contents()]
     path = found[0][0].path
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
-    archive.write(tmp_path / "all.tar", found, store)
+    archive.write_archive(tmp_path / "all.tar", found, store)
     new, known, complaints = taken(tmp_path / "all.tar", Store(tmp_path / "there"))
     assert (new, known) == (4, 0)
     assert len(complaints) == 1 and path.name in complaints[0]
@@ -194,9 +194,9 @@ def test_an_archive_of_too_many_bytes_in_all_is_refused(store, tmp_path, monkeyp
     source, target = written(store, tmp_path / "all.tar"), Store(tmp_path / "there")
     with tarfile.open(source) as tar:
         sizes = [one.size for one in tar]
-    monkeypatch.setattr(archive, "_MOST_BYTES", sum(sizes) - 1)
+    monkeypatch.setattr(archive, "_MAX_BYTES", sum(sizes) - 1)
     with pytest.raises(ArchiveError, match="more than an archive of records may hold"):
         taken(source, target)
     assert not target.folder.exists()
-    monkeypatch.setattr(archive, "_MOST_BYTES", sum(sizes))
+    monkeypatch.setattr(archive, "_MAX_BYTES", sum(sizes))
     assert taken(source, target) == (5, 0, [])

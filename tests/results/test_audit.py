@@ -47,7 +47,7 @@ def sealed(store, record, **changes):
         part[last] = value
     del document["id"]
     identity = digests.of_json(document)
-    path = store.single_path(identity[7:])
+    path = store.record_path(identity[7:])
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(json.dumps({**document, "id": identity}))
     return path
@@ -67,7 +67,7 @@ def test_valid_results_have_no_defects(store):
 
 
 def test_changed_byte_in_a_record_is_a_defect(store):
-    path = next(store.singles())
+    path = next(store.record_files())
     content = path.read_bytes()
     for at in range(0, len(content), 23):
         changed = bytearray(content)
@@ -121,7 +121,7 @@ def test_duplicate_launch_is_a_defect(store, changes):
     again = sealed(store, first, **changes)
     [(file, defect)] = found(store.folder)
     assert defect == "duplicate"
-    assert file == max(str(again), str(store.single_path(first.id[7:])))
+    assert file == max(str(again), str(store.record_path(first.id[7:])))
     store.pack()
     [(file, defect)] = found(store.folder)
     assert (defect, file.split(":")[0]) == ("duplicate", str(store.packs()[0]))
@@ -159,10 +159,10 @@ def test_edited_certificate_and_its_record_are_defects(store):
     path.write_text(path.read_text().replace('"safety_factor": 1', '"safety_factor": 2'))
     [one] = [one for one in store.records() if one.certificate]
     assert sorted(found(store.folder)) == sorted(
-        [(str(path), "certificate"), (str(store.single_path(one.id[7:])), "certificate")]
+        [(str(path), "certificate"), (str(store.record_path(one.id[7:])), "certificate")]
     )
-    assert found(store.single_path(one.id[7:])) == [
-        (str(store.single_path(one.id[7:])), "certificate")
+    assert found(store.record_path(one.id[7:])) == [
+        (str(store.record_path(one.id[7:])), "certificate")
     ]
 
 
@@ -185,7 +185,7 @@ def test_failed_launch_may_have_impossible_figures(store, record):
 def test_archive_is_validated_like_a_results_folder(store, tmp_path, record):
     sealed(store, record(steps=(0.13,), launch=3), measurement__wall_seconds=0.2)
     target = tmp_path / "all.tar"
-    archive.write(target, ((p, r) for r, p, _ in store.contents()), store)
+    archive.write_archive(target, ((p, r) for r, p, _ in store.contents()), store)
     checked, [defect] = audit.validate(target)
     assert (checked, defect.defect) == (5, "time")
     assert defect.file.startswith(f"{target}:records/")

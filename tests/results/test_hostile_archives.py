@@ -245,7 +245,7 @@ def test_hostile_archives_cannot_escape_run_code_or_rank(good, tmp_path, started
         before = around(tmp_path, tmp_path / "there")
         target, complaints = Store(tmp_path / "there" / str(seed)), []
         try:
-            new, _ = archive.take(source, target, complaints.append)
+            new, _ = archive.import_archive(source, target, complaints.append)
         except ArchiveError as error:
             ends["refused"] += 1
             assert str(error).isprintable(), seed
@@ -269,7 +269,7 @@ def test_valid_record_gets_a_rank(good, tmp_path):
     target.prepare()
     record, proof = (json.dumps(one, indent=1, ensure_ascii=False) + "\n" for one in good)
     for path, content in (
-        (target.single_path(good[0]["id"][7:]), record),
+        (target.record_path(good[0]["id"][7:]), record),
         (target.certificate_path(good[1]["id"]), proof),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -42,8 +42,8 @@ def store(tmp_path, record):
 
 def ask(store, *conditions, **options):
     """Ids of what meets the conditions, and what was complained of."""
-    with index.opened(store, print) as found:
-        ids = [one.id for _, one in found.select(selection.parse(conditions), **options)]
+    with index.open_index(store, print) as found:
+        ids = [one.id for _, one in found.select(selection.parse_conditions(conditions), **options)]
         return ids, found.damaged
 
 
@@ -83,7 +83,7 @@ def test_index_follows_added_and_removed_records(store, record):
     new = record(launch=50)
     store.add(new)
     assert new.id in ask(store)[0]
-    store.single_path(new.id[7:]).unlink()
+    store.record_path(new.id[7:]).unlink()
     assert new.id not in ask(store)[0]
     assert ask(store)[0] == everything(store)
 
@@ -92,7 +92,7 @@ def test_record_added_without_a_folder_time_change_is_returned(store, record):
     """The folder's time need not change."""
     ask(store)
     new = record(launch=51)
-    folder = store.single_path(new.id[7:]).parent
+    folder = store.record_path(new.id[7:]).parent
     folder.mkdir(exist_ok=True)
     ask(store)
     times = folder.stat().st_atime_ns, folder.stat().st_mtime_ns
@@ -132,7 +132,7 @@ DAMAGES = dict(damages())
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_index_is_rebuilt(store, damage):
     right = ask(store)
-    DAMAGES[damage](store.folder / index.NAME)
+    DAMAGES[damage](store.folder / index.FILE_NAME)
     assert ask(store) == right
     assert ask(store, "workload=lenet")[0] == [
         one.id for one in store.records() if one.request.workload == "lenet"
@@ -141,13 +141,13 @@ def test_damaged_index_is_rebuilt(store, damage):
 
 def test_wrong_index_value_does_not_affect_a_selection(store):
     ask(store)
-    change(store.folder / index.NAME, "UPDATE records SET \"request.workload\" = 'lenet'")
+    change(store.folder / index.FILE_NAME, "UPDATE records SET \"request.workload\" = 'lenet'")
     found, _ = ask(store, "workload=lenet")
     assert found == [one.id for one in store.records() if one.request.workload == "lenet"]
 
 
 def test_edited_record_is_omitted_and_reported(store):
-    first, second = list(store.singles())[:2]
+    first, second = list(store.record_files())[:2]
     first.write_text(first.read_text().replace('"ok"', '"failed"'))
     ids, damaged = ask(store)
     assert len(ids) == 19 and len(damaged) == 1 and first.name in damaged[0]
@@ -159,7 +159,7 @@ def test_edited_record_is_omitted_and_reported(store):
 
 
 def test_repaired_record_is_returned_again(store):
-    path = next(store.singles())
+    path = next(store.record_files())
     good = path.read_text()
     path.write_text(good.replace('"ok"', '"failed"'))
     old = path.stat().st_mtime - 100
@@ -175,9 +175,9 @@ def test_intact_copy_replaces_a_damaged_copy(store):
     store.pack()
     ask(store)
     store.add(before[0])
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         assert found.count() == len(list(found.select())) == 20
-    path = store.single_path(before[0].id[7:])
+    path = store.record_path(before[0].id[7:])
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     assert ask(store)[0] == [one.id for one in before]
 
@@ -186,7 +186,7 @@ def keep(store, document):
     """A record of these values in the store; its id."""
     document = {name: value for name, value in document.items() if name != "id"}
     identity = indexing.digests.of_json(document)
-    path = store.single_path(identity[7:])
+    path = store.record_path(identity[7:])
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({**document, "id": identity}))
     return identity
@@ -211,11 +211,11 @@ def test_read_only_folder_can_be_queried(store, tmp_path):
     with mounted.mounted(tmp_path / "there", "-t", "tmpfs", "xfbench-results") as point:
         shutil.copytree(store.folder, point / "old")
         shutil.copytree(store.folder, point / "none")
-        (point / "none" / index.NAME).unlink()
+        (point / "none" / index.FILE_NAME).unlink()
         mounted.make_read_only(point)
         for name in ("old", "none"):
             assert ask(Store(point / name)) == right
-        assert not (point / "none" / index.NAME).exists()
+        assert not (point / "none" / index.FILE_NAME).exists()
 
 
 ASK = """
@@ -251,7 +251,7 @@ def test_concurrent_queries_return_all_records(store):
 
 
 def test_query_uses_a_private_index_if_the_index_is_locked(store, monkeypatch):
-    monkeypatch.setattr(index, "_WAIT", 0.1)
+    monkeypatch.setattr(index, "_LOCK_TIMEOUT_S", 0.1)
     other = asking(store, "1", "hold")
     assert other.stdout.readline() == "20\n"
     try:
@@ -262,17 +262,17 @@ def test_query_uses_a_private_index_if_the_index_is_locked(store, monkeypatch):
 
 def test_index_works_while_another_program_has_the_file_open(store):
     ask(store)
-    inode = (store.folder / index.NAME).stat().st_ino
+    inode = (store.folder / index.FILE_NAME).stat().st_ino
     script = "import duckdb,sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); input()"
     other = subprocess.Popen(
-        [sys.executable, "-c", script, str(store.folder / index.NAME)],
+        [sys.executable, "-c", script, str(store.folder / index.FILE_NAME)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     other.stdout.readline()
     try:
         assert ask(store) == (everything(store), [])
-        assert (store.folder / index.NAME).stat().st_ino == inode
+        assert (store.folder / index.FILE_NAME).stat().st_ino == inode
     finally:
         other.communicate(b"\n", timeout=60)
 
@@ -285,7 +285,7 @@ def test_index_answers_correctly_after_a_kill(store, moment):
     )
     other.stdout.readline()
     deadline = time.monotonic() + 10
-    while not (store.folder / index.NAME).exists() and time.monotonic() < deadline:
+    while not (store.folder / index.FILE_NAME).exists() and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(moment)
     other.send_signal(signal.SIGKILL)
@@ -294,7 +294,7 @@ def test_index_answers_correctly_after_a_kill(store, moment):
 
 
 def test_index_groups_records_with_equal_fields(store):
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         parts = [
             [one for _, one in part]
             for part in found.parts(("request.workload", "request.threads"))
@@ -322,7 +322,7 @@ HOWS = st.sampled_from(["=", "!=", ">=", "<=", ">", "<", "~"])
 
 @pytest.fixture
 def known(store):
-    with index.opened(store, print) as found:
+    with index.open_index(store, print) as found:
         yield lambda: (found, list(store.records()))
 
 
@@ -335,7 +335,7 @@ def test_index_selects_the_same_records_as_the_conditions(known, data):
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
     texts = [f"{name}{data.draw(HOWS)}{data.draw(VALUES[name])}" for name in names]
     try:
-        conditions = selection.parse(texts)
+        conditions = selection.parse_conditions(texts)
     except UsageError:
         return
     wanted = [one.id for one in records if all(each.holds(one.document()) for each in conditions)]

@@ -17,7 +17,7 @@ def folder(tmp_path, record):
         made = Store(tmp_path / name)
         made.prepare()
         for launch in launches:
-            run = made.new_run()
+            run = made.create_run_folder()
             (run / "stdout").write_text(f"launch {launch}")
             made.add(record(steps=(0.1 + launch / 100,), launch=launch, fields=fields), run)
         return made
@@ -58,7 +58,7 @@ def test_merge_reads_packs_and_skips_packed_records(folder, tmp_path):
         assert json.loads(contents(target)[path]) == json.loads(text)
     target.pack()
     assert merged([first], target) == (0, 3, [])
-    assert not list(target.singles())
+    assert not list(target.record_files())
 
 
 def test_merge_copies_only_certificates_of_its_records(folder, tmp_path, record):
@@ -82,14 +82,14 @@ def test_damaged_records_and_certificates_are_not_merged(folder, tmp_path, recor
     certificate.write(source.certificate_path(certificate.id))
     path = source.certificate_path(certificate.id)
     path.write_text(path.read_text().replace('"equal"', '"different"'))
-    edited = next(path for path in source.singles() if path.stem != made.id[7:])
+    edited = next(path for path in source.record_files() if path.stem != made.id[7:])
     edited.write_text(edited.read_text().replace('"ok"', '"failed"'))
     new, known, complaints = merged([source], target)
     assert (new, known) == (2, 0)
     assert any(edited.name in line for line in complaints)
     assert any("was edited" in line for line in complaints)
     assert not target.certificate_path(certificate.id).exists()
-    assert not target.single_path(edited.stem).exists()
+    assert not target.record_path(edited.stem).exists()
 
 
 def test_links_in_a_run_are_not_followed(folder, tmp_path):

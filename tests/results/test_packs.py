@@ -61,10 +61,10 @@ def test_pack_adds_only_new_records_unless_all_are_repacked(store, record):
     assert store.pack() == 1
     assert len(store.packs()) == 2
     assert len(read(store)[0]) == 31
-    assert store.pack(everything=True) == 31
+    assert store.pack(repack=True) == 31
     assert len(store.packs()) == 1
     assert len(read(store)[0]) == 31
-    assert store.pack(everything=True) == 0
+    assert store.pack(repack=True) == 0
 
 
 def test_equal_records_make_equal_packs(store, tmp_path):
@@ -88,30 +88,30 @@ def test_record_in_a_pack_and_a_file_counts_once(store):
 
 
 def test_pack_keeps_unknown_fields(store):
-    path = next(store.singles())
+    path = next(store.record_files())
     document = {**json.loads(path.read_bytes()), "weather": "fair"}
     del document["id"]
     body = pack.digests.rfc8785.dumps(document)
     identity = hashlib.sha256(body).hexdigest()
     path.unlink()
-    target = store.single_path(identity)
+    target = store.record_path(identity)
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps({**document, "id": f"sha256:{identity}"}))
     assert store.pack() == 30
-    [line] = [line for line in pack.lines(store.packs()[0]) if line.identity == identity]
+    [line] = [line for line in pack.read_lines(store.packs()[0]) if line.identity == identity]
     assert json.loads(line.content)["weather"] == "fair"
     assert f"sha256:{identity}" in {record.id for record in read(store)[0]}
 
 
 def test_pack_reports_invalid_files_without_moving_files(store):
-    path = next(store.singles())
+    path = next(store.record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     half = store.folder / "records" / "00" / "half.json"
     half.parent.mkdir(exist_ok=True)
     half.write_text('{"schema": "xfb')
     complaints = []
     assert store.pack(complaints.append) == 29
-    assert sorted(store.singles()) == sorted([path, half])
+    assert sorted(store.record_files()) == sorted([path, half])
     assert sorted(line.split(":")[0] for line in complaints) == sorted([path.name, half.name])
 
 
@@ -150,7 +150,7 @@ def test_next_pack_removes_a_partial_file(store):
 
 
 def test_record_with_a_wrong_file_name_is_reported_and_skipped(store):
-    path = next(store.singles())
+    path = next(store.record_files())
     other = path.with_name(f"{'ab' * 32}.json")
     path.rename(other)
     records, [line] = read(store)
@@ -160,7 +160,7 @@ def test_record_with_a_wrong_file_name_is_reported_and_skipped(store):
 def test_edited_record_cannot_be_packed(record):
     document = {**record().document(), "status": "failed"}
     with pytest.raises(EditedError):
-        pack.line(document)
+        pack.format_line(document)
 
 
 PACK = """
@@ -169,7 +169,7 @@ from pathlib import Path
 from xfbench.results.store import Store
 print("at it", flush=True)
 while True:
-    Store(Path(sys.argv[1])).pack(everything=True)
+    Store(Path(sys.argv[1])).pack(repack=True)
     print("packed", flush=True)
     sys.stdin.readline()
 """
@@ -192,7 +192,7 @@ def test_killed_packing_neither_loses_nor_duplicates_records(store, record, mome
     records, complaints = read(store)
     assert complaints == []
     assert sorted(one.id for one in records) == sorted(one.id for one in before)
-    store.pack(everything=True)
+    store.pack(repack=True)
     assert files(store) == ["packs"]
     assert not list((store.folder / "packs").glob("*.partial"))
     assert sorted(one.id for one in read(store)[0]) == sorted(one.id for one in before)
@@ -225,7 +225,7 @@ def test_pack_everything_keeps_a_damaged_pack(store, record):
     store.add(record(launch=99))
     store.pack()
     [intact] = [path for path in store.packs() if path != damaged]
-    assert store.pack(everything=True) == 30
+    assert store.pack(repack=True) == 30
     assert damaged.read_bytes() == content
     assert not intact.exists()
     assert len(read(store)[0]) == 30
@@ -233,7 +233,7 @@ def test_pack_everything_keeps_a_damaged_pack(store, record):
 
 def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
     """The first file is read, then edited while the last one is complained of."""
-    first, *_, last = sorted(store.singles())
+    first, *_, last = sorted(store.record_files())
     last.write_text("{}")
     complaints = []
 
@@ -242,7 +242,7 @@ def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
         first.write_text(first.read_text().replace('"ok"', '"failed"'))
 
     assert store.pack(edit) == 28
-    assert sorted(store.singles()) == [first, last]
+    assert sorted(store.record_files()) == [first, last]
     assert [line.split(":")[0] for line in complaints] == [last.name, first.name]
 
 
@@ -255,14 +255,14 @@ def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_pa
     other.pack()
     [more] = other.packs()
     (store.folder / "packs" / more.name).write_bytes(more.read_bytes())
-    assert store.pack(everything=True) == 31
+    assert store.pack(repack=True) == 31
     [path] = store.packs()
     assert len(path.read_bytes().splitlines()) == 31
 
 
 def test_a_pack_has_its_records_in_the_order_of_their_ids(store):
     store.pack()
-    identities = [line.identity for line in pack.lines(store.packs()[0])]
+    identities = [line.identity for line in pack.read_lines(store.packs()[0])]
     assert identities == sorted(identities)
 
 

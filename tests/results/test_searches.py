@@ -31,7 +31,7 @@ def names(folder):
 
 def exported(store, target, keep=lambda record: True):
     found = ((place, record) for record, place, _ in store.contents() if keep(record))
-    archive.write(target, found, store)
+    archive.write_archive(target, found, store)
     return target
 
 
@@ -43,7 +43,7 @@ def defects(path):
 def test_search_with_all_launches_is_exported_and_imported(store, tmp_path):
     target, said = Store(tmp_path / "there"), []
     source = exported(store, tmp_path / "all.tar.gz")
-    assert archive.take(source, target, said.append) == (3, 0) and said == []
+    assert archive.import_archive(source, target, said.append) == (3, 0) and said == []
     assert names(target.folder) == names(store.folder)
     for path in (store.folder / saved.FOLDER).glob("*"):
         assert (target.folder / saved.FOLDER / path.name).read_bytes() == path.read_bytes()
@@ -53,7 +53,7 @@ def test_search_with_all_launches_is_exported_and_imported(store, tmp_path):
 def test_search_without_all_its_launches_is_not_exported(store, tmp_path):
     target = Store(tmp_path / "there")
     source = exported(store, tmp_path / "two.tar", lambda record: record.request.launch < 3)
-    archive.take(source, target, print)
+    archive.import_archive(source, target, print)
     [one] = saved.of_folder(target.folder, print)
     assert len(one.records) == 2
 
@@ -74,7 +74,7 @@ def test_search_from_an_older_schema_stays_valid(store, tmp_path):
     path = path.with_name(f"{older[7:]}.json")
     path.write_text(json.dumps({**document, "id": older}))
     by_archive, by_merging = Store(tmp_path / "there"), Store(tmp_path / "joined")
-    archive.take(exported(store, tmp_path / "all.tar"), by_archive, (said := []).append)
+    archive.import_archive(exported(store, tmp_path / "all.tar"), by_archive, (said := []).append)
     merging.merge([store], by_merging, said.append)
     assert said == []
     for target in (by_archive, by_merging):
@@ -97,7 +97,7 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
     path.rename(path.with_name("0" * 64 + ".json"))
     for one in store.records():
         if one.request.launch == 1:
-            store.single_path(one.id[7:]).unlink()
+            store.record_path(one.id[7:]).unlink()
     found = sorted(defects(store.folder)[1])
     assert [kind for kind, _ in found] == ["name", "whole", "whole"]
     assert {detail for _, detail in found[1:]} == {
@@ -110,6 +110,6 @@ def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, m
     monkeypatch.setattr(saved, "contents", lambda folder, complain: found)
     source, said = exported(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")
-    assert archive.take(source, target, said.append) == (3, 0)
+    assert archive.import_archive(source, target, said.append) == (3, 0)
     assert len(said) == 2 and all(line.startswith(saved.FOLDER) for line in said)
     assert names(target.folder) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench.base.errors import UsageError
-from xfbench.results.selection import fields, parse
+from xfbench.results.selection import parse_conditions, record_fields
 
 DOCUMENT = {
     "created": "2026-11-22T05:52:57.892Z",
@@ -17,7 +17,7 @@ DOCUMENT = {
 
 
 def holds(text):
-    [condition] = parse([text])
+    [condition] = parse_conditions([text])
     return condition.holds(DOCUMENT)
 
 
@@ -90,25 +90,25 @@ def test_condition_does_not_match_the_record(text):
 )
 def test_invalid_condition_is_a_usage_error(text, words):
     with pytest.raises(UsageError, match=words):
-        parse([text])
+        parse_conditions([text])
 
 
 def test_conditions_may_be_separated_by_commas():
-    assert parse(["framework=torch, threads>=2", "status!=ok"]) == [
-        *parse(["framework=torch"]),
-        *parse(["threads>=2"]),
-        *parse(["status!=ok"]),
+    assert parse_conditions(["framework=torch, threads>=2", "status!=ok"]) == [
+        *parse_conditions(["framework=torch"]),
+        *parse_conditions(["threads>=2"]),
+        *parse_conditions(["status!=ok"]),
     ]
-    [one] = parse(["reason=no kernel, no result"])
+    [one] = parse_conditions(["reason=no kernel, no result"])
     assert one.value == "no kernel, no result"
 
 
 def test_every_record_field_has_a_selection_name(record):
     def leaves(value, path):
-        if isinstance(value, dict) and path not in fields():
+        if isinstance(value, dict) and path not in record_fields():
             for name, one in value.items():
                 yield from leaves(one, f"{path}.{name}".lstrip("."))
         elif value is not None:
             yield path
 
-    assert set(leaves(record().document(), "")) <= set(fields())
+    assert set(leaves(record().document(), "")) <= set(record_fields())

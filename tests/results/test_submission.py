@@ -13,7 +13,7 @@ from xfbench.host.machine import describe
 from xfbench.records.elsewhere import About, Figure
 from xfbench.records.record import Citation, Record
 from xfbench.results import audit, submission
-from xfbench.results.store import Store, existing
+from xfbench.results.store import Store, open_store
 
 HERE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})
 OTHER = HERE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
@@ -69,7 +69,9 @@ def folder(store, tmp_path):
 
 def write(store, target, complain=print):
     found = sorted(store.contents(), key=lambda one: (one[0].created, one[0].id))
-    return submission.write(target, [(place, one) for one, place, _ in found], store, complain)
+    return submission.write_submission(
+        target, [(place, one) for one, place, _ in found], store, complain
+    )
 
 
 def found(folder):
@@ -81,7 +83,7 @@ def found(folder):
 def resealed(folder):
     """The manifest made anew, as whoever edits a submission would."""
     (folder / "submission.json").unlink()
-    (folder / "submission.json").write_text(json.dumps(submission.manifest(folder)))
+    (folder / "submission.json").write_text(json.dumps(submission.build_manifest(folder)))
 
 
 def test_submission_is_complete_and_valid(folder, records):
@@ -120,14 +122,14 @@ def test_repeat_command_matches_the_request_of_each_record(folder, records):
 
 def test_equal_records_make_equal_submissions(store, folder, tmp_path):
     write(store, tmp_path / "again")
-    assert submission.manifest(folder) == submission.manifest(tmp_path / "again")
+    assert submission.build_manifest(folder) == submission.build_manifest(tmp_path / "again")
     store.pack()
     write(store, tmp_path / "packed")
-    assert submission.manifest(folder) == submission.manifest(tmp_path / "packed")
+    assert submission.build_manifest(folder) == submission.build_manifest(tmp_path / "packed")
 
 
 def test_submission_can_be_read_as_a_results_folder(folder, records):
-    assert {one.id for one in existing(folder).records()} == {one.id for one in records[0]}
+    assert {one.id for one in open_store(folder).records()} == {one.id for one in records[0]}
 
 
 def test_added_missing_or_changed_file_is_a_defect(folder):
@@ -160,7 +162,7 @@ def test_edited_record_fails_digest_and_manifest(folder):
 
 def test_removed_record_is_missed_by_every_summary(folder, records):
     one = next(one for one in records[0] if one.certificate)
-    Store(folder).single_path(one.id[7:]).unlink()
+    Store(folder).record_path(one.id[7:]).unlink()
     resealed(folder)
     kinds = {("machine.json", "machine"), ("leaderboard.md", "whole"), ("repeat.json", "repeat")}
     assert found(folder) == kinds
@@ -175,7 +177,7 @@ def test_missing_or_unused_certificate_is_a_defect(folder, records):
     path.write_bytes(content)
     for one in records[0]:
         if one.certificate == f"sha256:{path.stem}":
-            Store(folder).single_path(one.id[7:]).unlink()
+            Store(folder).record_path(one.id[7:]).unlink()
     resealed(folder)
     assert (f"certificates/{path.name}", "whole") in found(folder)
 
@@ -263,7 +265,7 @@ def test_record_with_private_names_is_withheld_and_a_defect(
     assert [line for line in wrong if bad.id[7:19] in line and words in line] == wrong != []
     assert found(tmp_path / "another") == set()
     Store(folder).add(bad)
-    name = Store(folder).single_path(bad.id[7:]).relative_to(folder).as_posix()
+    name = Store(folder).record_path(bad.id[7:]).relative_to(folder).as_posix()
     assert (name, "private") in found(folder)
 
 
@@ -278,7 +280,7 @@ def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path
         with pytest.raises(UsageError, match="not empty"):
             write(store, target)
     with pytest.raises(UsageError, match="no records"):
-        submission.write(tmp_path / "new", [], store, print)
+        submission.write_submission(tmp_path / "new", [], store, print)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".xfbench", "new"))]
 
 

@@ -22,7 +22,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" 
 def took(source, folder):
     """The records, what was wrong and what had no figure."""
     wrong, notes = [], []
-    taking.take(source, Store(folder), wrong.append, notes.append)
+    taking.import_figures(source, Store(folder), wrong.append, notes.append)
     return list(Store(folder).records()), wrong, notes
 
 
@@ -473,7 +473,7 @@ def sealed(store, record, **figure):
     fields["figure"] = record.figure.model_copy(update=figure)
     made = Record.make(**{k: v for k, v in fields.items() if k not in ("id", "schema_")})
     store.add(made)
-    return store.single_path(made.id[7:])
+    return store.record_path(made.id[7:])
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ def test_impossible_figure_is_a_defect(benchmarks, tmp_path, changes, words):
 def test_figure_without_number_or_citation_is_a_defect(benchmarks, record, tmp_path):
     [one, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
     store = Store(tmp_path / "results")
-    path = store.single_path(one.id[7:])
+    path = store.record_path(one.id[7:])
     path.write_text(path.read_text().replace('"relative_to": null', '"relative_to": NaN'))
     path.write_text(path.read_text().replace(f'"value": {one.figure.value}', '"value": NaN'))
     assert [found.defect for found in audit.validate(path)[1]] == ["schema"]
@@ -511,7 +511,7 @@ def test_figure_without_number_or_citation_is_a_defect(benchmarks, record, tmp_p
             **{k: v for k, v in {**kept, **fields}.items() if k not in ("id", "schema_")}
         )
         store.add(made)
-        kinds = [found.defect for found in audit.validate(store.single_path(made.id[7:]))[1]]
+        kinds = [found.defect for found in audit.validate(store.record_path(made.id[7:]))[1]]
         assert "figure" in kinds
 
 
@@ -538,8 +538,8 @@ def test_files_outside_of_a_folder_are_not_taken_through_a_link(log, tmp_path):
 def test_a_file_beyond_the_size_limit_is_refused_unread(log, tmp_path, monkeypatch):
     path = log(*run())
     size = path.stat().st_size
-    monkeypatch.setattr(taking, "_MOST_BYTES", size - 1)
+    monkeypatch.setattr(taking, "_MAX_FILE_BYTES", size - 1)
     with pytest.raises(UsageError, match="larger than"):
         took(path, tmp_path / "results")
-    monkeypatch.setattr(taking, "_MOST_BYTES", size)
+    monkeypatch.setattr(taking, "_MAX_FILE_BYTES", size)
     assert took(path, tmp_path / "results")[0]

@@ -340,9 +340,9 @@ def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
         for threads in (1, 2)
         for launch in (1, 2)
     ]
-    assert lookup.done(asked, store) == [] and not store.folder.exists()
+    assert lookup.finished_records(asked, store) == [] and not store.folder.exists()
     store.prepare()
-    assert lookup.done(asked, store) == []
+    assert lookup.finished_records(asked, store) == []
     kept = []
     for day, one in enumerate(reversed(asked), 1):
         when = {"created": f"2026-01-0{day}T00:00:00.000Z"}
@@ -354,6 +354,6 @@ def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
         store.add(record(**chosen, fields={**when, "source": "imported"}))
         store.add(record(**chosen, fields={**when, "status": "failed", "reason": "why"}))
         store.add(record(**chosen, seed=one.launch, fields=when))
-    assert lookup.done(asked, store) == kept
+    assert lookup.finished_records(asked, store) == kept
     store.pack()
-    assert lookup.done(asked[:1], store) == kept[-1:]
+    assert lookup.finished_records(asked[:1], store) == kept[-1:]

@@ -9,7 +9,7 @@ from xfbench.base.errors import UsageError
 from xfbench.equality import cases, certificate
 from xfbench.equality.certificate import certified_fields
 from xfbench.host.machine import describe
-from xfbench.records.facts import facts
+from xfbench.records.facts import workload_facts
 from xfbench.report import repeat
 from xfbench.request import SOLVER
 from xfbench.running import training
@@ -31,7 +31,7 @@ def kept(record):
     def make(**choices):
         fields = {"software": SOFTWARE, "machine": describe()}
         request = record(**choices).request
-        fields["workload"] = facts(training.workload(request))
+        fields["workload"] = workload_facts(training.workload(request))
         proof = certified(record(fields=fields, **choices))
         return record(fields={**fields, "certificate": proof.id}, **choices), proof
 

@@ -71,7 +71,7 @@ MEGABYTES_4 = 4 * 2**20
 @pytest.mark.parametrize("ranks", [4, 12, 64, 256])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_model_matches_the_simulated_all_reduce(simulated, algorithm, ranks, link):
-    said = exchange.seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
+    said = exchange.exchange_seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
     # SimGrid lets acknowledgements take a twentieth of the way back.
     assert said == pytest.approx(simulated(algorithm, ranks, MEGABYTES_4, LINKS[link]), rel=0.1)
 
@@ -80,7 +80,7 @@ def test_model_matches_the_simulated_all_reduce(simulated, algorithm, ranks, lin
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulated, algorithm):
     link = LINKS["1 Gbit/s"]
-    said = exchange.seconds(algorithm, 1024, MEGABYTES_4, link)
+    said = exchange.exchange_seconds(algorithm, 1024, MEGABYTES_4, link)
     assert said == pytest.approx(simulated(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
 
 
@@ -88,5 +88,5 @@ def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulated, algorit
 def test_ring_and_halving_times_differ(simulated):
     """So that the tests above can fail: on 256 ranks and small messages they are far apart."""
     link = LINKS["1 Gbit/s"]
-    ring = exchange.seconds("ring", 256, 2**18, link)
+    ring = exchange.exchange_seconds("ring", 256, 2**18, link)
     assert ring > 2 * simulated("halving", 256, 2**18, link)

@@ -20,11 +20,11 @@ from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
 from xfbench.equality import certificate
 from xfbench.records.machines import machine_class
-from xfbench.records.provenance import as_told
+from xfbench.records.provenance import trusted_record
 from xfbench.records.record import Record
 from xfbench.request import SOLVER, Cell, solver_words
 from xfbench.results import index, selection
-from xfbench.results.store import Complain, Store, existing
+from xfbench.results.store import Store, WarningHandler, open_store
 from xfbench.strategy import words
 
 _REQUEST_FIELDS = tuple(Cell.model_fields)
@@ -81,7 +81,7 @@ class Side:
                     raise errors.unknown("field", name.strip(), FIELDS)
                 field_values[name.strip()] = value.strip()
         results_folder = Path(field_values.get("results", folder))
-        return cls(existing(results_folder).folder, field_values, conditions)
+        return cls(open_store(results_folder).folder, field_values, conditions)
 
     def has_record(self, record: Record) -> bool:
         """Return whether the record belongs to this side."""
@@ -91,17 +91,17 @@ class Side:
             if name != "results"
         )
 
-    def records(self, complain: Complain) -> Iterator[Record]:
+    def records(self, complain: WarningHandler) -> Iterator[Record]:
         """This side's records, oldest first; `complain` hears of what is none, or cannot be."""
         conditions = [*self.conditions] + [
-            selection.equal(f"request.{name}", value)
+            selection.equal_condition(f"request.{name}", value)
             for name, value in self.field_values.items()
             if name in _INDEXED_FIELDS
         ]
-        with index.opened(Store(self.folder), complain) as results_index:
+        with index.open_index(Store(self.folder), complain) as results_index:
             for _, record in results_index.select(conditions):
                 if self.has_record(record):
-                    effective_record = as_told(record)
+                    effective_record = trusted_record(record)
                     if effective_record.status != record.status:
                         complain(f"{record.id}: {effective_record.reason}: not counted")
                     yield effective_record

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xfbench.records.machines import machine_class
-from xfbench.records.provenance import as_told
+from xfbench.records.provenance import trusted_record
 from xfbench.records.record import Record
 from xfbench.request import Request
 
@@ -28,7 +28,7 @@ def group_by_cell(
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
-    for record in map(as_told, sorted(records, key=lambda record: (record.created, record.id))):
+    for record in map(trusted_record, sorted(records, key=lambda record: (record.created, record.id))):
         request = record.request
         if request is None or (request.probe and not probes):
             continue

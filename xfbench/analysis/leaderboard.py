@@ -33,7 +33,7 @@ from xfbench.analysis.statistics import (
 )
 from xfbench.equality.certificate import Certificate, refusal
 from xfbench.host.roofline import share_of_peak
-from xfbench.records.provenance import not_measured
+from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record, is_asynchronous
 from xfbench.request import Request
 from xfbench.strategy import ASYNCHRONOUS, Value
@@ -232,7 +232,7 @@ def _build_row(cell: str, records: list[Record], certificates: Certificates, tar
     request = last_record.request
     assert request is not None
     accuracies = _seed_accuracies(records)
-    measured_records = [record for record in records if not_measured(record) is None]
+    measured_records = [record for record in records if unmeasured_source(record) is None]
     failed_records = [record for record in measured_records if record.status != "ok"]
     unstable_records = [
         record for record in measured_records if record.status == "ok" and not is_steady(record)
@@ -311,7 +311,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     """Why the record may not be ranked; None where a certificate covers it."""
-    if reason := not_measured(record):
+    if reason := unmeasured_source(record):
         return reason
     if is_asynchronous(record):
         return ASYNCHRONOUS

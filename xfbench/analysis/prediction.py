@@ -278,11 +278,11 @@ def _fit_link(
         + slower
     )
     crossings, messages = np.asarray(
-        [exchange.work(series.algorithm, n, series.servers) for n in ranks]
+        [exchange.crossings_and_messages(series.algorithm, n, series.servers) for n in ranks]
     ).T
     prior_latency = perturbation.prior_latency()
     # Seconds of all gradients, and of a message.
-    if series.buckets == exchange.AT_THE_END:
+    if series.buckets == exchange.SINGLE_BUCKET:
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
         rows = np.vstack([rows, [0.0, 1 / _LATENCY_DEVIATION_S]])
         targets = np.append(exposed_seconds / deviations, prior_latency / _LATENCY_DEVIATION_S)
@@ -314,12 +314,12 @@ def _fit_link(
 
 def _exposed_seconds(series: Series, ranks: int, computing: float, link: Link) -> float:
     bucket_seconds = [
-        exchange.seconds(
+        exchange.exchange_seconds(
             series.algorithm, ranks, bucket.share * series.payload_bytes, link, series.servers
         )
         for bucket in series.buckets
     ]
-    return exchange.exposed(series.buckets, computing, bucket_seconds)
+    return exchange.exposed_seconds(series.buckets, computing, bucket_seconds)
 
 
 def _build_figure(value: float, draws: Sequence[float]) -> Figure:

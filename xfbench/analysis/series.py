@@ -161,8 +161,8 @@ def _buckets(
     size = options.get("bucket_size")
     sizes = (size, size) if isinstance(size, int) else strategy.buckets
     if strategy.buckets is None or sizes is None or options.get("overlap") == "off":
-        return exchange.AT_THE_END
-    return exchange.buckets(network, *sizes, gradient_bytes)
+        return exchange.SINGLE_BUCKET
+    return exchange.gradient_buckets(network, *sizes, gradient_bytes)
 
 
 def _build_launch(record: Record) -> Launch:

@@ -70,7 +70,7 @@ def leaderboard(
     from xfbench.equality import certificate
     from xfbench.layout import beside, profile_tables, slowdown_tables, tables
     from xfbench.results import index, ranked, selection
-    from xfbench.results.store import existing
+    from xfbench.results.store import open_store
     from xfbench.workloads import workloads
 
     if format not in tables.FORMATS:
@@ -89,14 +89,16 @@ def leaderboard(
         if name not in workloads():
             raise errors.unknown("workload", name, workloads())
     folder = paths.results(results)
-    store = existing(folder)
+    store = open_store(folder)
     certificates = certificate.of_folder(folder)
-    conditions = selection.parse(where or ())
+    conditions = selection.parse_conditions(where or ())
     sets = [conditions]
     if wanted is not None:
-        sets = [[*conditions, selection.equal("request.workload", one)] for one in set(wanted)]
-    with index.opened(store, say) as found:
-        made = ranked.tables(found, sets, certificates, target)
+        sets = [
+            [*conditions, selection.equal_condition("request.workload", one)] for one in set(wanted)
+        ]
+    with index.open_index(store, say) as found:
+        made = ranked.leaderboard_tables(found, sets, certificates, target)
         elsewhere = beside.figures_in_index(found) if published else []
     for line in found.damaged:
         say(line)

@@ -29,12 +29,12 @@ def report(
     from xfbench.equality import certificate
     from xfbench.report import page
     from xfbench.results import index, selection
-    from xfbench.results.store import existing
+    from xfbench.results.store import open_store
     from xfbench.studies import page as studies
 
     folder = paths.results(results)
-    conditions = selection.parse(where or ())
-    with index.opened(existing(folder), say) as found:
+    conditions = selection.parse_conditions(where or ())
+    with index.open_index(open_store(folder), say) as found:
         records = [record for _, record in found.select(conditions)]
     for line in found.damaged:
         say(line)

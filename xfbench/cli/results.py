@@ -31,7 +31,7 @@ def _there(results: Path | None) -> Store:
     from xfbench.base import paths
     from xfbench.results import store
 
-    return store.existing(paths.results(results))
+    return store.open_store(paths.results(results))
 
 
 @app.command("list")
@@ -55,11 +55,11 @@ def list_(
     """
     from xfbench.results import index, listing, selection
 
-    conditions = selection.parse(where or ())
+    conditions = selection.parse_conditions(where or ())
     if published:
         _published(conditions, as_json)
         return
-    with index.opened(_there(results), say) as known:
+    with index.open_index(_there(results), say) as known:
         records = [record for _, record in known.newest(conditions, limit)]
         of = known.count(conditions)
     for line in known.damaged:
@@ -67,7 +67,7 @@ def list_(
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
         return
-    print(listing.table(records))
+    print(listing.format_table(records))
     if limit and len(records) == limit < of:
         print(f"{limit} of {of} records: --limit 0 shows all")
 
@@ -102,7 +102,7 @@ def show(
 
     store = _there(results)
     prefix = record.removeprefix("sha256:").lower()
-    with index.opened(store, say) as known:
+    with index.open_index(store, say) as known:
         found = list(known.select(prefix=prefix)) if prefix else []
     if len(found) != 1:
         told = ", ".join(one.id[7:19] for _, one in found[:5]) or "none"
@@ -111,7 +111,7 @@ def show(
     if as_json:
         print(json.dumps(one.document()))
     else:
-        print(listing.whole(one, place, store))
+        print(listing.format_record(one, place, store))
 
 
 @app.command()
@@ -127,11 +127,11 @@ def merge(
     """
     from xfbench.base import paths
     from xfbench.results import merging
-    from xfbench.results.store import Store, existing
+    from xfbench.results.store import Store, open_store
 
     store = Store(paths.results(results))
     damaged: list[str] = []
-    new, known = merging.merge([existing(one) for one in sources], store, damaged.append)
+    new, known = merging.merge([open_store(one) for one in sources], store, damaged.append)
     words = f"{new} records merged into {store.folder}; {known} were there"
     _conclude({"merged": new, "known": known}, words, damaged, as_json)
 
@@ -152,7 +152,7 @@ def pack(
     """
     store = _there(results)
     damaged: list[str] = []
-    count = store.pack(damaged.append, everything=everything)
+    count = store.pack(damaged.append, repack=everything)
     names = [path.name for path in store.packs()]
     words = f"{count} records packed; packs now: {len(names)}"
     _conclude({"packed": count, "packs": names}, words, damaged, as_json)
@@ -204,10 +204,10 @@ def export(
     """
     from xfbench.results import exporting, index, selection
 
-    write = exporting.writer(file)
-    conditions = selection.parse(where or ())
+    write = exporting.choose_writer(file)
+    conditions = selection.parse_conditions(where or ())
     store = _there(results)
-    with index.opened(store, say) as known:
+    with index.open_index(store, say) as known:
         count = write(file, known.select(conditions), store)
     for line in known.damaged:
         say(line)
@@ -229,11 +229,11 @@ def submit(
     """
     from xfbench.results import index, selection, submission
 
-    conditions = selection.parse(where or ())
+    conditions = selection.parse_conditions(where or ())
     store = _there(results)
     left: list[str] = []
-    with index.opened(store, say) as known:
-        count = submission.write(folder, known.select(conditions), store, left.append)
+    with index.open_index(store, say) as known:
+        count = submission.write_submission(folder, known.select(conditions), store, left.append)
         left += known.damaged
     _conclude({"submitted": count}, f"{count} records written to {folder}", left, as_json)
 
@@ -286,22 +286,22 @@ def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
     """By what it is: how many records are new, and were there."""
     from xfbench.base.errors import UsageError
     from xfbench.results import archive, merging, submission, submission_audit, taking
-    from xfbench.results.store import existing
+    from xfbench.results.store import open_store
 
-    if submission.is_one(source):
-        for file, _, detail in submission_audit.against_manifest(source):
+    if submission.is_submission(source):
+        for file, _, detail in submission_audit.audit_manifest(source):
             raise UsageError(f"{file}: {detail}: nothing of the submission is taken")
-        return merging.merge([existing(source)], store, damaged.append)
+        return merging.merge([open_store(source)], store, damaged.append)
     if not source.exists():
         raise UsageError(f"{source}: there is no such file or folder")
     packed = source.name.endswith(archive.SUFFIXES)
     with suppress(OSError):
         packed = packed or is_tarfile(source)
     if packed and source.is_file():
-        return archive.take(source, store, damaged.append)
+        return archive.import_archive(source, store, damaged.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
-    return taking.take(source, store, damaged.append, say)
+    return taking.import_figures(source, store, damaged.append, say)
 
 
 def _conclude(document: dict[str, object], words: str, damaged: list[str], as_json: bool) -> None:

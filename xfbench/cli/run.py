@@ -318,7 +318,7 @@ def run(
     if carry:
         _carry(plan, carry, dry_run, as_json)
         return
-    done = lookup.done(plan.requests, store) if resume else []
+    done = lookup.finished_records(plan.requests, store) if resume else []
     if queued.wanted(plan):
         jobs = queued.prepare(plan, store, minutes, queue, account)
         _submit(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)

@@ -198,7 +198,7 @@ def run(
     chosen = _size(size) or one.sizes[0]
     prepared = running.prepare(one, chosen, choices)
     store = Store(paths.results(results))
-    done = lookup.done(prepared.plan.requests, store) if resume else []
+    done = lookup.finished_records(prepared.plan.requests, store) if resume else []
     known = list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
     lines = rising.limited(prepared.lines, known)
     if dry_run:

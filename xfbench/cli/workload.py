@@ -115,4 +115,4 @@ def _load(name: str) -> Any:
 def _document(name: str) -> dict[str, Any]:
     from xfbench.records import facts
 
-    return facts.describe(_load(name))
+    return facts.describe_workload(_load(name))

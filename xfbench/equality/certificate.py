@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import XfbenchError
 from xfbench.base.version import __version__
-from xfbench.records.provenance import not_measured
+from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Machine, Record
-from xfbench.records.sealed import LONGEST, EditedError, Sealed
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 from xfbench.request import Request, StrategyOptions
 from xfbench.running import training
 
@@ -99,7 +99,7 @@ class Check(_Part):
     excess: float | None
 
 
-class Certificate(Sealed):
+class Certificate(SealedDocument):
     """What was found about a subject. Only one whose verdict is "equal" lets it be ranked."""
 
     schema_: Literal["xfbench.certificate/1"] = Field(default=SCHEMA, alias="schema")
@@ -120,7 +120,7 @@ class Certificate(Sealed):
 def read(path: Path) -> Certificate:
     """The certificate in a file. Raises CertificateError if it is none or was edited."""
     try:
-        return Certificate.read(safe_read.whole(path, LONGEST, linked=True))
+        return Certificate.read(safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True))
     except EditedError as error:
         raise CertificateError(f"{path.name} was edited: {error}") from error
     except (ValidationError, OSError, ValueError) as error:
@@ -146,7 +146,7 @@ def refusal(certificate: Certificate, record: Record) -> str | None:
         record.software,
         record.machine,
     )
-    if elsewhere := not_measured(record):
+    if elsewhere := unmeasured_source(record):
         return elsewhere
     if certificate.verdict != "equal":
         return "the certificate says: different"

@@ -32,7 +32,7 @@ def subject(request: Request, found: Environment, where: Machine | None = None) 
     """What a certificate for this request would be bound to now, here or on another machine."""
     return Subject.of(
         request,
-        facts.facts(training.workload(request)).digest,
+        facts.workload_facts(training.workload(request)).digest,
         adapter.load(request.framework).digest,
         found.digest,
         where or machine.describe(),

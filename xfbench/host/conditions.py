@@ -129,7 +129,7 @@ def disturbed(record: Record) -> list[str]:
         told = f"{1e6 * min(handovers):.2f} to {1e6 * max(handovers):.2f} µs"
         found.append(f"the system moved the cores: from one to the other and back in {told}")
     if observed and measured:
-        found += gpus.disturbances(observed.gpus, measured.wall_seconds)
+        found += gpus.noise_causes(observed.gpus, measured.wall_seconds)
     if seen and observed and observed.gpus and seen.accelerator_processes:
         found.append(f"{', '.join(seen.accelerator_processes)} computed on a GPU of this node")
     return found

@@ -16,7 +16,7 @@ from typing import Any
 from xfbench.analysis.leaderboard import Table
 from xfbench.layout import formats, tables
 from xfbench.records.elsewhere import About, Figure
-from xfbench.records.provenance import not_measured
+from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record
 from xfbench.results import selection
 from xfbench.results.index import Index
@@ -61,7 +61,7 @@ def figures_of_network(records: Iterable[Record], name: str | None) -> list[Reco
 
 def figures_in_index(index: Index) -> list[Record]:
     """Return the external figures in a results folder."""
-    kinds = [selection.equal("source", source) for source in ("published", "imported")]
+    kinds = [selection.equal_condition("source", source) for source in ("published", "imported")]
     return external_figures(record for kind in kinds for _, record in index.select([kind]))
 
 
@@ -252,7 +252,7 @@ def _figure_columns(record: Record) -> dict[str, Any]:
         "records": record.id,
         "source": record.source,
         "ranked": False,
-        "reason": not_measured(record),
+        "reason": unmeasured_source(record),
         "study": figure.about.study if figure.about else None,
         **{f"figure_{name}": value for name, value in figure_fields.items()},
         **{

@@ -18,7 +18,7 @@ from functools import cache
 from xfbench.base import paths
 from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.records.record import Record
-from xfbench.records.sealed import Part
+from xfbench.records.sealed import DocumentPart
 
 
 class _Printed(Figure):
@@ -33,7 +33,7 @@ class _Printed(Figure):
             yield Figure(**fields, about=of_all.model_copy(update={"workload": name}))
 
 
-class _Answer(Part):
+class _Answer(DocumentPart):
     """What a source has for one study: sentences, and what was printed as numbers."""
 
     name: str
@@ -41,7 +41,7 @@ class _Answer(Part):
     figures: tuple[_Printed, ...] = ()
 
 
-class Source(Part):
+class Source(DocumentPart):
     """A publication. `where` its figures are in it: tables, pages, or that nobody wrote it down."""
 
     key: str

@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from xfbench.records.sealed import Part
+from xfbench.records.sealed import DocumentPart
 
 
-class Citation(Part):
+class Citation(DocumentPart):
     """The publication or the file a figure comes from, and where in it.
 
     `where`: table, figure, page or line.
@@ -23,7 +23,7 @@ class Citation(Part):
     where: str
 
 
-class About(Part):
+class About(DocumentPart):
     """What a figure is of. Names as in a request, where the source means the same by them.
 
     `study` is the question that it answers (`xfbench study list`), `machine` in the source's words.
@@ -49,7 +49,7 @@ class About(Part):
     machine: str | None = None
 
 
-class Figure(Part):
+class Figure(DocumentPart):
     """What was printed in the source: a value, or a range from `low` to `high`, or both.
 
     `relative_to` says what a ratio or a percentage is of. `values` are the single measurements
@@ -66,23 +66,23 @@ class Figure(Part):
     about: About | None = None
 
 
-def impossible(figure: Figure) -> str | None:
+def figure_error(figure: Figure) -> str | None:
     """What of a figure cannot be, in one line; None where all may."""
     value, low, high = figure.value, figure.low, figure.high
     if value is None and low is None and high is None:
         return "the figure has neither a value nor a range"
     if low is not None and high is not None and low > high:
         return f"the figure's range goes from {low:g} down to {high:g}"
-    known = [one for one in (value, low, high, *figure.values) if one is not None]
-    if figure.unit == "s" and min(known) < 0:
-        return f"the figure is a time of {min(known):g} s"
-    if value is not None and not _within(value, figure):
+    numbers = [number for number in (value, low, high, *figure.values) if number is not None]
+    if figure.unit == "s" and min(numbers) < 0:
+        return f"the figure is a time of {min(numbers):g} s"
+    if value is not None and not _is_within_range(value, figure):
         return f"the figure's value, {value:g}, is not within its range"
-    if any(not _within(one, figure) for one in figure.values):
+    if any(not _is_within_range(number, figure) for number in figure.values):
         return "not all of the figure's values are within its range"
     return None
 
 
-def _within(value: float, figure: Figure) -> bool:
+def _is_within_range(value: float, figure: Figure) -> bool:
     low, high = figure.low, figure.high
     return (low is None or low <= value) and (high is None or value <= high)

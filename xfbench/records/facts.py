@@ -10,7 +10,7 @@ from xfbench.records.record import WorkloadFacts
 from xfbench.workloads import Workload
 
 
-def facts(workload: Workload) -> WorkloadFacts:
+def workload_facts(workload: Workload) -> WorkloadFacts:
     """What a record keeps; the digest is of network (initial values too), solver and input."""
     network = workload.network
     document = workload.to_json()
@@ -25,11 +25,11 @@ def facts(workload: Workload) -> WorkloadFacts:
     )
 
 
-def describe(workload: Workload) -> dict[str, Any]:
+def describe_workload(workload: Workload) -> dict[str, Any]:
     """The workload as `workload show --json` prints it, layer by layer."""
     network = workload.network
     return {
-        **facts(workload).model_dump(mode="json"),
+        **workload_facts(workload).model_dump(mode="json"),
         "source": workload.source,
         "batch_size": workload.batch_size,
         "solver": asdict(workload.solver),

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from xfbench.records.sealed import Part
+from xfbench.records.sealed import DocumentPart
 
 # Of the time before anything of the launch was on the device: a driver's housekeeping takes less.
-_BUSY = 0.05
-_HELD = 0.01  # of the time that its steps took
+_MAX_BUSY_SHARE = 0.05
+_MAX_SLOWED_SHARE = 0.01  # of the time that its steps took
 # Any of these takes clocks to a fraction; "hardware slowdown" alone also stands at a mere change.
-_FORCED = ("software thermal slowdown", "hardware thermal slowdown", "power brake")
+_FORCED_SLOWDOWNS = ("software thermal slowdown", "hardware thermal slowdown", "power brake")
 
 
-class Gpu(Part):
+class Gpu(DocumentPart):
     """A rank's NVIDIA device, as NVML told of it when the last step was done; null: it does not.
 
     `clock_hz` of its multiprocessors, of `most_clock_hz`; `slowed_by`: what held it down just
@@ -42,43 +42,50 @@ class Gpu(Part):
     others: tuple[str, ...] = ()
 
 
-def defect(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
+def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
     """Why figures are not those of the devices; None where they are. Whoever was the cause."""
-    for one in gpus:
-        if one.others:
+    for gpu in gpus:
+        if gpu.others:
             return (
-                f"the GPU of rank {one.rank} was shared with {', '.join(one.others)}: "
+                f"the GPU of rank {gpu.rank} was shared with {', '.join(gpu.others)}: "
                 "wait until it has ended, or ask for a GPU of your own"
             )
-        if (one.busy_before or 0.0) > _BUSY:
+        if (gpu.busy_before or 0.0) > _MAX_BUSY_SHARE:
             return (
-                f"the GPU of rank {one.rank} was busy for {one.busy_before:.0%} of the time before "
+                f"the GPU of rank {gpu.rank} was busy for {gpu.busy_before:.0%} of the time before "
                 "the launch was on it: wait until it is free, or ask for a GPU of your own"
             )
-        hot = one.slowed_seconds.get("thermal", 0.0)
-        if hot > _HELD * wall_seconds or set(one.slowed_by) & set(_FORCED):
-            named = [cause for cause in _FORCED if cause in one.slowed_by] or ["thermal"]
+        thermal_s = gpu.slowed_seconds.get("thermal", 0.0)
+        if thermal_s > _MAX_SLOWED_SHARE * wall_seconds or set(gpu.slowed_by) & set(
+            _FORCED_SLOWDOWNS
+        ):
+            causes = [cause for cause in _FORCED_SLOWDOWNS if cause in gpu.slowed_by] or ["thermal"]
             return (
-                f"the GPU of rank {one.rank} was slowed down ({', '.join(named)}; {hot:.1f} s of "
-                f"{wall_seconds:.1f} s{_warm(one)}): see to its cooling and its power supply"
+                f"the GPU of rank {gpu.rank} was slowed down ({', '.join(causes)}; "
+                f"{thermal_s:.1f} s of "
+                f"{wall_seconds:.1f} s{_temperature_text(gpu)}): see to its cooling and its "
+                "power supply"
             )
     return None
 
 
-def disturbances(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
+def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
     """What may have changed a launch's figures, a line each: how a site runs its devices, too."""
-    for one in gpus:
-        for cause, seconds in one.slowed_seconds.items():
-            if seconds > _HELD * wall_seconds and cause != "thermal":
-                limit = f" of {one.power_limit_watts:.0f} W" if one.power_limit_watts else ""
-                what = f"power limit{limit}" if cause == "power" else cause
-                yield f"{what} held the clock of rank {one.rank}'s GPU down for {seconds:.1f} s"
-        if "application clocks" in one.slowed_by and one.clock_hz and one.most_clock_hz:
+    for gpu in gpus:
+        for cause, slowed_s in gpu.slowed_seconds.items():
+            if slowed_s > _MAX_SLOWED_SHARE * wall_seconds and cause != "thermal":
+                limit = f" of {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
+                description = f"power limit{limit}" if cause == "power" else cause
+                yield (
+                    f"{description} held the clock of rank {gpu.rank}'s GPU down for "
+                    f"{slowed_s:.1f} s"
+                )
+        if "application clocks" in gpu.slowed_by and gpu.clock_hz and gpu.most_clock_hz:
             yield (
-                f"the clock of rank {one.rank}'s GPU is set to {one.clock_hz / 1e6:.0f} MHz "
-                f"of {one.most_clock_hz / 1e6:.0f}"
+                f"the clock of rank {gpu.rank}'s GPU is set to {gpu.clock_hz / 1e6:.0f} MHz "
+                f"of {gpu.most_clock_hz / 1e6:.0f}"
             )
 
 
-def _warm(one: Gpu) -> str:
-    return "" if one.temperature_celsius is None else f", {one.temperature_celsius:.0f} °C"
+def _temperature_text(gpu: Gpu) -> str:
+    return "" if gpu.temperature_celsius is None else f", {gpu.temperature_celsius:.0f} °C"

@@ -14,34 +14,44 @@ from pydantic import BaseModel
 
 from xfbench.records.record import Record
 
-_OF_ANY_SOURCE = (
+_FIELDS_OF_ANY_SOURCE = (
     *("id", "cell", "created", "source", "citation", "figure", "status", "reason"),
     *("request", "workload", "machine"),
 )
 
-_MEASURED = (
+_MEASURED_FIELDS = (
     *("measurement", "learning", "communication", "checkpoints", "storage", "limit"),
     "conditions",
 )
-_NUMBERED = ("request", "workload", "machine", "observed", *_MEASURED)
-_MOST, _MOST_SIGNED = 1e21, 1e100  # more bytes, seconds or operations than there are anywhere
-_ANY_SIGN = ("losses", "train_loss", "test_loss", "exposed_seconds", "waiting_seconds", "phases")
-_DIVIDED_BY = (
+_FIELDS_WITH_NUMBERS = ("request", "workload", "machine", "observed", *_MEASURED_FIELDS)
+_MAX_NUMBER, _MAX_SIGNED_NUMBER = (
+    1e21,
+    1e100,
+)  # more bytes, seconds or operations than there are anywhere
+_SIGNED_FIELDS = (
+    "losses",
+    "train_loss",
+    "test_loss",
+    "exposed_seconds",
+    "waiting_seconds",
+    "phases",
+)
+_DIVISOR_FIELDS = (
     *("seconds", "step_seconds", "save_seconds", "load_seconds", "wall_seconds"),
     *("matrix_product", "cores"),
 )
-_LEAST = 1e-12
+_MIN_DIVISOR = 1e-12
 
 
-def not_measured(record: Record) -> str | None:
+def unmeasured_source(record: Record) -> str | None:
     """Where the record is from, in a line, if nobody measured it with xfbench; None if one did."""
     if record.source == "measured":
         return None
-    cited = record.citation
-    return f"{record.source}: {f'{cited.key}, ' if cited else ''}not measured by xfbench"
+    citation = record.citation
+    return f"{record.source}: {f'{citation.key}, ' if citation else ''}not measured by xfbench"
 
 
-def as_told(record: Record) -> Record:
+def trusted_record(record: Record) -> Record:
     """What is taken for true of a record, ours or others', whatever it says.
 
     One from elsewhere is left without all that only a launch of ours can show: with what it says
@@ -49,49 +59,52 @@ def as_told(record: Record) -> Record:
     without what was measured, and invalid if it passes for a good one.
     """
     if record.source == "measured":
-        wrong = impossible(record)
-        told: dict[str, Any] = dict.fromkeys(_MEASURED)
+        error = impossible_number(record)
+        updates: dict[str, Any] = dict.fromkeys(_MEASURED_FIELDS)
         if record.status == "ok":
-            told |= {"status": "invalid", "reason": wrong}
-        return record.model_copy(update=told) if wrong else record
-    kept = {*_OF_ANY_SOURCE, "schema_"}
+            updates |= {"status": "invalid", "reason": error}
+        return record.model_copy(update=updates) if error else record
+    kept_fields = {*_FIELDS_OF_ANY_SOURCE, "schema_"}
     return record.model_copy(
-        update={name: None for name in Record.model_fields if name not in kept}
+        update={name: None for name in Record.model_fields if name not in kept_fields}
     )
 
 
-def impossible(record: Record) -> str | None:
+def impossible_number(record: Record) -> str | None:
     """The first number of a launch that none can have, in a line; None where all may be so."""
-    parts = [getattr(record, name) for name in _NUMBERED]
-    for name, least, most in _ranges(parts):
-        if name in _ANY_SIGN:
-            low, high = -_MOST_SIGNED, _MOST_SIGNED
+    parts = [getattr(record, name) for name in _FIELDS_WITH_NUMBERS]
+    for name, smallest, largest in _number_ranges(parts):
+        if name in _SIGNED_FIELDS:
+            lower_limit, upper_limit = -_MAX_SIGNED_NUMBER, _MAX_SIGNED_NUMBER
         else:
-            low, high = _LEAST if name in _DIVIDED_BY else 0.0, _MOST
-        if not (low <= least and most <= high):
+            lower_limit, upper_limit = _MIN_DIVISOR if name in _DIVISOR_FIELDS else 0.0, _MAX_NUMBER
+        if not (lower_limit <= smallest and largest <= upper_limit):
             # Whole numbers may be too large to be written as others are.
-            return f"{name} of {str(least if least < low else most)[:20]}, which no launch has"
-    taken, measured = record.checkpoints, record.measurement
-    if taken and not (taken.save_seconds and taken.load_seconds):
+            return (
+                f"{name} of {str(smallest if smallest < lower_limit else largest)[:20]}, which "
+                "no launch has"
+            )
+    checkpoints, measurement = record.checkpoints, record.measurement
+    if checkpoints and not (checkpoints.save_seconds and checkpoints.load_seconds):
         return "checkpoints that took no time"
-    if taken and measured and taken.wall_seconds > measured.wall_seconds:
+    if checkpoints and measurement and checkpoints.wall_seconds > measurement.wall_seconds:
         return "checkpoints that took longer than the launch"
     return None
 
 
-def _ranges(value: Any, name: str = "") -> Iterator[tuple[str, float, float]]:
+def _number_ranges(value: Any, name: str = "") -> Iterator[tuple[str, float, float]]:
     """Each number's name, and the least and largest of those that have it together."""
     if isinstance(value, BaseModel):
-        for field, inner in value.__dict__.items():
-            yield from _ranges(inner, field)
+        for field, nested_value in value.__dict__.items():
+            yield from _number_ranges(nested_value, field)
     elif isinstance(value, dict):
-        yield from _ranges(tuple(value.values()), name)
+        yield from _number_ranges(tuple(value.values()), name)
     elif isinstance(value, tuple | list):
-        numbers = [one for one in value if isinstance(one, int | float)]
+        numbers = [number for number in value if isinstance(number, int | float)]
         if numbers:
             yield name, min(numbers), max(numbers)
-        for inner in value:
-            if isinstance(inner, BaseModel | tuple | list | dict):
-                yield from _ranges(inner, name)
+        for nested_value in value:
+            if isinstance(nested_value, BaseModel | tuple | list | dict):
+                yield from _number_ranges(nested_value, name)
     elif isinstance(value, int | float):
         yield name, value, value

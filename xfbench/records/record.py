@@ -14,7 +14,7 @@ from pydantic import Field
 from xfbench.records.elsewhere import Citation, Figure
 from xfbench.records.features import Support
 from xfbench.records.gpus import Gpu
-from xfbench.records.sealed import Part, Sealed
+from xfbench.records.sealed import DocumentPart, SealedDocument
 from xfbench.request import Protocol, Request
 from xfbench.strategy import Value
 
@@ -25,7 +25,7 @@ Source = Literal["measured", "imported", "published"]
 Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
 
 
-class WorkloadFacts(Part):
+class WorkloadFacts(DocumentPart):
     """Which network was trained, and its size and work per image."""
 
     name: str
@@ -37,7 +37,7 @@ class WorkloadFacts(Part):
     train_macs_per_image: int
 
 
-class OfRank(Part):
+class OfRank(DocumentPart):
     """What was seen in one of several ranks."""
 
     rank: int
@@ -47,7 +47,7 @@ class OfRank(Part):
     laid_out: tuple[int, ...] | None = None
 
 
-class Observed(Part):
+class Observed(DocumentPart):
     """What really ran, as seen in the worker: never what was asked for.
 
     `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the framework's
@@ -77,7 +77,7 @@ class Observed(Part):
     handover_seconds: tuple[float, ...] = ()
 
 
-class Canary(Part):
+class Canary(DocumentPart):
     """Test-mode loss of the first batch at the initial weights, and what it should be."""
 
     loss: float | None
@@ -85,7 +85,7 @@ class Canary(Part):
     relative_error: float | None = None
 
 
-class Measurement(Part):
+class Measurement(DocumentPart):
     """What the loop measured.
 
     A device that queues its steps is waited for once in `window` of them, and only then the clock
@@ -113,7 +113,7 @@ class Measurement(Part):
     phases: dict[str, float] = Field(default_factory=dict)
 
 
-class Epoch(Part):
+class Epoch(DocumentPart):
     """One pass over the training data: its steps' seconds, and the evaluation after it."""
 
     epoch: int
@@ -123,7 +123,7 @@ class Epoch(Part):
     test_accuracy: float | None
 
 
-class Limit(Part):
+class Limit(DocumentPart):
     """What the cores of a launch can do at most, measured in the same session before it.
 
     `matrix_product` in floating-point operations per second, in the launch's precision on as
@@ -138,7 +138,7 @@ class Limit(Part):
     source: str
 
 
-class Link(Part):
+class Link(DocumentPart):
     """What went over one link of a node per step, whoever sent it, by its own counters.
 
     `kind` is loopback, network, infiniband, nvlink (all of a device's) or pcie; of devices "sent"
@@ -153,7 +153,7 @@ class Link(Part):
     bits_per_second: float | None = None
 
 
-class Communication(Part):
+class Communication(DocumentPart):
     """What ranks exchanged, and what it cost.
 
     `bytes_per_step` is what the strategy has to send at the least, all ranks together, when each
@@ -179,7 +179,7 @@ class Communication(Part):
     uncounted: dict[str, str] = Field(default_factory=dict)
 
 
-class Checkpoints(Part):
+class Checkpoints(DocumentPart):
     """Checkpoints that were taken between steps, each saved, read back and compared.
 
     `save_seconds` until all of it was on the medium (fsync), `load_seconds` until the trainer
@@ -200,7 +200,7 @@ class Checkpoints(Part):
     differing: tuple[str, ...] = ()
 
 
-class Medium(Part):
+class Medium(DocumentPart):
     """What a data set lies on: nothing in it names a host, a user or a place.
 
     `device`: the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
@@ -220,7 +220,7 @@ class Medium(Part):
     below: tuple[Medium, ...] = ()
 
 
-class ReadRound(Part):
+class ReadRound(DocumentPart):
     """One round of plain reads. Before it `resident_bytes` of the files were in memory still;
 
     storage was seen to give `device_bytes` during it. None: unknown.
@@ -233,7 +233,7 @@ class ReadRound(Part):
     device_bytes: int | None
 
 
-class Reads(Part):
+class Reads(DocumentPart):
     """Plain reads of one pattern: one thread, one read after another, files evicted before.
 
     `reason` says why it is not known what was in memory.
@@ -246,7 +246,7 @@ class Reads(Part):
     rounds: tuple[ReadRound, ...]
 
 
-class EpochReading(Part):
+class EpochReading(DocumentPart):
     """The page cache before an epoch of one rank, and what storage gave in it.
 
     `bytes` is what its files take from storage if nothing is in memory, `share` the part of them
@@ -268,7 +268,7 @@ class EpochReading(Part):
     reason: str | None = None
 
 
-class ReaderCheck(Part):
+class ReaderCheck(DocumentPart):
     """How images of a framework's own reader differ from ours, in levels of 0 to 255.
 
     Of `compared` images `differing` differ in any pixel, by `largest_difference` at most; of the
@@ -282,7 +282,7 @@ class ReaderCheck(Part):
     labels_equal: bool
 
 
-class Storage(Part):
+class Storage(DocumentPart):
     """The medium of a launch's data, plain reads of it in the same session, and its epochs.
 
     `epochs`: those of the first rank, then of the next. `reader`: null where the worker read.
@@ -294,7 +294,7 @@ class Storage(Part):
     reader: ReaderCheck | None = None
 
 
-class Machine(Part):
+class Machine(DocumentPart):
     """The host: nothing in it names the machine or its user."""
 
     hostname_hash: str
@@ -310,14 +310,14 @@ class Machine(Part):
     cgroup_memory_bytes: int | None
 
 
-class Competitor(Part):
+class Competitor(DocumentPart):
     """Another process that worked while the launch ran, and how many cores' time it had."""
 
     name: str
     cpus: float
 
 
-class Conditions(Part):
+class Conditions(DocumentPart):
     """What else went on while the launch ran, which took `seconds` from start to end.
 
     `other_cpus`: how many cores' time all other processes had together; `competing`: those of them
@@ -338,7 +338,7 @@ class Conditions(Part):
     seconds: float | None = None
 
 
-class Software(Part):
+class Software(DocumentPart):
     """The code that measured, and what the framework's environment held."""
 
     xfbench_version: str
@@ -350,7 +350,7 @@ class Software(Part):
     packages: dict[str, str]
 
 
-class Record(Sealed):
+class Record(SealedDocument):
     """One launch, whole. `id` is the digest of everything else."""
 
     schema_: Literal["xfbench.record/1"] = Field(default=SCHEMA, alias="schema")
@@ -390,7 +390,11 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": SCHEMA,
-        **{k: v for k, v in Record.model_json_schema(by_alias=True).items() if k != "title"},
+        **{
+            name: value
+            for name, value in Record.model_json_schema(by_alias=True).items()
+            if name != "title"
+        },
     }
 
 

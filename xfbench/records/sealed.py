@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict
 
 from xfbench.base import digests
 
-LONGEST = 64 * 2**20  # bytes: who sends a longer document does not send one of these
+MAX_DOCUMENT_BYTES = 64 * 2**20  # bytes: who sends a longer document does not send one of these
 
 
-def now() -> str:
+def utc_now() -> str:
     """The time as documents have it: RFC 3339, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -23,40 +23,44 @@ class EditedError(ValueError):
     """A document whose content is not what its id says."""
 
 
-def identity(content: bytes) -> str:
+def verify_id(content: bytes) -> str:
     """The id of the document that `content` is. Raises EditedError, or ValueError for none."""
-    return _known(content) or _identity(content)
+    return _verify_id_fast(content) or _verify_id_exactly(content)
 
 
-def _known(content: bytes) -> str | None:
+def _verify_id_fast(content: bytes) -> str | None:
     """The id where it certainly fits, found five times as fast as with care."""
     try:
         document = orjson.loads(content)
-        named = document.pop("id")
-        text = digests.quickly(document)
+        stated_id = document.pop("id")
+        canonical_bytes = digests.quickly(document)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return str(named) if text is not None and digests.of_bytes(text) == named else None
+    return (
+        str(stated_id)
+        if canonical_bytes is not None and digests.of_bytes(canonical_bytes) == stated_id
+        else None
+    )
 
 
-def _identity(content: bytes) -> str:
+def _verify_id_exactly(content: bytes) -> str:
     try:
         document = json.loads(content)
-        named = document.pop("id")
-        if digests.canonical(document, named) is None:
+        stated_id = document.pop("id")
+        if digests.canonical(document, stated_id) is None:
             raise EditedError("its content is not what its id says")
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no document with an id: {error!r}") from error
-    return str(named)
+    return str(stated_id)
 
 
-class Part(BaseModel):
+class DocumentPart(BaseModel):
     """What such documents consist of: never changed, of known fields, of numbers that JSON has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Sealed(BaseModel):
+class SealedDocument(BaseModel):
     """A document whose `id` is the digest of everything else in it, by the schema's names."""
 
     model_config = ConfigDict(
@@ -69,7 +73,7 @@ class Sealed(BaseModel):
     @classmethod
     def make(cls, **fields: Any) -> Self:
         """One of now, with its id computed. Raises pydantic's ValidationError."""
-        draft = cls(id="sha256:" + "0" * 64, **{"created": now(), **fields})
+        draft = cls(id="sha256:" + "0" * 64, **{"created": utc_now(), **fields})
         return draft.model_copy(update={"id": draft.computed_id()})
 
     @classmethod
@@ -80,9 +84,9 @@ class Sealed(BaseModel):
         written before a field was added, or by a later version that has more of them, is as
         good as ever. Raises ValidationError for what is none, EditedError for what was edited.
         """
-        found = cls.model_validate_json(content, extra="ignore")
-        identity(content)
-        return found
+        parsed = cls.model_validate_json(content, extra="ignore")
+        verify_id(content)
+        return parsed
 
     def computed_id(self) -> str:
         """What `id` has to be."""

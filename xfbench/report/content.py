@@ -17,7 +17,7 @@ from xfbench.equality.certificate import Certificate
 from xfbench.host import conditions
 from xfbench.layout import tables
 from xfbench.records.machines import machine_class
-from xfbench.records.provenance import as_told, not_measured
+from xfbench.records.provenance import trusted_record, unmeasured_source
 from xfbench.records.record import Machine, Record
 from xfbench.report import efficiency, figures, learned, others, profiles, repeat
 from xfbench.report.figures import Figure
@@ -140,7 +140,7 @@ def report(
 
     `literature` are published figures about these networks, or about none in particular.
     """
-    known = {record.id: as_told(record) for record in records if record.request}
+    known = {record.id: trusted_record(record) for record in records if record.request}
     ours = [record for record in known.values() if record.source == "measured"]
     elsewhere = [*literature, *(one for one in records if one.source != "measured")]
     found = leaderboards(known.values(), certificates)
@@ -289,7 +289,7 @@ def _launch(record: Record) -> Launch:
     noise = conditions.disturbed(record)
     more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
     reason = f"{record.status}: {record.reason or 'no reason given'}"
-    if elsewhere := not_measured(record):
+    if elsewhere := unmeasured_source(record):
         reason = elsewhere
     elif record.status == "ok":
         reason = "" if is_steady(record) else "never became steady: not counted"

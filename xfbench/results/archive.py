@@ -24,21 +24,24 @@ from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.records.record import Record
-from xfbench.records.sealed import LONGEST, EditedError, Sealed
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 from xfbench.results import merging, pack, store
-from xfbench.results.store import Complain, Place, Store
+from xfbench.results.store import Place, Store, WarningHandler
 from xfbench.tuning import saved
 from xfbench.tuning.saved import Tuning
 
 SCHEMA = "xfbench.archive/1"
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
 _MANIFEST = "manifest.json"
-_NAME = re.compile(r"(records|certificates|tuned)/[0-9a-f]{64}\.json|manifest\.json")
-_BESIDE: dict[str, type[Sealed]] = {"certificates": Certificate, saved.FOLDER: Tuning}
-_MOST_FILES = 5_000_000
-_MOST_BYTES = 2**38
-_LONGEST_MANIFEST = 2**30
-_WRONG = (
+_MEMBER_NAME = re.compile(r"(records|certificates|tuned)/[0-9a-f]{64}\.json|manifest\.json")
+_DOCUMENT_TYPES: dict[str, type[SealedDocument]] = {
+    "certificates": Certificate,
+    saved.FOLDER: Tuning,
+}
+_MAX_FILES = 5_000_000
+_MAX_BYTES = 2**38
+_MAX_MANIFEST_BYTES = 2**30
+_READ_ERRORS = (
     *(tarfile.TarError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError),
     *(RecursionError, zlib.error),
 )
@@ -48,89 +51,91 @@ class ArchiveError(UsageError):
     """A file is no archive of ours, is cut off, or has something in it that has no place there."""
 
 
-def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) -> int:
+def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source: Store) -> int:
     """Write these records, certificates and searches; how many records. Raises OSError."""
     certificates = certificate.of_folder(source.folder)
-    searches = list(saved.contents(source.folder, store.silent))
+    searches = list(saved.contents(source.folder, store.ignore_warning))
     count = 0
 
-    def into(file: IO[bytes]) -> None:
+    def write_tar(file: IO[bytes]) -> None:
         nonlocal count
-        packed = None if target.suffix == ".tar" else gzip.GzipFile("", "wb", 6, file, mtime=0)
+        gzip_file = None if target.suffix == ".tar" else gzip.GzipFile("", "wb", 6, file, mtime=0)
         files: dict[str, dict[str, Any]] = {}
-        named: set[str] = set()
-        written: set[str] = set()
+        certificate_ids: set[str] = set()
+        record_ids: set[str] = set()
         with tarfile.open(
-            fileobj=cast(IO[bytes], packed or file), mode="w", format=tarfile.USTAR_FORMAT
+            fileobj=cast(IO[bytes], gzip_file or file), mode="w", format=tarfile.USTAR_FORMAT
         ) as tar:
-            for place, record in found:
+            for place, record in records:
                 content = place.content()
                 if place.length is not None:
-                    content = pack.as_file(content)
-                _add(tar, f"records/{record.id[7:]}.json", content, files)
+                    content = pack.to_record_file(content)
+                _add_member(tar, f"records/{record.id[7:]}.json", content, files)
                 count += 1
                 if searches:
-                    written.add(record.id)
+                    record_ids.add(record.id)
                 if record.certificate:
-                    named.add(record.certificate)
-            for one in sorted(named):
-                if isinstance(certificates.get(one), Certificate):
-                    content = source.certificate_path(one).read_bytes()
-                    _add(tar, f"certificates/{one[7:]}.json", content, files)
-            for search, content in sorted(searches, key=lambda one: one[0].id):
-                if search.records and written.issuperset(search.records):
-                    _add(tar, f"{saved.FOLDER}/{search.id[7:]}.json", content, files)
+                    certificate_ids.add(record.certificate)
+            for certificate_id in sorted(certificate_ids):
+                if isinstance(certificates.get(certificate_id), Certificate):
+                    content = source.certificate_path(certificate_id).read_bytes()
+                    _add_member(tar, f"certificates/{certificate_id[7:]}.json", content, files)
+            for search, content in sorted(searches, key=lambda search: search[0].id):
+                if search.records and record_ids.issuperset(search.records):
+                    _add_member(tar, f"{saved.FOLDER}/{search.id[7:]}.json", content, files)
             manifest = {"schema": SCHEMA, "files": files}
-            _add(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
-        if packed:
-            packed.close()
+            _add_member(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
+        if gzip_file:
+            gzip_file.close()
 
-    atomic_files.write(target, into)
+    atomic_files.write(target, write_tar)
     return count
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, files: dict[str, dict[str, Any]]) -> None:
+def _add_member(
+    tar: tarfile.TarFile, name: str, content: bytes, files: dict[str, dict[str, Any]]
+) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
     files[name] = {"bytes": len(content), "digest": digests.of_bytes(content)}
 
 
-def take(source: Path, target: Store, complain: Complain) -> tuple[int, int]:
+def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[int, int]:
     """Take in what an archive holds: how many of its records are new, and how many were there.
 
     Nothing of an archive that is not whole is taken; of a whole one what is no record, certificate
     or search is told of and left. Raises ArchiveError, and UsageError where the folder cannot be
     written.
     """
-    for _ in members(source):
+    for _ in read_members(source):
         pass
     target.prepare()
-    have = {record.id for record, _, _ in target.contents()}
-    new = known = 0
-    for name, content in members(source):
+    existing_ids = {record.id for record, _, _ in target.contents()}
+    new_count = known_count = 0
+    for name, content in read_members(source):
         kind, identity = name.removesuffix(".json").split("/")
         try:
             if kind == "records":
-                record = store.read(content, identity)
-                if record.id in have:
-                    known += 1
+                record = store.parse_record(content, identity)
+                if record.id in existing_ids:
+                    known_count += 1
                 else:
-                    merging.keep(record, None, content, target)
-                    have.add(record.id)
-                    new += 1
-            elif _BESIDE[kind].read(content).id != f"sha256:{identity}":
+                    merging.write_record(record, None, content, target)
+                    existing_ids.add(record.id)
+                    new_count += 1
+            elif _DOCUMENT_TYPES[kind].read(content).id != f"sha256:{identity}":
                 raise EditedError("its name is not its id")
             elif not (path := target.folder / name).exists():
                 atomic_files.write(path, content)
         except ValueError as error:
-            complain(store.told(name, error))
+            warn(store.defect_message(name, error))
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
-    return new, known
+    return new_count, known_count
 
 
-class _Bounded:
+class _BoundedReader:
     """A file of which nobody can ask for more at once than there should be."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -138,59 +143,63 @@ class _Bounded:
         self.seek, self.tell, self.close = file.seek, file.tell, file.close
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _LONGEST_MANIFEST:
+        if not 0 <= size <= _MAX_MANIFEST_BYTES:
             raise ArchiveError("it has a header of an impossible size")
         return self._file.read(size)
 
 
-def members(path: Path) -> Iterator[tuple[str, bytes]]:
+def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Every file in the archive but the manifest: name and content.
 
     Raises ArchiveError, in the end at the latest, for what is no whole archive of ours, or has
     other contents than its manifest says.
     """
-    seen: dict[str, str] = {}
+    digests_by_name: dict[str, str] = {}
     manifest: Any = None
-    total = 0
+    total_bytes = 0
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            file: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            with tarfile.open(fileobj=cast(IO[bytes], _Bounded(file)), mode="r:") as tar:
+        with path.open("rb") as raw_file:
+            is_gzip = raw_file.read(2) == b"\x1f\x8b"
+            raw_file.seek(0)
+            file: Any = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
+            with tarfile.open(fileobj=cast(IO[bytes], _BoundedReader(file)), mode="r:") as tar:
                 for member in tar:
                     setattr(tar, "members", [])  # noqa: B010  which tarfile would keep
-                    total += member.size
-                    _allow(member, seen, total)
+                    total_bytes += member.size
+                    _check_member(member, digests_by_name, total_bytes)
                     content = cast(IO[bytes], tar.extractfile(member)).read(member.size)
                     if len(content) != member.size:
                         raise ArchiveError(f"{path.name} is cut off")
-                    seen[member.name] = digests.of_bytes(content)
+                    digests_by_name[member.name] = digests.of_bytes(content)
                     if member.name == _MANIFEST:
                         manifest = json.loads(content)
                     else:
                         yield member.name, content
-        listed = {name: one["digest"] for name, one in manifest["files"].items()}
+        listed_digests = {name: entry["digest"] for name, entry in manifest["files"].items()}
         if manifest["schema"] != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-    except _WRONG as error:
+    except _READ_ERRORS as error:
         raise ArchiveError(f"{path.name} is no whole archive of records: {error}") from error
-    del seen[_MANIFEST]
-    wrong = sorted(name for name in {*listed, *seen} if listed.get(name) != seen.get(name))
-    if wrong:
-        raise ArchiveError(f"{path.name} is not as its manifest says: {', '.join(wrong[:3])}")
+    del digests_by_name[_MANIFEST]
+    mismatches = sorted(
+        name
+        for name in {*listed_digests, *digests_by_name}
+        if listed_digests.get(name) != digests_by_name.get(name)
+    )
+    if mismatches:
+        raise ArchiveError(f"{path.name} is not as its manifest says: {', '.join(mismatches[:3])}")
 
 
-def _allow(member: tarfile.TarInfo, seen: dict[str, str], total: int) -> None:
-    longest = _LONGEST_MANIFEST if member.name == _MANIFEST else LONGEST
+def _check_member(member: tarfile.TarInfo, names: dict[str, str], total_bytes: int) -> None:
+    max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None
     if not member.isreg() or member.issparse():
         reason = "is no plain file"
-    elif not _NAME.fullmatch(member.name):
+    elif not _MEMBER_NAME.fullmatch(member.name):
         reason = "has no place in an archive of records"
-    elif member.name in seen:
+    elif member.name in names:
         reason = "is there twice"
-    elif member.size > longest or total > _MOST_BYTES or len(seen) > _MOST_FILES:
+    elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(names) > _MAX_FILES:
         reason = "is more than an archive of records may hold"
     if reason:
         raise ArchiveError(f"{member.name!r} {reason}: nothing of it is taken")

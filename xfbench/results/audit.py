@@ -22,16 +22,16 @@ from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.host.roofline import share_of_peak
 from xfbench.records import provenance
-from xfbench.records.elsewhere import impossible
+from xfbench.records.elsewhere import figure_error
 from xfbench.records.record import Record
 from xfbench.records.sealed import EditedError
 from xfbench.results import archive, pack, store, submission, submission_audit
-from xfbench.results.submission_audit import Parse
+from xfbench.results.submission_audit import CommandParser
 from xfbench.running.validity import beyond_peak, overlong
 from xfbench.tuning import saved
 from xfbench.tuning.saved import Tuning
 
-_ID = re.compile("[0-9a-f]{64}")
+_ID_PATTERN = re.compile("[0-9a-f]{64}")
 Kind = Literal[
     "schema",
     "digest",
@@ -74,7 +74,7 @@ class Defect:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _AuditedFile:
     """A document to look at: what to call it, its bytes, the id that its name says, if any."""
 
     file: str
@@ -94,7 +94,7 @@ class _Part:
         return f'"{schema}"'.encode() in self.content[:4096] and not self.packed
 
 
-def validate(path: Path, parse: Parse | None = None) -> tuple[int, list[Defect]]:
+def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[Defect]]:
     """How many records, certificates and searches there were, and what is wrong with them.
 
     `path` is a results folder, a submission, a record, a certificate, a pack or an archive; `parse`
@@ -103,158 +103,165 @@ def validate(path: Path, parse: Parse | None = None) -> tuple[int, list[Defect]]
     defects: list[Defect] = []
     certificates: Certificates | None = None
     if path.is_dir():
-        if submission.is_one(path):
-            defects += [Defect(*found) for found in submission_audit.defects(path, parse)]
-        certificates = certificate.of_folder(store.existing(path).folder)
-        parts = _of_folder(path, defects)
+        if submission.is_submission(path):
+            defects += [
+                Defect(*finding) for finding in submission_audit.audit_submission(path, parse)
+            ]
+        certificates = certificate.of_folder(store.open_store(path).folder)
+        parts = _files_of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: there is no such file or folder")
     elif path.name.endswith(archive.SUFFIXES):
-        certificates, parts = {}, _of_archive(path, defects)
-        for part in _of_archive(path, []):
+        certificates, parts = {}, _members_of_archive(path, defects)
+        for part in _members_of_archive(path, []):
             if part.is_certificate:
-                certificates[f"sha256:{part.named}"] = _certificate(part)
+                certificates[f"sha256:{part.named}"] = _parse_certificate(part)
     elif path.suffix in (".json", pack.SUFFIX):
-        above = path.parent.parent if path.suffix == pack.SUFFIX else path.parent.parent.parent
-        if (above / "certificates").is_dir():
-            certificates = certificate.of_folder(above)
-        parts = (_of_pack if path.suffix == pack.SUFFIX else _of_file)(path, defects)
+        folder = path.parent.parent if path.suffix == pack.SUFFIX else path.parent.parent.parent
+        if (folder / "certificates").is_dir():
+            certificates = certificate.of_folder(folder)
+        parts = (_lines_of_pack if path.suffix == pack.SUFFIX else _single_file)(path, defects)
     else:
         raise UsageError(f"{path}: a folder, .json, {pack.SUFFIX} or .tar is needed")
-    return _look(parts, certificates, defects), defects
+    return _audit_files(parts, certificates, defects), defects
 
 
-def _of_folder(folder: Path, defects: list[Defect]) -> Iterator[_Part]:
-    kept = store.Store(folder)
+def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
+    folder_store = store.Store(folder)
     for path in sorted((folder / "records").rglob("*.json")):
-        yield from _of_file(path, defects)
-        if not _ID.fullmatch(path.stem) or path.parent != folder / "records" / path.stem[:2]:
+        yield from _single_file(path, defects)
+        if (
+            not _ID_PATTERN.fullmatch(path.stem)
+            or path.parent != folder / "records" / path.stem[:2]
+        ):
             detail = "it is not where a record of its name is looked for"
             defects.append(Defect(str(path), "name", detail))
-    for path in kept.packs():
-        yield from _of_pack(path, defects)
+    for path in folder_store.packs():
+        yield from _lines_of_pack(path, defects)
     for name in ("certificates", saved.FOLDER):
         for path in sorted((folder / name).glob("*.json")):
-            yield from _of_file(path, defects)
+            yield from _single_file(path, defects)
 
 
-def _of_file(path: Path, defects: list[Defect]) -> Iterator[_Part]:
+def _single_file(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     try:
-        named = path.stem if _ID.fullmatch(path.stem) else None
-        yield _Part(str(path), store.content_of(path), named)
+        named = path.stem if _ID_PATTERN.fullmatch(path.stem) else None
+        yield _AuditedFile(str(path), store.read_record_file(path), named)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         defects.append(Defect(str(path), "schema", f"it cannot be read: {why}"))
 
 
-def _of_pack(path: Path, defects: list[Defect]) -> Iterator[_Part]:
+def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     try:
-        for line in pack.lines(path):
-            where = f"{path}:{line.number}" if line.number else str(path)
+        for line in pack.read_lines(path):
+            location = f"{path}:{line.number}" if line.number else str(path)
             if line.identity is None:
                 kind: Kind = "digest" if line.number else "whole"
-                defects.append(Defect(where, kind, str(line.defect)))
+                defects.append(Defect(location, kind, str(line.defect)))
             else:
-                yield _Part(where, line.content, line.identity, packed=True)
+                yield _AuditedFile(location, line.content, line.identity, packed=True)
     except OSError as error:
         defects.append(Defect(str(path), "whole", f"it cannot be read: {error.strerror}"))
 
 
-def _of_archive(path: Path, defects: list[Defect]) -> Iterator[_Part]:
+def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     try:
-        for name, content in archive.members(path):
-            yield _Part(f"{path}:{name}", content, Path(name).stem)
+        for name, content in archive.read_members(path):
+            yield _AuditedFile(f"{path}:{name}", content, Path(name).stem)
     except archive.ArchiveError as error:
         defects.append(Defect(str(path), "whole", str(error)))
 
 
-def _look(parts: Iterable[_Part], certificates: Certificates | None, defects: list[Defect]) -> int:
+def _audit_files(
+    files: Iterable[_AuditedFile], certificates: Certificates | None, defects: list[Defect]
+) -> int:
     """Look at one after another; how many they were."""
     count = 0
-    seen: dict[str, tuple[str, bool]] = {}  # what tells a launch, and where it was
-    searches: list[_Part] = []
-    for count, part in enumerate(parts, 1):  # noqa: B007
-        if part.is_certificate:
-            found = _certificate(part)
-            if isinstance(found, str):
-                defects.append(Defect(part.file, "certificate", found))
+    places: dict[str, tuple[str, bool]] = {}  # what tells a launch, and where it was
+    searches: list[_AuditedFile] = []
+    for count, file in enumerate(files, 1):  # noqa: B007
+        if file.is_certificate:
+            certificate_or_error = _parse_certificate(file)
+            if isinstance(certificate_or_error, str):
+                defects.append(Defect(file.file, "certificate", certificate_or_error))
             continue
-        if part.is_search:
-            searches.append(part)
+        if file.is_search:
+            searches.append(file)
             continue
         try:
-            record = _record(part)
+            record = _parse_record(file)
         except EditedError as error:
-            defects.append(Defect(part.file, "digest", str(error)))
+            defects.append(Defect(file.file, "digest", str(error)))
             continue
         except ValueError as error:
-            defects.append(Defect(part.file, "schema", _line(error)))
+            defects.append(Defect(file.file, "schema", _first_error(error)))
             continue
-        if part.named not in (None, record.id[7:]):
-            defects.append(Defect(part.file, "name", f"its id is {record.id}"))
-        defects += _of_figures(part.file, record)
-        if why := _again(part, record, seen):
-            defects.append(Defect(part.file, "duplicate", why))
-        if certificates is not None and (why := _uncertified(record, certificates)):
-            defects.append(Defect(part.file, "certificate", why))
-    for part in searches:
-        defects += _of_search(part, seen)
+        if file.named not in (None, record.id[7:]):
+            defects.append(Defect(file.file, "name", f"its id is {record.id}"))
+        defects += _audit_figures(file.file, record)
+        if error_text := _duplicate_of(file, record, places):
+            defects.append(Defect(file.file, "duplicate", error_text))
+        if certificates is not None and (error_text := _certificate_error(record, certificates)):
+            defects.append(Defect(file.file, "certificate", error_text))
+    for file in searches:
+        defects += _audit_search(file, places)
     return count
 
 
-def _of_search(part: _Part, seen: Collection[str]) -> Iterator[Defect]:
+def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
     """What is wrong with a search; its launches are `seen`, where any record was."""
     try:
-        found = Tuning.read(part.content)
+        search = Tuning.read(file.content)
     except ValueError as error:
         kind: Kind = "digest" if isinstance(error, EditedError) else "schema"
-        yield Defect(part.file, kind, _line(error))
+        yield Defect(file.file, kind, _first_error(error))
         return
-    if part.named not in (None, found.id[7:]):
-        yield Defect(part.file, "name", f"its id is {found.id}")
-    missing = sum(one not in seen for one in found.records)
-    if seen and missing:
-        told = f"{missing} of its {len(found.records)} launches are not there"
-        yield Defect(part.file, "whole", told)
+    if file.named not in (None, search.id[7:]):
+        yield Defect(file.file, "name", f"its id is {search.id}")
+    missing = sum(record_id not in record_ids for record_id in search.records)
+    if record_ids and missing:
+        detail = f"{missing} of its {len(search.records)} launches are not there"
+        yield Defect(file.file, "whole", detail)
 
 
-def _record(part: _Part) -> Record:
+def _parse_record(file: _AuditedFile) -> Record:
     """Raises ValueError, among them EditedError, where it is none."""
-    if part.packed:  # its line has been verified
-        return Record.model_validate_json(part.content, extra="ignore")
-    return Record.read(part.content)
+    if file.packed:  # its line has been verified
+        return Record.model_validate_json(file.content, extra="ignore")
+    return Record.read(file.content)
 
 
-def _certificate(part: _Part) -> Certificate | str:
+def _parse_certificate(file: _AuditedFile) -> Certificate | str:
     """The certificate, or what is wrong with it."""
     try:
-        found = Certificate.read(part.content)
+        parsed = Certificate.read(file.content)
     except EditedError as error:
         return f"it was edited: {error}"
     except ValueError as error:
-        return f"it is no certificate: {_line(error)}"
-    if part.named not in (None, found.id[7:]):
-        return f"its name is not its id, {found.id}"
-    return found
+        return f"it is no certificate: {_first_error(error)}"
+    if file.named not in (None, parsed.id[7:]):
+        return f"its name is not its id, {parsed.id}"
+    return parsed
 
 
-def _of_figures(file: str, record: Record) -> Iterator[Defect]:
+def _audit_figures(file: str, record: Record) -> Iterator[Defect]:
     """Figures that cannot be, of a launch that passes for a good one."""
-    if why := _elsewhere(record):
-        yield Defect(file, "figure", why)
-    measured, request = record.measurement, record.request
-    if record.status != "ok" or measured is None or request is None:
+    if problem := _source_error(record):
+        yield Defect(file, "figure", problem)
+    measurement, request = record.measurement, record.request
+    if record.status != "ok" or measurement is None or request is None:
         return
-    if why := provenance.impossible(record):
-        yield Defect(file, "number", why)
+    if problem := provenance.impossible_number(record):
+        yield Defect(file, "number", problem)
         return
-    if why := overlong(request, measured):
-        yield Defect(file, "time", why)
-    if why := beyond_peak(share_of_peak(record)):
-        yield Defect(file, "peak", why)
+    if problem := overlong(request, measurement):
+        yield Defect(file, "time", problem)
+    if problem := beyond_peak(share_of_peak(record)):
+        yield Defect(file, "peak", problem)
 
 
-def _elsewhere(record: Record) -> str | None:
+def _source_error(record: Record) -> str | None:
     """What is wrong with a figure that was not measured here, or with a record that is to have one.
 
     A launch that somebody else measured with xfbench is a measured one.
@@ -265,46 +272,60 @@ def _elsewhere(record: Record) -> str | None:
         return f"it is {record.source}, and has no figure, or does not say from where"
     if record.certificate:
         return f"it is {record.source}, and says that it was proven equal here"
-    return impossible(record.figure)
+    return figure_error(record.figure)
 
 
-def _again(part: _Part, record: Record, seen: dict[str, tuple[str, bool]]) -> str | None:
+def _duplicate_of(
+    audited: _AuditedFile, record: Record, places: dict[str, tuple[str, bool]]
+) -> str | None:
     """Where the same launch was before, in words.
 
     A record that is packed and a file still is one record: packing was cut short.
     """
-    place = part.file, part.packed
-    file, packed = seen.setdefault(record.id, place)
-    if file != part.file:
-        return None if packed != part.packed else f"the same record as {file}"
-    measured, request = record.measurement, record.request
-    if record.source == "published" or measured is None or request is None:
+    place = audited.file, audited.packed
+    file, packed = places.setdefault(record.id, place)
+    if file != audited.file:
+        return None if packed != audited.packed else f"the same record as {file}"
+    measurement, request = record.measurement, record.request
+    if record.source == "published" or measurement is None or request is None:
         return None
-    times = [measured.first_step_seconds, measured.step_seconds, measured.rank_step_seconds]
-    keys = {"measurement": [*times, measured.wall_seconds]}
+    times_s = [
+        measurement.first_step_seconds,
+        measurement.step_seconds,
+        measurement.rank_step_seconds,
+    ]
+    identifying_values = {"measurement": [*times_s, measurement.wall_seconds]}
     if record.cell:
-        keys["cell, launch number and time"] = [record.cell, request.launch, record.created]
-    for what, key in keys.items():
-        file, _ = seen.setdefault(digests.of_bytes(repr(key).encode())[7:39], place)
-        if file != part.file:
-            return f"another record of the launch in {file}: the same {what}"
+        identifying_values["cell, launch number and time"] = [
+            record.cell,
+            request.launch,
+            record.created,
+        ]
+    for description, identifying_value in identifying_values.items():
+        file, _ = places.setdefault(digests.of_bytes(repr(identifying_value).encode())[7:39], place)
+        if file != audited.file:
+            return f"another record of the launch in {file}: the same {description}"
     return None
 
 
-def _uncertified(record: Record, certificates: Certificates) -> str | None:
+def _certificate_error(record: Record, certificates: Certificates) -> str | None:
     """What is wrong with the certificate that the record names."""
     if record.certificate is None or record.status != "ok":
         return None
-    found = certificates.get(record.certificate)
-    if found is None:
+    certificate_or_error = certificates.get(record.certificate)
+    if certificate_or_error is None:
         return f"{record.certificate}, which it names, is not there"
-    return found if isinstance(found, str) else certificate.refusal(found, record)
+    return (
+        certificate_or_error
+        if isinstance(certificate_or_error, str)
+        else certificate.refusal(certificate_or_error, record)
+    )
 
 
-def _line(error: ValueError) -> str:
+def _first_error(error: ValueError) -> str:
     """The first thing that is wrong, in a line."""
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return f"{where}: {first['msg']}" if where else first["msg"]
+        first_error = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first_error["loc"]))
+        return f"{field}: {first_error['msg']}" if field else first_error["msg"]
     return str(error).splitlines()[0]

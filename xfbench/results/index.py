@@ -24,19 +24,19 @@ from filelock import FileLock, Timeout
 from xfbench.base.errors import XfbenchError
 from xfbench.records.record import Record
 from xfbench.results import indexing
-from xfbench.results.selection import Condition, fields
-from xfbench.results.store import Complain, Place, Store, told
+from xfbench.results.selection import Condition, record_fields
+from xfbench.results.store import Place, Store, WarningHandler, defect_message
 
-NAME = "index.duckdb"
-_WAIT = 60.0  # seconds for another driver that has the index, until a private one is made
-_ROWS = 8192
+FILE_NAME = "index.duckdb"
+_LOCK_TIMEOUT_S = 60.0  # seconds for another driver that has the index, until a private one is made
+_FETCH_ROWS = 8192
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
-Found = tuple[Place, Record]
+StoredRecord = tuple[Place, Record]
 
 
 class Index:
@@ -61,7 +61,7 @@ class Index:
         prefix: str = "",
         newest: bool = False,
         rows: int | None = None,
-    ) -> Iterator[Found]:
+    ) -> Iterator[StoredRecord]:
         """Records that meet all conditions, oldest first or `newest`, each with its place.
 
         `prefix` is what their ids begin with, hexadecimal; `rows` how many places to look at. What
@@ -70,87 +70,87 @@ class Index:
         for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
             yield from part
 
-    def newest(self, conditions: Sequence[Condition], most: int) -> list[Found]:
+    def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
         """As `select`, so many of the newest; all for 0."""
-        rows = 2 * most + 100  # a record may be in two places, and some may not be what they seem
-        while most and rows < self._all("SELECT copies FROM meta")[0][0]:
-            found = self.select(conditions, newest=True, rows=rows)
-            if len(some := list(itertools.islice(found, most))) == most:
-                return some
+        rows = 2 * limit + 100  # a record may be in two places, and some may not be what they seem
+        while limit and rows < self._all("SELECT copies FROM meta")[0][0]:
+            matches = self.select(conditions, newest=True, rows=rows)
+            if len(newest_records := list(itertools.islice(matches, limit))) == limit:
+                return newest_records
             rows *= 30
-        return list(itertools.islice(self.select(conditions, newest=True), most or None))
+        return list(itertools.islice(self.select(conditions, newest=True), limit or None))
 
     def count(self, conditions: Sequence[Condition] = ()) -> int:
         """How many records the index has for these conditions; a few of them may not meet them."""
-        where, values = _where(conditions, "")
-        [(count,)] = self._all(f"SELECT count(*) FROM records r WHERE {where}", values)
+        condition_sql, values = _condition_sql(conditions, "")
+        [(count,)] = self._all(f"SELECT count(*) FROM records r WHERE {condition_sql}", values)
         return int(count)
 
     def parts(
         self,
-        by: Sequence[str],
+        group_fields: Sequence[str],
         conditions: Sequence[Condition] = (),
         *,
         prefix: str = "",
         newest: bool = False,
         rows: int | None = None,
-    ) -> Iterator[Iterator[Found]]:
+    ) -> Iterator[Iterator[StoredRecord]]:
         """As `select`, in parts with the same values in the fields `by`, one after another.
 
         A part is to be read before the next one is asked for.
         """
-        where, values = _where(conditions, prefix)
-        columns = "".join(f', r."{path}"' for path in by)
-        way = "DESC" if newest else "ASC"
+        condition_sql, values = _condition_sql(conditions, prefix)
+        columns = "".join(f', r."{path}"' for path in group_fields)
+        order = "DESC" if newest else "ASC"
         # Put down as a whole, so that a damaged index shows before anything is given out.
         self._all(
             "CREATE OR REPLACE TEMP TABLE chosen AS "
             f"SELECT r.id, c.source, c.start, c.length{columns} "
-            f"FROM records r JOIN copies c USING (id) WHERE {where} "
-            f"ORDER BY {columns[2:] + ', ' if by else ''}"
-            f"r.created {way}, r.id {way}, c.start NULLS FIRST"
+            f"FROM records r JOIN copies c USING (id) WHERE {condition_sql} "
+            f"ORDER BY {columns[2:] + ', ' if group_fields else ''}"
+            f"r.created {order}, r.id {order}, c.start NULLS FIRST"
             + (f" LIMIT {rows}" if rows else ""),
             values,
         )
         cursor = self._connection.execute("SELECT * FROM chosen")
-        chosen = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_ROWS), []))
+        chosen = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_FETCH_ROWS), []))
         for _, part in itertools.groupby(chosen, key=lambda row: row[4:]):
             yield self._records(part, conditions)
 
     def _records(
         self, rows: Iterable[Sequence[Any]], conditions: Sequence[Condition]
-    ) -> Iterator[Found]:
+    ) -> Iterator[StoredRecord]:
         for identity, copies in itertools.groupby(rows, key=lambda row: row[0]):
-            found = self._read(identity, copies)
-            if found and (not conditions or _meets(found[1], conditions)):
-                yield found
+            stored = self._read(identity, copies)
+            if stored and (not conditions or _meets_conditions(stored[1], conditions)):
+                yield stored
 
-    def _read(self, identity: str, copies: Iterable[Sequence[Any]]) -> Found | None:
+    def _read(self, identity: str, copies: Iterable[Sequence[Any]]) -> StoredRecord | None:
         """From the first of its places where it is what its id says."""
         defects = []
         for _, source, start, length, *_ in copies:
             if start is None:
-                place = Place(self._store.single_path(identity))
+                place = Place(self._store.record_path(identity))
             else:
                 place = Place(self._store.folder / "packs" / source, start, length)
             try:
                 return place, place.record(identity)
             except (OSError, ValueError) as error:
-                defects.append(told(place.path.name, error))
+                defects.append(defect_message(place.path.name, error))
         self.damaged += defects
         return None
 
     def _open(self) -> None:
         """As it is, else made anew."""
-        for again in (True, False):
+        for may_rebuild in (True, False):
             connection = None
             try:
                 connection = duckdb.connect(str(self._path), config=_CONFIG)
-                indexing.update(connection, self._store)
-            except (duckdb.Error, indexing.OldError) as error:
+                indexing.update_index(connection, self._store)
+            except (duckdb.Error, indexing.StaleIndexError) as error:
                 if connection is not None:
                     connection.close()
-                if not again or "lock on file" in str(error):
+                if not may_rebuild or "lock on file" in str(error):
                     raise
                 self._remove()
             else:
@@ -172,102 +172,106 @@ class Index:
 
 
 @contextmanager
-def opened(store: Store, say: Complain) -> Iterator[Index]:
+def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
     """The folder's index, up to date, for as long as the context lasts.
 
     `say` hears why one has to wait. Raises XfbenchError where none can be made at all.
     """
     with ExitStack() as stack:
-        index = _shared(store, stack, say) or _private(store, stack)
+        index = _open_shared(store, stack, warn) or _open_private(store, stack)
         stack.callback(index.close)
         yield index
 
 
-def _shared(store: Store, stack: ExitStack, say: Complain) -> Index | None:
+def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
     """That in the folder itself; None where it cannot be written, or somebody else has it."""
-    if _locked(store, stack, say) and _is_ours(store.folder / NAME):
+    if _try_lock(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
-            return Index(store.folder / NAME, store)
+            return Index(store.folder / FILE_NAME, store)
     return None
 
 
-def _private(store: Store, stack: ExitStack) -> Index:
+def _open_private(store: Store, stack: ExitStack) -> Index:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xfbench-"))
-    path = Path(folder) / NAME
-    if _is_ours(store.folder / NAME):
+    path = Path(folder) / FILE_NAME
+    if _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(OSError):
-            shutil.copyfile(store.folder / NAME, path)
+            shutil.copyfile(store.folder / FILE_NAME, path)
     try:
         return Index(path, store)
     except (duckdb.Error, OSError) as error:
         raise XfbenchError(f"{store.folder}: no index can be made: {error}") from error
 
 
-def _is_ours(path: Path) -> bool:
+def _is_safe_to_open(path: Path) -> bool:
     """Whether this user made the index, if there is one: a database of anybody's is not opened."""
     try:
-        found = path.lstat()
+        file_status = path.lstat()
     except OSError:
         return True
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISREG(file_status.st_mode) and file_status.st_uid == os.geteuid()
 
 
-def _locked(store: Store, stack: ExitStack, say: Complain) -> bool:
+def _try_lock(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
     """Whether the folder's own index may be used: it can be written, and nobody else has it."""
     lock = FileLock(store.lock_path)
     try:
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            say(f"{store.folder}: another xfbench is at work there: waiting")
-            lock.acquire(timeout=_WAIT)
+            warn(f"{store.folder}: another xfbench is at work there: waiting")
+            lock.acquire(timeout=_LOCK_TIMEOUT_S)
     except (OSError, NotImplementedError):  # a Timeout is an OSError too
         return False
     stack.callback(lock.release)
     return os.access(store.folder, os.W_OK)
 
 
-def _meets(record: Record, conditions: Sequence[Condition]) -> bool:
+def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
     document = record.document()
     return all(condition.holds(document) for condition in conditions)
 
 
-def _where(conditions: Sequence[Condition], prefix: str) -> tuple[str, list[Any]]:
+def _condition_sql(conditions: Sequence[Condition], prefix: str) -> tuple[str, list[Any]]:
     """SQL that holds for every record that meets the conditions, and for few others."""
     parts, values = ["true"], []
     if prefix:
         parts.append("starts_with(r.id, ?)")
         values.append(prefix)
-    for one in conditions:
-        if one.field not in indexing.COLUMNS:
+    for condition in conditions:
+        if condition.field not in indexing.COLUMN_TYPES:
             continue
-        column = f'r."{one.field}"'
-        default = fields()[one.field].default
+        column = f'r."{condition.field}"'
+        default = record_fields()[condition.field].default
         if default is not None:
-            if one.how == "!=" or one.value == "null":
+            if condition.comparison == "!=" or condition.value == "null":
                 continue  # null only where what it belongs to is
-            column = f"coalesce({column}, {_literal(default)})"
-        sql, compared = _compared(column, one)
+            column = f"coalesce({column}, {_sql_literal(default)})"
+        sql, values_of_comparison = _comparison_sql(column, condition)
         parts.append(f"(NOT r.readable OR {sql})")
-        values += compared
+        values += values_of_comparison
     return " AND ".join(parts), values
 
 
-def _literal(value: str | int | float | bool) -> str:
+def _sql_literal(value: str | int | float | bool) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value).lower()
 
 
-def _compared(column: str, one: Condition) -> tuple[str, list[Any]]:
-    if one.value == "null" and one.how in ("=", "!="):
-        return f"{column} IS {'NOT ' if one.how == '!=' else ''}NULL", []
-    if one.how == "~":
+def _comparison_sql(column: str, condition: Condition) -> tuple[str, list[Any]]:
+    if condition.value == "null" and condition.comparison in ("=", "!="):
+        return f"{column} IS {'NOT ' if condition.comparison == '!=' else ''}NULL", []
+    if condition.comparison == "~":
         # Upper and lower case beyond ASCII are Python's matter.
-        wanted = one.value.lower() if one.value.isascii() else ""
-        beyond = f"strlen({column}) > length({column})"
-        return f"contains(lower({column}), ?) OR {beyond}", [wanted]
-    value: Any = one.value
-    if one.kind in (int, float):
+        searched = condition.value.lower() if condition.value.isascii() else ""
+        has_non_ascii = f"strlen({column}) > length({column})"
+        return f"contains(lower({column}), ?) OR {has_non_ascii}", [searched]
+    value: Any = condition.value
+    if condition.kind in (int, float):
         value = float(value)
-    elif one.kind is bool:
+    elif condition.kind is bool:
         value = value == "true"
-    return f"{column} {'IS DISTINCT FROM' if one.how == '!=' else one.how} ?", [value]
+    return (
+        f"{column} "
+        f"{'IS DISTINCT FROM' if condition.comparison == '!=' else condition.comparison} ?",
+        [value],
+    )

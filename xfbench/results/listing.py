@@ -13,15 +13,15 @@ from tabulate import tabulate
 
 from xfbench.analysis.statistics import launch_throughput
 from xfbench.base.terminal_text import legible
-from xfbench.records.provenance import impossible, not_measured
+from xfbench.records.provenance import impossible_number, unmeasured_source
 from xfbench.records.record import Record
 from xfbench.results.store import Place, Store
 
-_LONGEST = 160  # characters of a value
-_MOST = 12  # elements of a list
+_MAX_CHARACTERS = 160  # characters of a value
+_MAX_ELEMENTS = 12  # elements of a list
 
 
-def table(records: Sequence[Record]) -> str:
+def format_table(records: Sequence[Record]) -> str:
     """A line for each; what was not measured here says which figure it is, and from where."""
     headers = [
         *("record", "created", "status", "source", "workload", "framework", "kernel"),
@@ -31,81 +31,92 @@ def table(records: Sequence[Record]) -> str:
     for record in records:
         request = record.request
         speed = images_per_second(record)
-        asked: list[Any] = ["–"] * 7
+        settings: list[Any] = ["–"] * 7
         if request:
-            asked = [
+            settings = [
                 *(request.workload, request.framework, request.kernel, request.ranks),
                 *(request.threads, request.global_batch_size, request.launch),
             ]
         elif record.figure and record.figure.about:
             about = record.figure.about
-            told = [about.workload, about.framework, about.kernel, about.ranks, about.threads]
-            asked = ["–" if one is None else one for one in (*told, about.global_batch_size, None)]
+            values = [about.workload, about.framework, about.kernel, about.ranks, about.threads]
+            settings = [
+                "–" if value is None else value
+                for value in (*values, about.global_batch_size, None)
+            ]
         line = [
-            *(record.id[7:19], record.created[:19], record.status, record.source, *asked),
+            *(record.id[7:19], record.created[:19], record.status, record.source, *settings),
             "–" if speed is None else f"{speed:.4g}",
         ]
-        if any(one.figure for one in records):
-            line += [figure(record) or "–", record.citation.key if record.citation else "–"]
-        lines.append([legible(str(one), 40) for one in line])
-    if any(one.figure for one in records):
+        if any(listed.figure for listed in records):
+            line += [
+                describe_figure(record) or "–",
+                record.citation.key if record.citation else "–",
+            ]
+        lines.append([legible(str(cell), 40) for cell in line])
+    if any(listed.figure for listed in records):
         headers += ["figure", "from"]
     return tabulate(lines, headers, "simple", disable_numparse=True)
 
 
-def figure(record: Record) -> str | None:
+def describe_figure(record: Record) -> str | None:
     """What was printed elsewhere, in words: "time per call (median) 0.0123 s"."""
-    found = record.figure
-    if found is None:
+    figure = record.figure
+    if figure is None:
         return None
-    value = "" if found.value is None else f"{found.value:.4g}"
-    ends = ["?" if one is None else f"{one:.4g}" for one in (found.low, found.high)]
-    if not value and ends != ["?", "?"]:
-        value = "–".join(ends)
-    return f"{found.quantity} {value} {found.unit}".strip()
+    value = "" if figure.value is None else f"{figure.value:.4g}"
+    limits = ["?" if limit is None else f"{limit:.4g}" for limit in (figure.low, figure.high)]
+    if not value and limits != ["?", "?"]:
+        value = "–".join(limits)
+    return f"{figure.quantity} {value} {figure.unit}".strip()
 
 
 def images_per_second(record: Record) -> float | None:
     """The launch's throughput; None where it has none that counts, or is not xfbench's."""
     if record.status != "ok" or record.measurement is None or record.request is None:
         return None
-    if not_measured(record) or impossible(record):
+    if unmeasured_source(record) or impossible_number(record):
         return None
     return launch_throughput(record) or None
 
 
-def whole(record: Record, place: Place, store: Store) -> str:
+def format_record(record: Record, place: Place, store: Store) -> str:
     """Everything that is known of one record, a line for each field that has something."""
     speed = images_per_second(record)
-    lines = [f"{path}  {legible(value, _LONGEST)}" for path, value in _lines("", record.document())]
+    lines = [
+        f"{path}  {legible(value, _MAX_CHARACTERS)}"
+        for path, value in _field_lines("", record.document())
+    ]
     if speed is not None:
         lines.append(f"images per second  {speed:.5g} (by the median step)")
-    at = f" at byte {place.offset}" if place.length is not None else ""
-    lines.append(f"kept in  {legible(str(place.path), 4096)}{at}")
+    position = f" at byte {place.offset}" if place.length is not None else ""
+    lines.append(f"kept in  {legible(str(place.path), 4096)}{position}")
     run = store.run_folder(record)
     if run.is_dir():
         lines.append(f"run  {legible(str(run), 4096)} (command.sh there runs it again)")
     return "\n".join(lines)
 
 
-def _lines(above: str, value: Any) -> Iterator[tuple[str, str]]:
+def _field_lines(parent: str, value: Any) -> Iterator[tuple[str, str]]:
     if value is None or value in ([], {}):
         return
     if isinstance(value, dict):
-        for name, one in value.items():
-            path = f"{above}.{name}" if above else name
-            yield from _lines(legible(path, _LONGEST), one)
-    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
-        for number, one in enumerate(value[:_MOST], 1):
-            yield from _lines(f"{above}[{number}]", one)
-        if len(value) > _MOST:
-            yield above, f"… {len(value)} in all"
+        for name, element in value.items():
+            path = f"{parent}.{name}" if parent else name
+            yield from _field_lines(legible(path, _MAX_CHARACTERS), element)
+    elif isinstance(value, list) and any(isinstance(element, dict | list) for element in value):
+        for number, element in enumerate(value[:_MAX_ELEMENTS], 1):
+            yield from _field_lines(f"{parent}[{number}]", element)
+        if len(value) > _MAX_ELEMENTS:
+            yield parent, f"… {len(value)} in all"
     elif isinstance(value, list):
-        words = ", ".join(legible(_word(one), _LONGEST) for one in value[:_MOST])
-        yield above, words if len(value) <= _MOST else f"{words}, … ({len(value)} in all)"
+        words = ", ".join(
+            legible(_format_value(element), _MAX_CHARACTERS) for element in value[:_MAX_ELEMENTS]
+        )
+        yield parent, words if len(value) <= _MAX_ELEMENTS else f"{words}, … ({len(value)} in all)"
     else:
-        yield above, _word(value)
+        yield parent, _format_value(value)
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -6,40 +6,46 @@ from collections.abc import Iterable
 
 from xfbench.records.record import Record
 from xfbench.request import Request
-from xfbench.results.store import Store, silent
+from xfbench.results.store import Store, ignore_warning
 
 # By which the index chooses what may be done already.
-_CHOSEN_BY = ("framework", "workload", "kernel", "threads", "ranks")
+_SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 
 
-def done(requests: Iterable[Request], store: Store) -> list[Record]:
+def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
     """The records of these requests that have an outcome; what failed is to be tried again.
 
     Oldest first.
     """
     return [
         record
-        for record in recorded(requests, store)
+        for record in records_of_requests(requests, store)
         if record.source == "measured" and record.status in ("ok", "invalid")
     ]
 
 
-def recorded(requests: Iterable[Request], store: Store) -> list[Record]:
+def records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
     """All records of these requests, oldest first. Only what may be one of them is read."""
     from xfbench.results import index  # DuckDB takes a while to load, and most runs need none
-    from xfbench.results.selection import equal
+    from xfbench.results.selection import equal_condition
 
-    asked = set(requests)
+    wanted_requests = set(requests)
     if not store.folder.is_dir():
         return []
-    kinds = {tuple(str(getattr(one, name)) for name in _CHOSEN_BY) for one in asked}
-    with index.opened(store, silent) as known:
-        found = [
+    selections = {
+        tuple(str(getattr(request, name)) for name in _SELECTION_FIELDS)
+        for request in wanted_requests
+    }
+    with index.open_index(store, ignore_warning) as record_index:
+        records = [
             record
-            for kind in sorted(kinds)
-            for _, record in known.select(
-                [equal(f"request.{n}", value) for n, value in zip(_CHOSEN_BY, kind, strict=True)]
+            for selection in sorted(selections)
+            for _, record in record_index.select(
+                [
+                    equal_condition(f"request.{name}", value)
+                    for name, value in zip(_SELECTION_FIELDS, selection, strict=True)
+                ]
             )
-            if record.request in asked
+            if record.request in wanted_requests
         ]
-    return sorted(found, key=lambda record: (record.created, record.id))
+    return sorted(records, key=lambda record: (record.created, record.id))

@@ -17,84 +17,82 @@ from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.records.record import Record
 from xfbench.results import pack
-from xfbench.results.store import Complain, Place, Store
+from xfbench.results.store import Place, Store, WarningHandler
 from xfbench.tuning import saved
 
 
-def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[int, int]:
+def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
     """How many records came into `target`, and how many of the sources' it had.
 
     Raises UsageError where it cannot be written.
     """
     target.prepare()
-    have = {record.id for record, _, _ in target.contents()}
-    new = known = 0
+    existing_ids = {record.id for record, _, _ in target.contents()}
+    new_count = known_count = 0
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
             continue
-        bring_searches(source.folder, target, _of(source.folder, complain))
+        copy_searches(source.folder, target, _prefix_warnings(source.folder, warn))
         certificates = certificate.of_folder(source.folder)
-        for record, place, content in source.contents(_of(source.folder, complain)):
+        for record, place, content in source.contents(_prefix_warnings(source.folder, warn)):
             try:
                 if record.certificate in certificates:
-                    _bring_certificate(
-                        source, certificates.pop(record.certificate), target, complain
-                    )
-                if record.id in have:
-                    known += 1
+                    _copy_certificate(source, certificates.pop(record.certificate), target, warn)
+                if record.id in existing_ids:
+                    known_count += 1
                     continue
-                bring_run(source.run_folder(record), target.run_folder(record), target)
-                keep(record, place, content, target)
+                copy_run(source.run_folder(record), target.run_folder(record), target)
+                write_record(record, place, content, target)
             except OSError as error:
                 raise UsageError(f"{target.folder}: {error.strerror}") from error
-            have.add(record.id)
-            new += 1
-    return new, known
+            existing_ids.add(record.id)
+            new_count += 1
+    return new_count, known_count
 
 
-def _of(folder: Path, complain: Complain) -> Complain:
-    return lambda line: complain(f"{folder}: {line}")
+def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
+    return lambda line: warn(f"{folder}: {line}")
 
 
-def keep(record: Record, place: Place | None, content: bytes, target: Store) -> None:
+def write_record(record: Record, place: Place | None, content: bytes, target: Store) -> None:
     """Put the record's bytes into a file of its own, as they are; a pack's line is laid out."""
     if place is not None and place.length is not None:
-        content = pack.as_file(content)
-    atomic_files.write(target.single_path(record.id[7:]), content)
+        content = pack.to_record_file(content)
+    atomic_files.write(target.record_path(record.id[7:]), content)
 
 
-def _bring_certificate(
-    source: Store, found: Certificate | str, target: Store, complain: Complain
+def _copy_certificate(
+    source: Store, certificate_or_error: Certificate | str, target: Store, warn: WarningHandler
 ) -> None:
-    if isinstance(found, str):
-        complain(f"{source.folder}: {found}")
+    if isinstance(certificate_or_error, str):
+        warn(f"{source.folder}: {certificate_or_error}")
         return
-    path = target.certificate_path(found.id)
+    path = target.certificate_path(certificate_or_error.id)
     if not path.exists():
-        atomic_files.write(path, source.certificate_path(found.id).read_bytes())
+        atomic_files.write(path, source.certificate_path(certificate_or_error.id).read_bytes())
 
 
-def bring_searches(source: Path, target: Store, complain: Complain) -> None:
+def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
     """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
-    for one, content in saved.contents(source, complain):
+    for search, content in saved.contents(source, warn):
         try:
-            atomic_files.write(one.place(target.folder), content)
+            atomic_files.write(search.place(target.folder), content)
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
-def bring_run(source: Path, run: Path, target: Store) -> None:
+def copy_run(source: Path, run: Path, target: Store) -> None:
     """Copy a run's files; what it points to is not its own."""
     if run.exists() or source.is_symlink() or not source.is_dir():
         return
-    fresh = target.new_run()
+    new_folder = target.create_run_folder()
     for path in source.iterdir():
         if path.is_symlink() or not path.is_file():
             continue
         try:
             if path.suffix != ".pyz":  # the same in many runs
                 raise OSError
-            os.link(path, fresh / path.name)
+            os.link(path, new_folder / path.name)
         except OSError:
-            shutil.copy2(path, fresh / path.name)
-    fresh.replace(run)
+            shutil.copy2(path, new_folder / path.name)
+    new_folder.replace(run)

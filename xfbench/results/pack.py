@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import atomic_files, digests
-from xfbench.records.sealed import LONGEST, EditedError
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError
 
 SUFFIX = ".ndjson"
-_HEAD = 80
-_START = b'{"id":"sha256:'
+_ID_FIELD_BYTES = 80
+_LINE_START = b'{"id":"sha256:'
 
 
 @dataclass(frozen=True)
-class Line:
+class PackLine:
     """A line of a pack: its number from 1, where it begins, and its bytes without the newline.
 
     `identity` is that of the record, hexadecimal; None where the line is none, as `defect` says.
@@ -42,80 +42,80 @@ class Line:
     defect: str | None = None
 
 
-def line(document: dict[str, Any]) -> bytes:
+def format_line(document: dict[str, Any]) -> bytes:
     """A record's JSON values as a line, with its newline. Raises EditedError for an edited one."""
-    rest = {name: value for name, value in document.items() if name != "id"}
-    body = digests.canonical(rest, document["id"])
+    content = {name: value for name, value in document.items() if name != "id"}
+    body = digests.canonical(content, document["id"])
     if body is None:
         raise EditedError("its content is not what its id says")
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"
 
 
-def identity(content: bytes) -> str:
+def verify_line(content: bytes) -> str:
     """The hexadecimal id of a line, without its newline. Raises EditedError unless it fits."""
-    told = content[len(_START) : _HEAD - 2]
-    found = hashlib.sha256(b"{")
-    found.update(memoryview(content)[_HEAD:])
-    if not content.startswith(_START) or found.hexdigest().encode() != told:
+    stated_id = content[len(_LINE_START) : _ID_FIELD_BYTES - 2]
+    computed_hash = hashlib.sha256(b"{")
+    computed_hash.update(memoryview(content)[_ID_FIELD_BYTES:])
+    if not content.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
         raise EditedError("its content is not what its id says")
-    return told.decode()
+    return stated_id.decode()
 
 
-def lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[PackLine]:
     """Every line of a pack in its order, and in the end whether all are there.
 
     A last one with number 0 says what is wrong with the whole. Raises OSError.
     """
-    whole = hashlib.sha256()
+    ids_hash = hashlib.sha256()
     offset = 0
     number = 0
     with path.open("rb") as file:
-        while content := file.readline(LONGEST):
+        while content := file.readline(MAX_DOCUMENT_BYTES):
             number += 1
             if content.endswith(b"\n"):
-                bare, defect = content[:-1], None
+                line, defect = content[:-1], None
             else:
-                bare, defect = content, "the line is cut off"
+                line, defect = content, "the line is cut off"
             try:
-                found = None if defect else identity(bare)
+                line_id = None if defect else verify_line(line)
             except EditedError as error:
-                found, defect = None, str(error)
+                line_id, defect = None, str(error)
             # What the line says of itself decides the name: an edited one is told once.
-            whole.update(bare[len(_START) : _HEAD - 2] + b"\n")
-            yield Line(number, offset, bare, found, defect)
+            ids_hash.update(line[len(_LINE_START) : _ID_FIELD_BYTES - 2] + b"\n")
+            yield PackLine(number, offset, line, line_id, defect)
             offset += len(content)
-    if whole.hexdigest() != path.stem:
-        yield Line(0, 0, b"", None, "its name is not that of its records: some are missing")
+    if ids_hash.hexdigest() != path.stem:
+        yield PackLine(0, 0, b"", None, "its name is not that of its records: some are missing")
 
 
-def claimed(path: Path) -> list[str]:
+def stated_ids(path: Path) -> list[str]:
     """The ids that lines say they have, hexadecimal and not verified. Raises OSError."""
-    found = []
+    ids = []
     with path.open("rb") as file:
-        while content := file.readline(LONGEST):
-            found.append(content[len(_START) : _HEAD - 2].decode("ascii", "replace"))
-    return found
+        while content := file.readline(MAX_DOCUMENT_BYTES):
+            ids.append(content[len(_LINE_START) : _ID_FIELD_BYTES - 2].decode("ascii", "replace"))
+    return ids
 
 
 def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
     """A new pack of these lines in `folder`, on the disk when this returns; None of no line."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = hashlib.sha256()
+    ids_hash = hashlib.sha256()
     count = 0
     handle, name = tempfile.mkstemp(dir=folder, suffix=".partial")
     partial = Path(name)
     try:
         with os.fdopen(handle, "wb", buffering=2**20) as file:
-            for one in lines:
-                whole.update(one[len(_START) : _HEAD - 2] + b"\n")
-                file.write(one)
+            for line in lines:
+                ids_hash.update(line[len(_LINE_START) : _ID_FIELD_BYTES - 2] + b"\n")
+                file.write(line)
                 count += 1
             file.flush()
             os.fchmod(file.fileno(), 0o666 & ~atomic_files.umask())
             os.fsync(file.fileno())
         if not count:
             return None
-        target = folder / f"{whole.hexdigest()}{SUFFIX}"
+        target = folder / f"{ids_hash.hexdigest()}{SUFFIX}"
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -127,6 +127,6 @@ def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
     return target
 
 
-def as_file(content: bytes) -> bytes:
+def to_record_file(content: bytes) -> bytes:
     """A line as the file that the record would be alone."""
     return (json.dumps(json.loads(content), indent=1, ensure_ascii=False) + "\n").encode()

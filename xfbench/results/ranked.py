@@ -10,9 +10,9 @@ from xfbench.results.index import Index
 from xfbench.results.selection import Condition
 
 
-def tables(
-    known: Index,
-    sets: Iterable[Sequence[Condition]],
+def leaderboard_tables(
+    record_index: Index,
+    condition_sets: Iterable[Sequence[Condition]],
     certificates: Certificates,
     target: float = leaderboard.TARGET_ACCURACY,
 ) -> list[Table]:
@@ -20,7 +20,11 @@ def tables(
 
     Ranks, and `target`, as in `leaderboard.tables`.
     """
-    parts = (part for one in sets for part in known.parts(grouping.PARTITION_FIELDS, one))
+    parts = (
+        part
+        for conditions in condition_sets
+        for part in record_index.parts(grouping.PARTITION_FIELDS, conditions)
+    )
     return leaderboard.tables_from_parts(
         ((record for _, record in part) for part in parts), certificates, target
     )

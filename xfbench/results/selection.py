@@ -21,15 +21,15 @@ from xfbench.base import errors
 from xfbench.base.errors import UsageError
 from xfbench.records.record import Record
 
-_FORM = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)
-_NEXT = re.compile(r",\s*(?=[\w.+-]+\s*(?:>=|<=|!=|=|>|<|~))")
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+_CONDITION_PATTERN = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)
+_SEPARATOR_PATTERN = re.compile(r",\s*(?=[\w.+-]+\s*(?:>=|<=|!=|=|>|<|~))")
+_ORDER_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
     "<": operator.lt,
 }
-_WORDS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 _SCALARS = (str, int, float, bool)
 
 
@@ -42,20 +42,20 @@ class Field:
 
 
 @cache
-def fields() -> dict[str, Field]:
+def record_fields() -> dict[str, Field]:
     """Every field of a record by its path, as in "request.threads"."""
-    return dict(_of_model(Record, ""))
+    return dict(_fields_of_model(Record, ""))
 
 
-def _of_model(model: type[BaseModel], above: str) -> Iterator[tuple[str, Field]]:
+def _fields_of_model(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Field]]:
     for name, field in model.model_fields.items():
-        path = above + (field.alias or name)
-        told = typing.get_args(field.annotation)
-        union = typing.get_origin(field.annotation) in (types.UnionType, typing.Union)
-        kinds = [kind for kind in told if kind is not types.NoneType] if union else []
+        path = prefix + (field.alias or name)
+        arguments = typing.get_args(field.annotation)
+        is_union = typing.get_origin(field.annotation) in (types.UnionType, typing.Union)
+        kinds = [kind for kind in arguments if kind is not types.NoneType] if is_union else []
         kind: Any = kinds[0] if len(kinds) == 1 else field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _of_model(kind, f"{path}.")
+            yield from _fields_of_model(kind, f"{path}.")
         elif typing.get_origin(kind) is Literal:
             yield path, Field(str, None if field.is_required() else field.get_default())
         elif kind in _SCALARS:
@@ -73,100 +73,113 @@ class Condition:
     """
 
     field: str
-    how: str
+    comparison: str
     value: str
     kind: type | None
 
     def holds(self, document: dict[str, Any]) -> bool:
         """Whether it is so in a record's JSON values."""
-        if self.how == "!=":
+        if self.comparison == "!=":
             return not self._equal(document)
-        if self.how == "=":
+        if self.comparison == "=":
             return self._equal(document)
-        return any(self._ordered(one) for one in _found(document, self.field.split(".")))
+        return any(
+            self._ordered(field_value)
+            for field_value in _values_at(document, self.field.split("."))
+        )
 
     def _equal(self, document: dict[str, Any]) -> bool:
-        found = list(_found(document, self.field.split(".")))
+        field_values = list(_values_at(document, self.field.split(".")))
         if self.value == "null":
-            return all(one is None for one in found)
-        return any(_same(one, self.value) for one in found)
+            return all(field_value is None for field_value in field_values)
+        return any(_is_same(field_value, self.value) for field_value in field_values)
 
-    def _ordered(self, one: Any) -> bool:
-        if self.how == "~":
-            return isinstance(one, str) and self.value.casefold() in one.casefold()
-        if isinstance(one, str):
-            return _ORDER[self.how](one, self.value)
-        number = _number(self.value)
-        if number is None or isinstance(one, bool) or not isinstance(one, int | float):
+    def _ordered(self, field_value: Any) -> bool:
+        if self.comparison == "~":
+            return isinstance(field_value, str) and self.value.casefold() in field_value.casefold()
+        if isinstance(field_value, str):
+            return _ORDER_OPERATORS[self.comparison](field_value, self.value)
+        number = _parse_number(self.value)
+        if (
+            number is None
+            or isinstance(field_value, bool)
+            or not isinstance(field_value, int | float)
+        ):
             return False
-        return _ORDER[self.how](one, number)
+        return _ORDER_OPERATORS[self.comparison](field_value, number)
 
 
-def _same(one: Any, text: str) -> bool:
-    if isinstance(one, bool):
-        return _WORDS.get(text) is one
-    if isinstance(one, int | float):
-        number = _number(text)
-        return number is not None and one == number
-    return isinstance(one, str) and one == text
+def _is_same(field_value: Any, text: str) -> bool:
+    if isinstance(field_value, bool):
+        return _BOOLEANS.get(text) is field_value
+    if isinstance(field_value, int | float):
+        number = _parse_number(text)
+        return number is not None and field_value == number
+    return isinstance(field_value, str) and field_value == text
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def _found(value: Any, path: list[str]) -> Iterator[Any]:
+def _values_at(value: Any, path: list[str]) -> Iterator[Any]:
     """The values at a path; a key may have dots in it, and of a list every element is meant."""
     if isinstance(value, list):
-        for one in value:
-            yield from _found(one, path)
+        for element in value:
+            yield from _values_at(element, path)
     elif not path:
         yield value
     elif isinstance(value, dict):
         for length in range(len(path), 0, -1):
             if (key := ".".join(path[:length])) in value:
-                yield from _found(value[key], path[length:])
+                yield from _values_at(value[key], path[length:])
 
 
-def parse(texts: Sequence[str]) -> list[Condition]:
+def parse_conditions(texts: Sequence[str]) -> list[Condition]:
     """From `--where` as it is typed, several at once with commas between.
 
     Raises UsageError on another form, or an unknown field.
     """
-    return [_condition(one) for text in texts for one in _NEXT.split(text)]
+    return [_parse_condition(part) for text in texts for part in _SEPARATOR_PATTERN.split(text)]
 
 
-def equal(field: str, value: str) -> Condition:
+def equal_condition(field: str, value: str) -> Condition:
     """That a field, by its whole path, has this value."""
-    return Condition(field, "=", value, fields()[field].kind)
+    return Condition(field, "=", value, record_fields()[field].kind)
 
 
-def _condition(text: str) -> Condition:
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+def _parse_condition(text: str) -> Condition:
+    match = _CONDITION_PATTERN.fullmatch(text.strip())
+    if match is None:
         raise UsageError(
             f"--where {text}: the form is FIELD=VALUE (or !=, >=, <=, >, <, ~), "
             "as in request.threads>=2"
         )
-    name, how, value = found.groups()
-    if not value.isprintable() and any("\ud800" <= one <= "\udfff" for one in value):
+    name, comparison, value = match.groups()
+    if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
         raise UsageError(f"--where {name}: a value that is no text cannot be looked for")
-    known = fields()
-    if name not in known and f"request.{name}" in known:
+    known_fields = record_fields()
+    if name not in known_fields and f"request.{name}" in known_fields:
         name = f"request.{name}"
-    inside = any(name.startswith(f"{path}.") for path, one in known.items() if one.kind is None)
-    if name not in known and not inside:
-        short = [path.removeprefix("request.") for path in known]
-        raise errors.unknown("field", name, {*known, *short})
-    kind = known[name].kind if name in known else None
-    null = value == "null" and how in ("=", "!=")
-    if kind in (int, float) and not null and _number(value) is None:
+    is_inside_field = any(
+        name.startswith(f"{path}.") for path, field in known_fields.items() if field.kind is None
+    )
+    if name not in known_fields and not is_inside_field:
+        short_names = [path.removeprefix("request.") for path in known_fields]
+        raise errors.unknown("field", name, {*known_fields, *short_names})
+    kind = known_fields[name].kind if name in known_fields else None
+    is_null_test = value == "null" and comparison in ("=", "!=")
+    if kind in (int, float) and not is_null_test and _parse_number(value) is None:
         raise UsageError(f"--where {text}: {name} is a number")
-    if kind is bool and not null and (value not in _WORDS or how in _ORDER):
+    if (
+        kind is bool
+        and not is_null_test
+        and (value not in _BOOLEANS or comparison in _ORDER_OPERATORS)
+    ):
         raise UsageError(f"--where {text}: {name} is true or false")
-    if how == "~" and kind not in (str, None):
+    if comparison == "~" and kind not in (str, None):
         raise UsageError(f"--where {text}: {name} is no text to look into")
-    return Condition(name, how, value, kind)
+    return Condition(name, comparison, value, kind)

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from xfbench.base import atomic_files, locks, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.records.record import Record
-from xfbench.records.sealed import LONGEST, EditedError
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError
 from xfbench.results import pack
 
 _README = """Results of xfbench.
@@ -36,10 +36,10 @@ jobs/          scripts of submitted jobs, and what they wrote
 index.duckdb   made from records/ and packs/ to find things sooner; may be deleted at any time
 A file under records/ may be copied elsewhere; runs/ may be deleted.
 """
-Complain = Callable[[str], None]
+WarningHandler = Callable[[str], None]
 
 
-def silent(_: str) -> None:
+def ignore_warning(_: str) -> None:
     """For whoever does not want to hear of what is no record."""
 
 
@@ -54,38 +54,38 @@ class Place:
     def content(self) -> bytes:
         """The bytes. Raises OSError."""
         if self.length is None:
-            return content_of(self.path)
+            return read_record_file(self.path)
         with self.path.open("rb") as file:
             return os.pread(file.fileno(), self.length, self.offset)
 
     def record(self, identity: str) -> Record:
         """The record, verified. Raises OSError, and ValueError where it is not that record."""
-        return read(self.content(), identity, packed=self.length is not None)
+        return parse_record(self.content(), identity, packed=self.length is not None)
 
 
-def content_of(path: Path) -> bytes:
+def read_record_file(path: Path) -> bytes:
     """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
-    return safe_read.whole(path, LONGEST, linked=True)
+    return safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True)
 
 
-def read(content: bytes, identity: str, *, packed: bool = False) -> Record:
+def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Record:
     """The record that `content` is, verified; `packed`: as a line of a pack.
 
     Raises ValueError, among them EditedError and ValidationError, where it is not that of the
     hexadecimal id.
     """
     if packed:
-        found = Record.model_validate_json(content, extra="ignore")
-        named = pack.identity(content)
+        record = Record.model_validate_json(content, extra="ignore")
+        computed_id = pack.verify_line(content)
     else:
-        found = Record.read(content)
-        named = found.id[7:]
-    if named != identity:
+        record = Record.read(content)
+        computed_id = record.id[7:]
+    if computed_id != identity:
         raise EditedError("its name is not its id")
-    return found
+    return record
 
 
-def told(name: str, error: Exception) -> str:
+def defect_message(name: str, error: Exception) -> str:
     """What is wrong with a file, in a line."""
     if isinstance(error, EditedError):
         return f"{name}: {error}; left out"
@@ -118,7 +118,7 @@ class Store:
                 f"{self.folder}: {error.strerror}: name another folder with --results"
             ) from error
 
-    def new_run(self) -> Path:
+    def create_run_folder(self) -> Path:
         """A fresh folder for a launch that has no record yet."""
         return Path(tempfile.mkdtemp(prefix="running-", dir=self.folder / "runs"))
 
@@ -128,14 +128,14 @@ class Store:
     def certificate_path(self, identity: str) -> Path:
         return self.folder / "certificates" / f"{identity[7:]}.json"
 
-    def single_path(self, identity: str) -> Path:
+    def record_path(self, identity: str) -> Path:
         """Where the record with this hexadecimal id is as a file of its own."""
         return self.folder / "records" / identity[:2] / f"{identity}.json"
 
     def add(self, record: Record, run: Path | None = None) -> None:
         """Keep a record, and let its run's folder carry its name from now on. Raises OSError."""
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
-        atomic_files.write(self.single_path(record.id[7:]), text.encode())
+        atomic_files.write(self.record_path(record.id[7:]), text.encode())
         if run is not None:
             with suppress(FileNotFoundError):  # its worker took the folder away
                 run.replace(self.run_folder(record))
@@ -145,7 +145,7 @@ class Store:
         """Held by whoever packs, or has the index."""
         return self.folder / "lock"
 
-    def singles(self) -> Iterator[Path]:
+    def record_files(self) -> Iterator[Path]:
         """The files that are to be a record each."""
         return (self.folder / "records").glob("??/*.json")
 
@@ -153,46 +153,48 @@ class Store:
         return sorted((self.folder / "packs").glob(f"*{pack.SUFFIX}"))
 
     def contents(
-        self, complain: Complain = silent, skip: Container[str] = ()
+        self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[tuple[Record, Place, bytes]]:
         """Every record but those with an id in `skip`, in no order, with its place and bytes.
 
         `complain` hears of each file or line that is none.
         """
-        seen: set[str] = set()
-        for path in self.singles():
+        seen_ids: set[str] = set()
+        for path in self.record_files():
             if f"sha256:{path.stem}" in skip:
                 continue
             try:
-                found = content_of(path)
-                record = read(found, path.stem)
+                content = read_record_file(path)
+                record = parse_record(content, path.stem)
             except FileNotFoundError:
                 continue  # packed meanwhile, and found there
             except (ValidationError, OSError, ValueError) as error:
-                complain(told(path.name, error))
+                warn(defect_message(path.name, error))
             else:
-                seen.add(record.id)
-                yield record, Place(path), found
-        done: set[Path] = set()
-        while fresh := [path for path in self.packs() if path not in done]:
-            for path in fresh:
-                done.add(path)
-                for line, record in _packed(path, complain, skip, seen):
-                    seen.add(record.id)
+                seen_ids.add(record.id)
+                yield record, Place(path), content
+        read_packs: set[Path] = set()
+        while new_packs := [path for path in self.packs() if path not in read_packs]:
+            for path in new_packs:
+                read_packs.add(path)
+                for line, record in _records_of_pack(path, warn, skip, seen_ids):
+                    seen_ids.add(record.id)
                     yield record, Place(path, line.offset, len(line.content)), line.content
 
-    def records(self, complain: Complain = silent, skip: Container[str] = ()) -> Iterator[Record]:
+    def records(
+        self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
+    ) -> Iterator[Record]:
         """Every record but those with an id in `skip`, oldest first.
 
         `complain` hears of each file or line that is none.
         """
-        found = [record for record, _, _ in self.contents(complain, skip)]
-        yield from sorted(found, key=lambda record: (record.created, record.id))
+        records = [record for record, _, _ in self.contents(warn, skip)]
+        yield from sorted(records, key=lambda record: (record.created, record.id))
 
-    def pack(self, complain: Complain = silent, *, everything: bool = False) -> int:
+    def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
         """Put the records that are single files into one pack; how many there were.
 
-        With `everything` those of other packs too. What is no record stays where it is. Files
+        With `repack` those of other packs too. What is no record stays where it is. Files
         go when the pack is on the disk and was read again: a kill loses nothing. Raises
         UsageError where the folder cannot be written.
         """
@@ -200,83 +202,87 @@ class Store:
         try:
             folder.mkdir(exist_ok=True)
             with locks.alone(self.lock_path, f"is at work in {self.folder}"):
-                for left in folder.glob("*.partial"):
-                    left.unlink(missing_ok=True)
-                return self._pack(folder, complain, everything)
+                for partial in folder.glob("*.partial"):
+                    partial.unlink(missing_ok=True)
+                return self._pack(folder, warn, repack)
         except OSError as error:
             raise UsageError(f"{self.folder}: cannot be packed: {error.strerror}") from error
 
-    def _pack(self, folder: Path, complain: Complain, everything: bool) -> int:
-        old = self.packs()
-        have = {line.identity for path in old for line in _intact(path, silent)}
+    def _pack(self, folder: Path, warn: WarningHandler, repack: bool) -> int:
+        old_packs = self.packs()
+        packed_ids = {
+            line.identity for path in old_packs for line in _valid_lines(path, ignore_warning)
+        }
         singles: list[Path] = []
-        packed: list[Path] = []
-        for path in sorted(self.singles()):
+        already_packed: list[Path] = []
+        for path in sorted(self.record_files()):
             try:
-                read(content_of(path), path.stem)
+                parse_record(read_record_file(path), path.stem)
             except (ValidationError, OSError, ValueError) as error:
-                complain(told(path.name, error))
+                warn(defect_message(path.name, error))
             else:
-                (packed if path.stem in have else singles).append(path)
+                (already_packed if path.stem in packed_ids else singles).append(path)
 
-        def chosen() -> Iterator[bytes]:
+        def lines_to_pack() -> Iterator[bytes]:
             for path in singles:
                 try:
-                    line = pack.line(json.loads(content_of(path)))
+                    line = pack.format_line(json.loads(read_record_file(path)))
                 except (OSError, ValueError) as error:  # edited since
-                    complain(told(path.name, error))
+                    warn(defect_message(path.name, error))
                 else:
                     yield line
-            written: set[str | None] = set()
-            for path in old if everything else ():
-                for one in _intact(path, complain):
-                    if one.identity not in written:
-                        yield one.content + b"\n"
-                    written.add(one.identity)
+            written_ids: set[str | None] = set()
+            for path in old_packs if repack else ():
+                for pack_line in _valid_lines(path, warn):
+                    if pack_line.identity not in written_ids:
+                        yield pack_line.content + b"\n"
+                    written_ids.add(pack_line.identity)
 
-        needed = bool(singles) or (everything and len(old) > 1)
-        target = pack.write(folder, chosen()) if needed else None
-        kept = {line.identity for line in _intact(target, silent)} if target else set()
-        for path in (*singles, *packed):
-            if path.stem in kept or path.stem in have:
+        needs_pack = bool(singles) or (repack and len(old_packs) > 1)
+        target = pack.write(folder, lines_to_pack()) if needs_pack else None
+        kept_ids = (
+            {line.identity for line in _valid_lines(target, ignore_warning)} if target else set()
+        )
+        for path in (*singles, *already_packed):
+            if path.stem in kept_ids or path.stem in packed_ids:
                 path.unlink(missing_ok=True)
-        for path in old if target and everything else ():
-            whole = all(line.identity in kept for line in pack.lines(path))
-            if path != target and whole:
+        for path in old_packs if target and repack else ():
+            is_contained = all(line.identity in kept_ids for line in pack.read_lines(path))
+            if path != target and is_contained:
                 path.unlink(missing_ok=True)
-        return len(kept)
+        return len(kept_ids)
 
 
-def existing(folder: Path) -> Store:
+def open_store(folder: Path) -> Store:
     """The results folder that is there. Raises UsageError where there is none."""
     if not any((folder / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{folder} holds no results: make some with `xfbench run`")
     return Store(folder)
 
 
-def _intact(path: Path, complain: Complain) -> Iterator[pack.Line]:
+def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
     """The lines of a pack that are what their ids say."""
-    for line in pack.lines(path):
+    for line in pack.read_lines(path):
         if line.identity is None:
-            complain(f"{path.name}{f' line {line.number}' if line.number else ''}: {line.defect}")
+            warn(f"{path.name}{f' line {line.number}' if line.number else ''}: {line.defect}")
         else:
             yield line
 
 
-def _packed(
-    path: Path, complain: Complain, skip: Container[str], seen: Container[str]
-) -> Iterator[tuple[pack.Line, Record]]:
+def _records_of_pack(
+    path: Path, warn: WarningHandler, skip: Container[str], seen_ids: Container[str]
+) -> Iterator[tuple[pack.PackLine, Record]]:
     """The records of a pack but those known already."""
     try:
-        for line in _intact(path, complain):
+        for line in _valid_lines(path, warn):
             identity = f"sha256:{line.identity}"
-            if identity in skip or identity in seen:
+            if identity in skip or identity in seen_ids:
                 continue
             try:
                 yield line, Record.model_validate_json(line.content, extra="ignore")
             except ValidationError as error:
-                complain(told(f"{path.name} line {line.number}", error))
+                warn(defect_message(f"{path.name} line {line.number}", error))
     except FileNotFoundError:
         return  # packed into another meanwhile, which is found next
     except OSError as error:
-        complain(f"{path.name}: {error.strerror}")
+        warn(f"{path.name}: {error.strerror}")

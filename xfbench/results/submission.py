@@ -28,13 +28,13 @@ from xfbench.layout import beside, formats, tables
 from xfbench.records.record import Record, Software
 from xfbench.report import repeat
 from xfbench.results import pack
-from xfbench.results.store import Complain, Place, Store
+from xfbench.results.store import Place, Store, WarningHandler
 
 SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"
 MACHINES, REPEAT, README, BOARD = "machine.json", "repeat.json", "README.md", "leaderboard.md"
-_FORM = formats.FORMATS["markdown"]
-_ABOUT = """# Results of xfbench {version}
+_MARKDOWN = formats.FORMATS["markdown"]
+_README_TEXT = """# Results of xfbench {version}
 
 {counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), what
 every launch gave in `records/`, and what proves networks equal in `certificates/`. Check all of
@@ -48,18 +48,21 @@ it, or take it to others:
 With xfbench {versions}; each command does the launches of one cell again, on a machine of its kind.
 [{repeat}]({repeat}) has the same for programs.
 """
-_PREPARED = "Its data set is to be prepared first: see xfbench data prepare."
-_NAMED = "It ran in an interpreter that was named with --python {}=PATH."
-_NO_COMMAND = "No command repeats it: its settings have names that no command could have."
+_DATA_SET_NOTE = "Its data set is to be prepared first: see xfbench data prepare."
+_PYTHON_NOTE = "It ran in an interpreter that was named with --python {}=PATH."
+_NO_COMMAND_NOTE = "No command repeats it: its settings have names that no command could have."
 
 
-def is_one(folder: Path) -> bool:
+def is_submission(folder: Path) -> bool:
     """Whether the folder says that it is a submission."""
     return (folder / MANIFEST).is_file()
 
 
-def write(
-    folder: Path, found: Iterable[tuple[Place, Record]], source: Store, complain: Complain
+def write_submission(
+    folder: Path,
+    stored_records: Iterable[tuple[Place, Record]],
+    source: Store,
+    warn: WarningHandler,
 ) -> int:
     """Write a submission of these records and their certificates; how many records are in it.
 
@@ -68,33 +71,35 @@ def write(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty: name another folder")
-    known = list(found)
-    hosts = {describe().hostname_hash, *hosts_of(record for _, record in known)}
-    kept: list[tuple[Place, Record]] = []
-    for place, record in known:
-        if why := named_in(record.document(), hosts):
-            complain(f"{record.id[7:19]} names {why}: left out")
+    candidates = list(stored_records)
+    hosts = {describe().hostname_hash, *host_hashes(record for _, record in candidates)}
+    selected: list[tuple[Place, Record]] = []
+    for place, record in candidates:
+        if private_name := find_private_name(record.document(), hosts):
+            warn(f"{record.id[7:19]} names {private_name}: left out")
         else:
-            kept.append((place, record))
-    if not kept:
+            selected.append((place, record))
+    if not selected:
         raise UsageError(f"{source.folder}: there are no records to submit")
-    records = [record for _, record in kept]
-    certificates = _named_by(records, certificate.of_folder(source.folder))
+    records = [record for _, record in selected]
+    certificates = _certificates_of(records, certificate.of_folder(source.folder))
     absolute = folder.absolute()
     partial: Path | None = None
     try:
         absolute.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".xfbench-", dir=absolute.parent))
         target = Store(partial)
-        for place, record in kept:
-            content = pack.as_file(pack.line(json.loads(place.content())))  # however it was kept
-            atomic_files.write(target.single_path(record.id[7:]), content)
-        for one in certificates:
-            content = source.certificate_path(one).read_bytes()
-            atomic_files.write(target.certificate_path(one), content)
-        for name, content in described(records, certificates).items():
+        for place, record in selected:
+            content = pack.to_record_file(
+                pack.format_line(json.loads(place.content()))
+            )  # however it was kept
+            atomic_files.write(target.record_path(record.id[7:]), content)
+        for certificate_id in certificates:
+            content = source.certificate_path(certificate_id).read_bytes()
+            atomic_files.write(target.certificate_path(certificate_id), content)
+        for name, content in build_files(records, certificates).items():
             atomic_files.write(partial / name, content)
-        atomic_files.write(partial / MANIFEST, _json(manifest(partial)))
+        atomic_files.write(partial / MANIFEST, _to_json(build_manifest(partial)))
         partial.chmod(0o755)
         partial.replace(absolute)
     except OSError as error:
@@ -102,34 +107,34 @@ def write(
     finally:
         if partial and partial.exists():
             shutil.rmtree(partial)
-    return len(kept)
+    return len(selected)
 
 
-def _named_by(
+def _certificates_of(
     records: Sequence[Record], certificates: Certificates
 ) -> dict[str, Certificate | str]:
-    wanted = {record.certificate for record in records if record.certificate}
+    certificate_ids = {record.certificate for record in records if record.certificate}
     return {
-        one: found
-        for one, found in sorted(certificates.items())
-        if one in wanted and isinstance(found, Certificate)
+        certificate_id: proof
+        for certificate_id, proof in sorted(certificates.items())
+        if certificate_id in certificate_ids and isinstance(proof, Certificate)
     }
 
 
-def hosts_of(records: Iterable[Record]) -> set[str]:
+def host_hashes(records: Iterable[Record]) -> set[str]:
     """The hashes of the hosts' names."""
     return {record.machine.hostname_hash for record in records if record.machine}
 
 
-def named_in(value: Any, hosts: Collection[str]) -> str | None:
+def find_private_name(value: Any, hosts: Collection[str]) -> str | None:
     """Who is named in any text of a JSON value; None where nobody is seen to be."""
     if isinstance(value, str):
         return private_names.named(value, hosts)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next(filter(None, (named_in(one, hosts) for one in parts)), None)
+    return next(filter(None, (find_private_name(part, hosts) for part in parts)), None)
 
 
-def manifest(folder: Path) -> dict[str, Any]:
+def build_manifest(folder: Path) -> dict[str, Any]:
     """Every other file of the folder, with its size and digest."""
     files = {
         path.relative_to(folder).as_posix(): path
@@ -147,93 +152,110 @@ def manifest(folder: Path) -> dict[str, Any]:
     }
 
 
-def described(records: Sequence[Record], certificates: Certificates) -> dict[str, bytes]:
+def build_files(records: Sequence[Record], certificates: Certificates) -> dict[str, bytes]:
     """The files that these records and certificates make, by name."""
-    records = sorted(records, key=lambda one: (one.created, one.id))
-    cells = repeats(records)
+    records = sorted(records, key=lambda record: (record.created, record.id))
+    cells = describe_cells(records)
     return {
-        MACHINES: _json({"machines": machines(records)}),
-        REPEAT: _json({"cells": cells}),
-        BOARD: board(records, certificates),
-        README: _readme(records, cells),
+        MACHINES: _to_json({"machines": describe_machines(records)}),
+        REPEAT: _to_json({"cells": cells}),
+        BOARD: render_leaderboard(records, certificates),
+        README: _render_readme(records, cells),
     }
 
 
-def machines(records: Iterable[Record]) -> list[dict[str, Any]]:
+def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
     """Each machine that records are of, as they have it, and how many they are."""
-    found = Counter(record.machine for record in records if record.machine)
-    told = [{**one.model_dump(mode="json"), "records": count} for one, count in found.items()]
-    return sorted(told, key=lambda one: json.dumps(one, sort_keys=True))
+    record_counts = Counter(record.machine for record in records if record.machine)
+    descriptions = [
+        {**machine.model_dump(mode="json"), "records": count}
+        for machine, count in record_counts.items()
+    ]
+    return sorted(descriptions, key=lambda description: json.dumps(description, sort_keys=True))
 
 
-def repeats(records: Sequence[Record]) -> list[dict[str, Any]]:
+def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Of each cell on each kind of machine: what it is, the command that repeats it, its records.
 
     `command` is null for what no command could say.
     """
-    found = []
-    for head, cells in sorted(grouping.group_by_cell(records).items(), key=lambda one: one[0]):
+    descriptions = []
+    for head, cells in sorted(grouping.group_by_cell(records).items(), key=lambda group: group[0]):
         for launches in cells.values():
-            asked = launches[-1].request
-            assert asked is not None
-            found.append(
+            request = launches[-1].request
+            assert request is not None
+            descriptions.append(
                 {
-                    "title": f"{asked.label()} · {head[1]} · {head[3]} · batch {head[5]}",
+                    "title": f"{request.label()} · {head[1]} · {head[3]} · batch {head[5]}",
                     "machine": head[6],
                     "cell": launches[-1].cell,
-                    "framework": asked.framework,
+                    "framework": request.framework,
                     "command": " ".join(repeat.command(launches)) or None,
-                    "prepared": asked.data_set is not None,
+                    "prepared": request.data_set is not None,
                     "python": repeat.foreign(launches),
-                    "records": sorted(one.id for one in launches),
+                    "records": sorted(record.id for record in launches),
                 }
             )
-    return sorted(found, key=lambda one: (one["title"], one["machine"], one["records"]))
+    return sorted(
+        descriptions,
+        key=lambda description: (
+            description["title"],
+            description["machine"],
+            description["records"],
+        ),
+    )
 
 
-def board(records: Sequence[Record], certificates: Certificates) -> bytes:
+def render_leaderboard(records: Sequence[Record], certificates: Certificates) -> bytes:
     """The leaderboards, and below them figures from elsewhere."""
     parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
     if elsewhere := beside.external_figures(records):
-        told = [beside.describe_figure(one) for one in elsewhere]
-        lines = [(one.workload or "–", *one.fields) for one in told]
+        descriptions = [beside.describe_figure(figure) for figure in elsewhere]
+        lines = [(description.workload or "–", *description.fields) for description in descriptions]
         sources = beside.bibliography(elsewhere)
-        parts += [_FORM.render_heading("Not measured with xfbench, not ranked")]
+        parts += [_MARKDOWN.render_heading("Not measured with xfbench, not ranked")]
         parts += [
-            _FORM.table(("network", *beside.HEADERS), lines),
+            _MARKDOWN.table(("network", *beside.HEADERS), lines),
             "",
-            _FORM.render_heading("Sources"),
+            _MARKDOWN.render_heading("Sources"),
         ]
-        parts += [_FORM.table(("source", "is"), sources)]
+        parts += [_MARKDOWN.table(("source", "is"), sources)]
     return ("\n".join(parts) + "\n").encode()
 
 
-def _readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes:
-    measured = [record for record in records if record.request]
-    counts = f"{len(measured)} launches of {len(cells)} cells on {len(machines(records))} machines"
-    if others := len(records) - len(measured):
-        counts += f", and {others} figures from elsewhere"
-    versions = sorted({_version(one.software) for one in measured if one.software})
+def _render_readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -> bytes:
+    launches = [record for record in records if record.request]
+    counts = (
+        f"{len(launches)} launches of {len(cells)} cells on {len(describe_machines(records))} "
+        "machines"
+    )
+    if external_count := len(records) - len(launches):
+        counts += f", and {external_count} figures from elsewhere"
+    versions = sorted(
+        {_describe_version(record.software) for record in launches if record.software}
+    )
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
-    told = _FORM.render_note(", ".join(versions)).strip() or __version__
-    about = _ABOUT.format(version=__version__, counts=counts, versions=told, **names)
-    return (about + "".join(map(_cell, cells))).encode()
+    version_text = _MARKDOWN.render_note(", ".join(versions)).strip() or __version__
+    about = _README_TEXT.format(version=__version__, counts=counts, versions=version_text, **names)
+    return (about + "".join(map(_render_cell, cells))).encode()
 
 
-def _version(software: Software) -> str:
+def _describe_version(software: Software) -> str:
     commit = f" ({software.git_commit[:12]})" if software.git_commit else ""
     return f"{software.xfbench_version}{commit}"
 
 
-def _cell(one: dict[str, Any]) -> str:
-    notes = [f"{one['machine']}; {len(one['records'])} records."]
-    notes += [_PREPARED] if one["prepared"] else []
-    notes += [_NAMED.format(one["framework"])] if one["python"] else []
-    command = f"    {one['command']}" if one["command"] else _FORM.render_note(_NO_COMMAND).strip()
+def _render_cell(cell: dict[str, Any]) -> str:
+    notes = [f"{cell['machine']}; {len(cell['records'])} records."]
+    notes += [_DATA_SET_NOTE] if cell["prepared"] else []
+    notes += [_PYTHON_NOTE.format(cell["framework"])] if cell["python"] else []
+    command = (
+        f"    {cell['command']}" if cell["command"] else _MARKDOWN.render_note(_NO_COMMAND_NOTE).strip()
+    )
     return (
-        f"\n{_FORM.render_heading(one['title'])}{_FORM.render_note(' '.join(notes))}\n\n{command}\n"
+        f"\n{_MARKDOWN.render_heading(cell['title'])}{_MARKDOWN.render_note(' '.join(notes))}\n\n{command}\n"
     )
 
 
-def _json(value: Any) -> bytes:
+def _to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

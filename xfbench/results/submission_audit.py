@@ -22,10 +22,10 @@ from xfbench.request import SOLVER, Request
 from xfbench.results import submission
 from xfbench.results.store import Store
 
-Found = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
+Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
 # What `xfbench run` makes of the words after it; raises UsageError for what it would not take.
-Parse = Callable[[Sequence[str]], Mapping[str, Any]]
-_LONGEST = 2**28  # bytes of a file that is looked into
+CommandParser = Callable[[Sequence[str]], Mapping[str, Any]]
+_MAX_FILE_BYTES = 2**28  # bytes of a file that is looked into
 # Options that have to be as the records', with what they are where they are not given.
 _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "workload": (lambda asked: asked.workload, None),
@@ -53,101 +53,123 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
 }
 
 
-def defects(folder: Path, parse: Parse | None = None) -> Iterator[Found]:
+def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterator[Finding]:
     """Each defect: the file, its kind and what is wrong; `parse` tries the commands."""
-    whole = list(against_manifest(folder))
-    yield from whole
+    manifest_findings = list(audit_manifest(folder))
+    yield from manifest_findings
     store = Store(folder)
     records = list(store.records())
     certificates = certificate.of_folder(folder)
-    made = submission.described(records, certificates)
-    written = _json(folder / submission.MANIFEST).get("xfbench")
-    if _json(folder / submission.MACHINES).get("machines") != submission.machines(records):
-        told = "it is not the description of the machines that the records are of"
-        yield str(folder / submission.MACHINES), "machine", told
-    if written == __version__ and _read(folder / submission.BOARD) != made[submission.BOARD]:
-        told = "it is not the leaderboard of these records"
-        yield str(folder / submission.BOARD), "whole", told
+    expected_files = submission.build_files(records, certificates)
+    writer_version = _read_object(folder / submission.MANIFEST).get("xfbench")
+    if _read_object(folder / submission.MACHINES).get("machines") != submission.describe_machines(
+        records
+    ):
+        detail = "it is not the description of the machines that the records are of"
+        yield str(folder / submission.MACHINES), "machine", detail
+    if (
+        writer_version == __version__
+        and _read_small_file(folder / submission.BOARD) != expected_files[submission.BOARD]
+    ):
+        detail = "it is not the leaderboard of these records"
+        yield str(folder / submission.BOARD), "whole", detail
     named = {record.certificate for record in records}
     for identity in sorted(certificates):
         path = store.certificate_path(identity)
         if identity not in named and path.is_file():
             yield str(path), "whole", "no record names this certificate"
-    yield from _repeats(folder, {one.id: one for one in records}, parse)
-    yield from _private(folder, submission.hosts_of(records))
+    yield from _audit_cells(folder, {record.id: record for record in records}, parse)
+    yield from _audit_names(folder, submission.host_hashes(records))
 
 
-def against_manifest(folder: Path) -> Iterator[Found]:
+def audit_manifest(folder: Path) -> Iterator[Finding]:
     """What is otherwise than the manifest says, missing, or not to be there."""
-    path = folder / submission.MANIFEST
-    listed = _json(path).get("files")
-    if _json(path).get("schema") != submission.SCHEMA or not isinstance(listed, dict):
-        yield str(path), "whole", f"it is no manifest of schema {submission.SCHEMA}"
+    manifest_path = folder / submission.MANIFEST
+    listed = _read_object(manifest_path).get("files")
+    if _read_object(manifest_path).get("schema") != submission.SCHEMA or not isinstance(
+        listed, dict
+    ):
+        yield str(manifest_path), "whole", f"it is no manifest of schema {submission.SCHEMA}"
         return
-    there: set[str] = set()
-    for one in sorted(folder.rglob("*")):
-        name = one.relative_to(folder).as_posix()
-        if one.is_dir() and not one.is_symlink():
+    present: set[str] = set()
+    for entry_path in sorted(folder.rglob("*")):
+        name = entry_path.relative_to(folder).as_posix()
+        if entry_path.is_dir() and not entry_path.is_symlink():
             continue
-        there.add(name)
-        if one.is_symlink() or not one.is_file():
-            yield str(one), "whole", "it is no plain file"
+        present.add(name)
+        if entry_path.is_symlink() or not entry_path.is_file():
+            yield str(entry_path), "whole", "it is no plain file"
         elif name != submission.MANIFEST and name not in listed:
-            yield str(one), "whole", "it does not belong: it is not in the manifest"
+            yield str(entry_path), "whole", "it does not belong: it is not in the manifest"
     expected = (submission.MACHINES, submission.REPEAT, submission.README, submission.BOARD)
     for name in sorted({*listed, *expected}):
-        said = listed.get(name)
-        if name not in there:
+        listing = listed.get(name)
+        if name not in present:
             yield str(folder / name), "whole", "it is missing"
-        elif not isinstance(said, dict) or not _is(folder / name, said):
+        elif not isinstance(listing, dict) or not _matches_listing(folder / name, listing):
             yield str(folder / name), "whole", "its content is not what the manifest says"
-        elif name not in expected and not _has_place(name):
+        elif name not in expected and not _is_allowed_name(name):
             yield str(folder / name), "whole", "it has no place in a submission"
 
 
-def _is(path: Path, said: Mapping[str, Any]) -> bool:
-    content = _read(path)
-    found = {"bytes": len(content), "digest": digests.of_bytes(content)}
-    return found == said
+def _matches_listing(path: Path, listing: Mapping[str, Any]) -> bool:
+    content = _read_small_file(path)
+    actual = {"bytes": len(content), "digest": digests.of_bytes(content)}
+    return actual == listing
 
 
-def _has_place(name: str) -> bool:
+def _is_allowed_name(name: str) -> bool:
     parts = name.split("/")
-    deep = {"records": 3, "certificates": 2}.get(parts[0])
-    return len(parts) == deep and name.endswith(".json")
+    depth = {"records": 3, "certificates": 2}.get(parts[0])
+    return len(parts) == depth and name.endswith(".json")
 
 
-def _repeats(folder: Path, records: Mapping[str, Record], parse: Parse | None) -> Iterator[Found]:
+def _audit_cells(
+    folder: Path, records: Mapping[str, Record], parse: CommandParser | None
+) -> Iterator[Finding]:
     path = folder / submission.REPEAT
-    readme = _read(folder / submission.README).decode(errors="replace").splitlines()
-    left = {one for one, record in records.items() if record.request}
-    cells = _json(path).get("cells")
+    readme = _read_small_file(folder / submission.README).decode(errors="replace").splitlines()
+    remaining_ids = {record_id for record_id, record in records.items() if record.request}
+    cells = _read_object(path).get("cells")
     for number, cell in enumerate(cells if isinstance(cells, list) else (), 1):
         title = cell.get("title") if isinstance(cell, dict) else None
-        where = f"cell {number} ({title})"
+        location = f"cell {number} ({title})"
         ids = cell.get("records") if isinstance(cell, dict) else None
-        if not isinstance(ids, list) or not ids or not all(isinstance(one, str) for one in ids):
-            yield str(path), "repeat", f"{where} names no records"
+        if (
+            not isinstance(ids, list)
+            or not ids
+            or not all(isinstance(record_id, str) for record_id in ids)
+        ):
+            yield str(path), "repeat", f"{location} names no records"
             continue
-        if strange := [one for one in ids if one not in left]:
-            yield str(path), "repeat", f"{where}: {strange[0]} is not there, or in another cell"
-        launches = [records[one] for one in sorted(left & set(ids), key=_order(records))]
-        left -= set(ids)
+        if unknown_ids := [record_id for record_id in ids if record_id not in remaining_ids]:
+            yield (
+                str(path),
+                "repeat",
+                f"{location}: {unknown_ids[0]} is not there, or in another cell",
+            )
+        launches = [
+            records[record_id]
+            for record_id in sorted(remaining_ids & set(ids), key=_age_key(records))
+        ]
+        remaining_ids -= set(ids)
         command = cell.get("command")
-        if launches and (why := _wrong(command, launches, parse)):
-            yield str(path), "repeat", f"{where}: {why}"
+        if launches and (problem := _command_error(command, launches, parse)):
+            yield str(path), "repeat", f"{location}: {problem}"
         if isinstance(command, str) and f"    {command}" not in readme:
-            yield str(folder / submission.README), "repeat", f"{where}: its command is not there"
-    if left:
-        one = min(left)
-        yield str(path), "repeat", f"{len(left)} records are in no cell, as {one}"
+            yield str(folder / submission.README), "repeat", f"{location}: its command is not there"
+    if remaining_ids:
+        record_id = min(remaining_ids)
+        yield str(path), "repeat", f"{len(remaining_ids)} records are in no cell, as {record_id}"
 
 
-def _order(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
+def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
     return lambda one: (records[one].created, one)
 
 
-def _wrong(command: Any, launches: Sequence[Record], parse: Parse | None) -> str | None:
+def _command_error(
+    command: Any, launches: Sequence[Record], parse: CommandParser | None
+) -> str | None:
     """Why the command does not repeat these launches, as far as it can be seen."""
     if command is None:
         return "it has no command" if repeat.command(launches) else None
@@ -157,47 +179,49 @@ def _wrong(command: Any, launches: Sequence[Record], parse: Parse | None) -> str
     if parse is None:
         return None
     try:
-        given = parse(words[2:])
+        settings = parse(words[2:])
     except UsageError as error:
         return f"its command is none: {error}"
     for record in launches:
-        asked = record.request
-        for name, (value, default) in _SETTINGS.items() if asked else ():
-            found = given.get(name)
-            wanted = value(asked) if asked else None
-            if str(default if found is None else found) != str(wanted):
-                told = f"--{name.replace('_', '-')} {found}"
-                return f"its command has {told}, and a record {wanted}"
+        request = record.request
+        for name, (value, default) in _SETTINGS.items() if request else ():
+            setting = settings.get(name)
+            expected = value(request) if request else None
+            if str(default if setting is None else setting) != str(expected):
+                option = f"--{name.replace('_', '-')} {setting}"
+                return f"its command has {option}, and a record {expected}"
     return None
 
 
-def _private(folder: Path, hosts: Collection[str]) -> Iterator[Found]:
+def _audit_names(folder: Path, hosts: Collection[str]) -> Iterator[Finding]:
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue
-        content = _read(path)
+        content = _read_small_file(path)
         try:
-            why = submission.named_in(json.loads(content), hosts)
+            private_name = submission.find_private_name(json.loads(content), hosts)
         except (ValueError, RecursionError):
-            why = private_names.named(content.decode(errors="replace"), hosts)
-        why = why or private_names.named(path.relative_to(folder).as_posix(), hosts)
-        if why:
-            yield str(path), "private", f"it names {why}"
+            private_name = private_names.named(content.decode(errors="replace"), hosts)
+        private_name = private_name or private_names.named(
+            path.relative_to(folder).as_posix(), hosts
+        )
+        if private_name:
+            yield str(path), "private", f"it names {private_name}"
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     """The object that a file has; an empty one where it has none."""
     try:
-        found = json.loads(_read(path))
+        document = json.loads(_read_small_file(path))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _read(path: Path) -> bytes:
+def _read_small_file(path: Path) -> bytes:
     """A file's bytes; none where it cannot be read, or is no plain file, or too large."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > _LONGEST:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
             return b""
         return path.read_bytes()
     except OSError:

@@ -16,115 +16,122 @@ from pydantic import ValidationError
 from xfbench.base import private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import legible
-from xfbench.records.elsewhere import About, Citation, Figure, impossible
+from xfbench.records.elsewhere import About, Citation, Figure, figure_error
 from xfbench.records.record import Record
-from xfbench.results.foreign import Entry, File, Format, Missed, formats
-from xfbench.results.store import Complain, Store
+from xfbench.results.foreign import Entry, File, Format, Missed, load_formats
+from xfbench.results.store import Store, WarningHandler
 
-_MOST_BYTES = 2**28
-_LONGEST = 200  # characters of a text that is taken
+_MAX_FILE_BYTES = 2**28
+_MAX_TEXT_CHARACTERS = 200  # characters of a text that is taken
 
 
-class _NotKnownError(UsageError):
+class _UnknownFormatError(UsageError):
     """A file is of no format that is known."""
 
 
-def take(source: Path, target: Store, complain: Complain, note: Complain) -> tuple[int, int]:
+def import_figures(
+    source: Path, target: Store, warn: WarningHandler, inform: WarningHandler
+) -> tuple[int, int]:
     """Take what a file, or every file below a folder, has: how many records are new, were there.
 
     `complain` hears of figures that cannot be taken, `note` of what has none. Raises UsageError
     where there is nothing to take at all, and where the results cannot be written.
     """
-    read: list[Record] = []
-    told: list[str] = []
+    records: list[Record] = []
+    notes: list[str] = []
     if source.is_file():
-        read += _records(source, complain, told.append)
+        records += _read_records(source, warn, notes.append)
     else:
         for path in sorted(source.rglob("*")):
             if path.is_symlink() or not path.is_file():
                 continue
             try:
-                read += _records(path, complain, told.append)
-            except _NotKnownError as error:
-                told.append(str(error))
+                records += _read_records(path, warn, notes.append)
+            except _UnknownFormatError as error:
+                notes.append(str(error))
             except UsageError as error:
-                complain(str(error))
-    for line in told[:20]:
-        note(line)
-    if len(told) > 20:
-        note(f"{len(told) - 20} more have nothing that can be imported")
-    if not read:
+                warn(str(error))
+    for line in notes[:20]:
+        inform(line)
+    if len(notes) > 20:
+        inform(f"{len(notes) - 20} more have nothing that can be imported")
+    if not records:
         raise UsageError(f"{source}: there is no figure in it that can be imported")
     target.prepare()
-    have = {record.id for record, _, _ in target.contents()}
-    fresh = {record.id: record for record in read if record.id not in have}
-    for record in fresh.values():
+    existing_ids = {record.id for record, _, _ in target.contents()}
+    new_records = {record.id: record for record in records if record.id not in existing_ids}
+    for record in new_records.values():
         try:
             target.add(record)
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
-    return len(fresh), len({record.id for record in read}) - len(fresh)
+    return len(new_records), len({record.id for record in records}) - len(new_records)
 
 
-def _records(path: Path, complain: Complain, note: Complain) -> list[Record]:
+def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> list[Record]:
     """A file's records. Raises UsageError where it is of no known format, or damaged."""
-    file = _file(path)
-    known = formats()
-    one = next((one for one in known if one.recognised(file)), None)
-    if one is None:
-        tools = ", ".join(one.TOOL for one in known)
-        raise _NotKnownError(
-            f"{_shown(path)}: this is no exported archive and no file of {tools}: nothing is taken"
+    file = _read_file(path)
+    known_formats = load_formats()
+    file_format = next(
+        (file_format for file_format in known_formats if file_format.is_recognised(file)), None
+    )
+    if file_format is None:
+        tools = ", ".join(file_format.TOOL for file_format in known_formats)
+        raise _UnknownFormatError(
+            f"{_shown_path(path)}: this is no exported archive and no file of {tools}: nothing "
+            "is taken"
         )
     try:
-        return list(_of_entries(path, file, one, complain, note))
+        return list(_records_of_entries(path, file, file_format, warn, inform))
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"{_shown(path)}: no whole file of {one.TOOL}: {reason}; write it anew"
+            f"{_shown_path(path)}: no whole file of {file_format.TOOL}: {reason}; write it anew"
         ) from error
 
 
-def _file(path: Path) -> File:
+def _read_file(path: Path) -> File:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{_shown(path)}: it is larger than {_MOST_BYTES >> 20} MiB: split it")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise UsageError(
+                f"{_shown_path(path)}: it is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
+            )
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{_shown(path)}: {error.strerror}") from error
+        raise UsageError(f"{_shown_path(path)}: {error.strerror}") from error
     try:
         return File(content, json.loads(content))
     except (ValueError, RecursionError):
         return File(content, None)
 
 
-def _of_entries(
-    path: Path, file: File, of: Format, complain: Complain, note: Complain
+def _records_of_entries(
+    path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
 ) -> Iterator[Record]:
-    hidden = private_names.hiding(of.private(file))
+    hide_names = private_names.hiding(file_format.private_names(file))
 
     def clean(text: str) -> str:
-        return legible(hidden(text), _LONGEST)
+        return legible(hide_names(text), _MAX_TEXT_CHARACTERS)
 
-    for entry in of.entries(file):
+    for entry in file_format.entries(file):
         if isinstance(entry, Missed):
-            tell = complain if entry.fault else note
-            tell(f"{_shown(path)}: {clean(entry.where)}: {clean(entry.why)}")
+            handler = warn if entry.fault else inform
+            handler(f"{_shown_path(path)}: {clean(entry.where)}: {clean(entry.why)}")
             continue
         try:
-            made = _record(path.name, of.TOOL, entry, clean)
+            record = _build_record(path.name, file_format.TOOL, entry, clean)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            why: str | None = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            first_error = error.errors(include_url=False, include_input=False)[0]
+            problem: str | None = f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
         else:
-            why = impossible(made.figure) if made.figure else None
-            if not why:
-                yield made
-        if why:
-            complain(f"{_shown(path)}: {clean(entry.where)}: {clean(why)}")
+            problem = figure_error(record.figure) if record.figure else None
+            if not problem:
+                yield record
+        if problem:
+            warn(f"{_shown_path(path)}: {clean(entry.where)}: {clean(problem)}")
 
 
-def _record(name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> Record:
+def _build_record(name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> Record:
     about: dict[str, Any] = {
         key: clean(value) if isinstance(value, str) else value for key, value in entry.about.items()
     }
@@ -150,5 +157,5 @@ def _record(name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> 
     )
 
 
-def _shown(path: Path) -> str:
+def _shown_path(path: Path) -> str:
     return legible(str(path), 4096)

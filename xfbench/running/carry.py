@@ -288,7 +288,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
         known: dict[str, Any] = {
             "created": safe_read.end(here / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
-            "workload": facts.facts(training.workload(request)),
+            "workload": facts.workload_facts(training.workload(request)),
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(certified_fields(request)),
@@ -303,7 +303,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             described = adapter.load(request.framework)
             record = launched.record(request, answer, described, of[0], known)
         if not store.run_folder(record).exists():
-            merging.bring_run(here, store.run_folder(record), store)
+            merging.copy_run(here, store.run_folder(record), store)
             store.add(record)
         yield record
 

@@ -113,7 +113,7 @@ def launch(
     described = adapter.load(request.framework)
     workload = training.workload(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
-    fields["workload"] = facts.facts(workload)
+    fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe()
     if standing := obstacle(request):
         return Record.make(status=standing[0], reason=standing[1], **fields), None
@@ -130,7 +130,7 @@ def launch(
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
     fields["storage"] = session.storage(request)
-    folder = session.store.new_run()
+    folder = session.store.create_run_folder()
     before = conditions.read()
     answer = job.work(
         job.document(

@@ -111,7 +111,7 @@ def record(
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
     reason = reason or validity.unheld(fields.get("storage"))
     reason = reason or validity.unlike(fields.get("storage"))
-    reason = reason or gpus.defect(observed.gpus, measurement.wall_seconds)
+    reason = reason or gpus.invalid_reason(observed.gpus, measurement.wall_seconds)
     if seen and not reason:
         reason = conditions.defect(seen, request.device, told=bool(observed.gpus))
     made = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)

@@ -204,7 +204,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
 
 def _known(plan: Plan, store: Store) -> list[str]:
     """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
-    return [record.id for record in lookup.recorded(plan.requests, store)]
+    return [record.id for record in lookup.records_of_requests(plan.requests, store)]
 
 
 def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
@@ -342,7 +342,7 @@ def _unwritten(
             reason=reason,
             request=request,
             protocol=dict(plan.protocols).get(request.cell()),
-            workload=facts.facts(training.workload(request)),
+            workload=facts.workload_facts(training.workload(request)),
         )
         for request in missing
     ]

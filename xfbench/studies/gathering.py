@@ -10,11 +10,11 @@ from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.records.record import Record
 from xfbench.results import archive, index
-from xfbench.results.store import Complain, Store, existing
+from xfbench.results.store import Store, WarningHandler, open_store
 
 
 def gathered(
-    sources: Sequence[Path], complain: Complain
+    sources: Sequence[Path], complain: WarningHandler
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
     """Every record once, and the certificates. Raises UsageError for what holds no results."""
     records: dict[str, Record] = {}
@@ -23,10 +23,10 @@ def gathered(
         if source.is_file():
             with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
                 store = Store(Path(folder))
-                archive.take(source, store, complain)
+                archive.import_archive(source, store, complain)
                 _read(store, records, certificates, complain)
         else:
-            _read(existing(source), records, certificates, complain)
+            _read(open_store(source), records, certificates, complain)
     return list(records.values()), certificates
 
 
@@ -34,9 +34,9 @@ def _read(
     store: Store,
     records: dict[str, Record],
     certificates: dict[str, Certificate | str],
-    complain: Complain,
+    complain: WarningHandler,
 ) -> None:
-    with index.opened(store, complain) as known:
+    with index.open_index(store, complain) as known:
         records.update({record.id: record for _, record in known.select()})
         for line in known.damaged:
             complain(line)

@@ -16,7 +16,7 @@ from xfbench.analysis.statistics import Interval
 from xfbench.base import atomic_files, safe_read
 from xfbench.base.version import __version__
 from xfbench.records.record import Machine
-from xfbench.records.sealed import LONGEST, Part, Sealed
+from xfbench.records.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
 from xfbench.request import Cell
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
@@ -25,7 +25,7 @@ FOLDER = "tuned"
 Setting = dict[str, str | int]
 
 
-class Figure(Part):
+class Figure(DocumentPart):
     """A value with its 95 % interval over so many launches; no interval from fewer than two."""
 
     value: float
@@ -39,7 +39,7 @@ class Figure(Part):
         return cls(label=found.label, **vars(found))
 
 
-class RungDone(Part):
+class RungDone(DocumentPart):
     """A rung as it was done: settings launched in it, launches of each, steps of a launch."""
 
     settings: int
@@ -47,7 +47,7 @@ class RungDone(Part):
     steps: int
 
 
-class Loser(Part):
+class Loser(DocumentPart):
     """A setting that did not go on after a rung, and why; its speed over the fastest's by then.
 
     Of those that could not be tried `rung` is null.
@@ -59,7 +59,7 @@ class Loser(Part):
     relative: float | None = None
 
 
-class Tuning(Sealed):
+class Tuning(SealedDocument):
     """One search: where, among how many settings, who was dropped when, the best, how sure it is.
 
     `best`, `default` (what is measured where nobody chooses) and `runner_up` are cells of usual
@@ -120,7 +120,7 @@ def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[T
     """Each search with its file's bytes: written anew, one of another version has another id."""
     for path in (results / FOLDER).glob("*.json"):
         try:
-            content = safe_read.whole(path, LONGEST, linked=True)
+            content = safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True)
             one = Tuning.read(content)
         except ValidationError as error:
             first: Any = error.errors()[0]

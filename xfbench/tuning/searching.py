@@ -115,7 +115,7 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
         framework_version=found.version,
         environment_digest=found.digest,
         adapter_digest=adapter.load(framework).digest,
-        workload_digest=facts.facts(workloads()[best.workload]).digest,
+        workload_digest=facts.workload_facts(workloads()[best.workload]).digest,
         verified=choices.verify,
         space=space.values(),
         settings=len(space.cells),
@@ -335,7 +335,7 @@ class _Launching:
         found = self.session.environments[self.space.default.framework]
         return {
             record.request: record
-            for record in lookup.done(requests, self.session.store)
+            for record in lookup.finished_records(requests, self.session.store)
             if record.request
             and record.software
             and record.software.environment_digest == found.digest

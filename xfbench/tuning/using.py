@@ -91,7 +91,7 @@ def fits(search: Tuning, cell: Cell, version: str | None, given: Collection[str]
         return False
     if machine_class(search.machine) != machine_class(machine.describe()):
         return False
-    if search.workload_digest != facts.facts(workloads()[cell.workload]).digest:
+    if search.workload_digest != facts.workload_facts(workloads()[cell.workload]).digest:
         return False
     if best.kernel not in adapter.load(cell.framework).kernels or running.crowded(best):
         return False

@@ -59,75 +59,79 @@ class Format(Protocol):
 
     TOOL: str
 
-    def recognised(self, file: File) -> bool:
+    def is_recognised(self, file: File) -> bool:
         """Whether the file is of this format, by its content."""
 
-    def private(self, file: File) -> Iterable[str]:
+    def private_names(self, file: File) -> Iterable[str]:
         """Names of hosts and users that are in it."""
 
     def entries(self, file: File) -> Iterator[Entry | Missed]:
         """What is in it, in its order. Raises ValueError where the whole is not what it should."""
 
 
-def formats() -> list[Format]:
+def load_formats() -> list[Format]:
     """Every format there is, in order of its module's name."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in names]
 
 
-def number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """The finite number that a JSON value is; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        converted = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return converted if math.isfinite(converted) else None
 
 
-def count(value: Any) -> int | None:
+def parse_count(value: Any) -> int | None:
     """The whole number of one or more that a JSON value is; else None."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 1 <= value < 2**53 else None
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_integer and 1 <= value < 2**53 else None
 
 
-def text(value: Any) -> str | None:
+def parse_text(value: Any) -> str | None:
     """The text that a JSON value is, if there is any; else None."""
     return value if isinstance(value, str) and value else None
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def as_object(value: Any) -> dict[str, Any]:
     """The JSON object that a value is; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """The JSON array that a value is; else an empty one."""
     return value if isinstance(value, list) else []
 
 
-def moment(value: Any) -> str | None:
+def parse_time(value: Any) -> str | None:
     """A time in ISO 8601, or in seconds since 1970, as records have it; None where it is none."""
     try:
         if isinstance(value, str):
-            found = datetime.fromisoformat(value)
+            parsed = datetime.fromisoformat(value)
         else:
-            seconds = number(value)
+            seconds = parse_number(value)
             if seconds is None:
                 return None
-            found = datetime.fromtimestamp(seconds, UTC)
-        known = found if found.tzinfo else found.replace(tzinfo=UTC)
-        told = known.astimezone(UTC).isoformat(timespec="milliseconds")
+            parsed = datetime.fromtimestamp(seconds, UTC)
+        aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+        formatted = aware.astimezone(UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return None
-    return told.replace("+00:00", "Z")
+    return formatted.replace("+00:00", "Z")
 
 
-def ours(values: Mapping[str, Any]) -> dict[str, str]:
+def known_names(values: Mapping[str, Any]) -> dict[str, str]:
     """The network and the framework that `values` name by these words, where they are ours."""
     from xfbench import adapter
     from xfbench.workloads import workloads
 
-    known = {"workload": workloads(), "framework": adapter.names()}
-    return {name: values[name] for name in known if text(values.get(name)) in known[name]}
+    supported_names = {"workload": workloads(), "framework": adapter.names()}
+    return {
+        name: values[name]
+        for name in supported_names
+        if parse_text(values.get(name)) in supported_names[name]
+    }

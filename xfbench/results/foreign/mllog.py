@@ -13,15 +13,25 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from xfbench.results.foreign import Entry, File, Missed, count, mapping, moment, number, ours, text
+from xfbench.results.foreign import (
+    Entry,
+    File,
+    Missed,
+    as_object,
+    known_names,
+    parse_count,
+    parse_number,
+    parse_text,
+    parse_time,
+)
 
 TOOL = "MLPerf Training"
 _MARK = b":::MLLOG"
-_LONGEST = 2**20  # bytes of a line
-_SPEEDS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_second": "samples/s"}
-_OPENS = ("cache_clear", "init_start", "submission_benchmark", "run_start")
-_SUBMISSION = ("benchmark", "division", "org")
-_COUNTS = {
+_MAX_LINE_BYTES = 2**20  # bytes of a line
+_SPEED_UNITS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_second": "samples/s"}
+_OPENING_KEYS = ("cache_clear", "init_start", "submission_benchmark", "run_start")
+_SUBMISSION_KEYS = ("benchmark", "division", "org")
+_COUNT_FIELDS = {
     "global_batch_size": "global_batch_size",
     "number_of_ranks": "ranks",
     "number_of_nodes": "nodes",
@@ -38,18 +48,18 @@ class _Event:
 
     @property
     def created(self) -> str:
-        return str(moment(self.milliseconds / 1000))
+        return str(parse_time(self.milliseconds / 1000))
 
-    def since(self, other: _Event) -> float:
+    def since(self, earlier: _Event) -> float:
         """Seconds between two events."""
-        return (self.milliseconds - other.milliseconds) / 1000
+        return (self.milliseconds - earlier.milliseconds) / 1000
 
 
 @dataclass
 class _Run:
     """What has been read of one run; `said` are values by their keys, the last one of each."""
 
-    said: dict[str, Any] = field(default_factory=dict)
+    values_by_key: dict[str, Any] = field(default_factory=dict)
     started: _Event | None = None
     stopped: _Event | None = None
     evaluations: list[_Event] = field(default_factory=list)
@@ -58,12 +68,12 @@ class _Run:
     epoch: _Event | None = None
 
 
-def recognised(file: File) -> bool:
+def is_recognised(file: File) -> bool:
     """By the mark that every line has."""
     return file.document is None and _MARK in file.content
 
 
-def private(file: File) -> Iterable[str]:
+def private_names(file: File) -> Iterable[str]:
     """Nobody: who submitted by name and address is not read, and hosts have no place in it."""
     return ()
 
@@ -71,60 +81,60 @@ def private(file: File) -> Iterable[str]:
 def entries(file: File) -> Iterator[Entry | Missed]:
     """The figures of each run, and lines that are none of a log, or should not be there."""
     run = _Run()
-    seen: set[bytes] = set()
-    for at, line in enumerate(file.content.split(b"\n"), 1):
+    seen_lines: set[bytes] = set()
+    for line_number, line in enumerate(file.content.split(b"\n"), 1):
         _, mark, rest = line.partition(_MARK)
-        if not mark or rest in seen:  # every rank may have printed it
+        if not mark or rest in seen_lines:  # every rank may have printed it
             continue
-        seen.add(rest)
-        event = _event(at, rest)
+        seen_lines.add(rest)
+        event = _parse_event(line_number, rest)
         if isinstance(event, Missed):
             yield event
             continue
-        if run.stopped and event.key in _OPENS:
-            yield from _of_run(run)
+        if run.stopped and event.key in _OPENING_KEYS:
+            yield from _figures_of_run(run)
             run = _Run()
-        if why := _take(run, event):
-            yield Missed(f"line {at}", why)
-    yield from _of_run(run)
+        if problem := _add_event(run, event):
+            yield Missed(f"line {line_number}", problem)
+    yield from _figures_of_run(run)
 
 
-def _event(line: int, content: bytes) -> _Event | Missed:
-    where = f"line {line}"
-    if len(content) > _LONGEST:
-        return Missed(where, "it is too long")
+def _parse_event(line: int, content: bytes) -> _Event | Missed:
+    location = f"line {line}"
+    if len(content) > _MAX_LINE_BYTES:
+        return Missed(location, "it is too long")
     try:
-        document = mapping(json.loads(content))
+        document = as_object(json.loads(content))
     except (ValueError, RecursionError):
-        return Missed(where, "what follows :::MLLOG is not JSON")
-    key, milliseconds = text(document.get("key")), number(document.get("time_ms"))
-    if key is None or milliseconds is None or moment(milliseconds / 1000) is None:
-        return Missed(where, "it has no key or no time ('time_ms')")
-    metadata = mapping(document.get("metadata"))
+        return Missed(location, "what follows :::MLLOG is not JSON")
+    key, milliseconds = parse_text(document.get("key")), parse_number(document.get("time_ms"))
+    if key is None or milliseconds is None or parse_time(milliseconds / 1000) is None:
+        return Missed(location, "it has no key or no time ('time_ms')")
+    metadata = as_object(document.get("metadata"))
     return _Event(line, key, document.get("value"), milliseconds, metadata)
 
 
-def _take(run: _Run, event: _Event) -> str | None:
+def _add_event(run: _Run, event: _Event) -> str | None:
     """Add an event to its run; what is wrong with it, in words."""
     key, value = event.key, event.value
     if key in ("run_start", "run_stop", "epoch_start", "epoch_stop"):
-        return _interval(run, event)
+        return _add_interval_event(run, event)
     if key == "eval_accuracy":
-        if number(value) is None:
+        if parse_number(value) is None:
             return "its eval_accuracy is no number"
         run.evaluations.append(event)
-    elif key == "tracked_stats" or key in _SPEEDS:
-        stats = mapping(value) if key == "tracked_stats" else {key: value}
-        for name in sorted(_SPEEDS.keys() & stats.keys()):
-            if number(stats[name]) is None:
+    elif key == "tracked_stats" or key in _SPEED_UNITS:
+        stats = as_object(value) if key == "tracked_stats" else {key: value}
+        for name in sorted(_SPEED_UNITS.keys() & stats.keys()):
+            if parse_number(stats[name]) is None:
                 return f"its {name} is no number"
             run.speeds[name].append(event)
     else:
-        run.said[key] = value
+        run.values_by_key[key] = value
     return None
 
 
-def _interval(run: _Run, event: _Event) -> str | None:
+def _add_interval_event(run: _Run, event: _Event) -> str | None:
     if event.key == "run_start":
         if run.started:
             return f"run_start again: that in line {run.started.line} has no run_stop"
@@ -143,8 +153,8 @@ def _interval(run: _Run, event: _Event) -> str | None:
     return None
 
 
-def _of_run(run: _Run) -> Iterator[Entry | Missed]:
-    title, about = _title(run), _about(run)
+def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
+    title, about = _run_title(run), _describe_run(run)
     if run.started and run.stopped:
         status = run.stopped.metadata.get("status")
         yield Entry(
@@ -159,36 +169,40 @@ def _of_run(run: _Run) -> Iterator[Entry | Missed]:
         )
     elif run.started:
         yield Missed(f"line {run.started.line}", "run_start has no run_stop: no time to train")
-    for one in run.evaluations:
+    for evaluation in run.evaluations:
         yield Entry(
             title=title,
-            where=f"line {one.line}, eval_accuracy{_when(one)}",
-            created=one.created,
+            where=f"line {evaluation.line}, eval_accuracy{_epoch_and_step(evaluation)}",
+            created=evaluation.created,
             quantity="eval accuracy",
             unit="",
-            value=float(one.value),
+            value=float(evaluation.value),
             about=about,
         )
     for name, events in sorted(run.speeds.items()):
-        found = [mapping(one.value).get(name, one.value) for one in events]
-        yield _over(events, name, f"{name} (median)", _SPEEDS[name], found, title, about)
+        values = [as_object(event.value).get(name, event.value) for event in events]
+        yield _median_figure(
+            events, name, f"{name} (median)", _SPEED_UNITS[name], values, title, about
+        )
     if run.epochs:
-        lasted = [stop.since(start) for start, stop in run.epochs]
+        durations_s = [stop.since(start) for start, stop in run.epochs]
         events = [stop for _, stop in run.epochs]
-        yield _over(events, "epoch_stop", "time per epoch (median)", "s", lasted, title, about)
+        yield _median_figure(
+            events, "epoch_stop", "time per epoch (median)", "s", durations_s, title, about
+        )
 
 
-def _over(
+def _median_figure(
     events: list[_Event],
     key: str,
     quantity: str,
     unit: str,
-    found: list[Any],
+    raw_values: list[Any],
     title: str,
     about: dict[str, Any],
 ) -> Entry:
     """The median of what several events say."""
-    values = tuple(map(float, found))
+    values = tuple(map(float, raw_values))
     return Entry(
         title=title,
         where=f"{len(events)} × {key}, lines {events[0].line} to {events[-1].line}",
@@ -203,23 +217,27 @@ def _over(
     )
 
 
-def _when(event: _Event) -> str:
-    known = {name: number(event.metadata.get(name)) for name in ("epoch_num", "step_num")}
-    return "".join(f", {name} {value:g}" for name, value in known.items() if value is not None)
+def _epoch_and_step(event: _Event) -> str:
+    positions = {name: parse_number(event.metadata.get(name)) for name in ("epoch_num", "step_num")}
+    return "".join(f", {name} {value:g}" for name, value in positions.items() if value is not None)
 
 
-def _title(run: _Run) -> str:
-    said = {name: text(run.said.get(f"submission_{name}")) for name in _SUBMISSION}
-    words = [said["benchmark"], said["division"], said["org"] and f"submitted by {said['org']}"]
+def _run_title(run: _Run) -> str:
+    names = {
+        name: parse_text(run.values_by_key.get(f"submission_{name}")) for name in _SUBMISSION_KEYS
+    }
+    words = [names["benchmark"], names["division"], names["org"] and f"submitted by {names['org']}"]
     return ", ".join([f"{TOOL} log", *(word for word in words if word)])
 
 
-def _about(run: _Run) -> dict[str, Any]:
-    said = {name: run.said.get(f"submission_{name}") for name in ("benchmark", "platform")}
-    frameworks = [run.said.get(name) for name in ("framework", "submission_framework")]
-    framework = next(filter(None, map(text, frameworks)), None)
+def _describe_run(run: _Run) -> dict[str, Any]:
+    names = {
+        name: run.values_by_key.get(f"submission_{name}") for name in ("benchmark", "platform")
+    }
+    frameworks = [run.values_by_key.get(name) for name in ("framework", "submission_framework")]
+    framework = next(filter(None, map(parse_text, frameworks)), None)
     return {
-        **ours({"workload": said["benchmark"], "framework": framework}),
-        "machine": text(said["platform"]),
-        **{name: count(run.said.get(key)) for key, name in _COUNTS.items()},
+        **known_names({"workload": names["benchmark"], "framework": framework}),
+        "machine": parse_text(names["platform"]),
+        **{name: parse_count(run.values_by_key.get(key)) for key, name in _COUNT_FIELDS.items()},
     }

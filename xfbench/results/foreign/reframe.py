@@ -13,105 +13,119 @@ from xfbench.results.foreign import (
     Entry,
     File,
     Missed,
-    count,
-    listed,
-    mapping,
-    moment,
-    number,
-    ours,
-    text,
+    as_list,
+    as_object,
+    known_names,
+    parse_count,
+    parse_number,
+    parse_text,
+    parse_time,
 )
 
 TOOL = "ReFrame"
-_AFTER = (None, "", "performance", "cleanup")  # phases whose failure does not touch a figure
+_HARMLESS_PHASES = (
+    None,
+    "",
+    "performance",
+    "cleanup",
+)  # phases whose failure does not touch a figure
 
 
-def recognised(file: File) -> bool:
+def is_recognised(file: File) -> bool:
     """By the two parts that a report has always had."""
-    document = mapping(file.document)
+    document = as_object(file.document)
     return "session_info" in document and "runs" in document
 
 
-def private(file: File) -> Iterable[str]:
+def private_names(file: File) -> Iterable[str]:
     """Whose session it was, where it was started and which nodes had jobs."""
-    session = mapping(file.document["session_info"])
+    session = as_object(file.document["session_info"])
     yield from (str(session.get(name) or "") for name in ("hostname", "user"))
-    for _, case in _cases(file.document):
-        nodes = [case.get("job_nodelist"), *listed(case.get("nodelist"))]
-        yield from (one for node in nodes if (one := text(node)))
+    for _, case in _test_cases(file.document):
+        nodes = [case.get("job_nodelist"), *as_list(case.get("nodelist"))]
+        yield from (name for node in nodes if (name := parse_text(node)))
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
     """A figure per performance variable. Raises ValueError where the session says no time."""
-    session = mapping(file.document["session_info"])
-    report = text(session.get("data_version")) or "?"
-    title = f"{TOOL} {text(session.get('version')) or '(version unknown)'}, report {report}"
-    ended = moment(session.get("time_end_unix")) or moment(session.get("time_end"))
+    session = as_object(file.document["session_info"])
+    report = parse_text(session.get("data_version")) or "?"
+    title = f"{TOOL} {parse_text(session.get('version')) or '(version unknown)'}, report {report}"
+    ended = parse_time(session.get("time_end_unix")) or parse_time(session.get("time_end"))
     if ended is None:
         raise ValueError("its session has no time ('time_end') that can be read")
-    for place, case in _cases(file.document):
-        name = text(case.get("display_name")) or text(case.get("name")) or "a test without a name"
-        where = f"{place} {name}"
-        created = moment(case.get("job_completion_time_unix")) or ended
-        found = list(_figures(case))
-        if not found:
-            phase = text(case.get("fail_phase"))
-            why = f"it failed (phase {phase})" if phase else "it has no performance variable"
-            yield Missed(where, f"no figure: {why}", fault=bool(phase))
-        for variable, value, unit in found:
-            known = number(value)
-            here = f"{where}, {variable}"
-            if known is None:
-                yield Missed(here, "its value is no number")
+    for place, case in _test_cases(file.document):
+        name = (
+            parse_text(case.get("display_name"))
+            or parse_text(case.get("name"))
+            or "a test without a name"
+        )
+        location = f"{place} {name}"
+        created = parse_time(case.get("job_completion_time_unix")) or ended
+        figures = list(_figures(case))
+        if not figures:
+            phase = parse_text(case.get("fail_phase"))
+            reason = f"it failed (phase {phase})" if phase else "it has no performance variable"
+            yield Missed(location, f"no figure: {reason}", fault=bool(phase))
+        for variable, value, unit in figures:
+            parsed_value = parse_number(value)
+            figure_location = f"{location}, {variable}"
+            if parsed_value is None:
+                yield Missed(figure_location, "its value is no number")
                 continue
             yield Entry(
                 title=title,
-                where=here,
+                where=figure_location,
                 created=created,
                 quantity=variable,
                 unit=unit,
-                value=known,
-                about=_about(case),
-                failed=_failed(case),
+                value=parsed_value,
+                about=_describe_case(case),
+                failed=_failure_reason(case),
             )
-    for index, _ in enumerate(listed(file.document.get("restored_cases"))):
-        why = "it was restored from an earlier session: import that one's report"
-        yield Missed(f"restored_cases[{index}]", why, fault=False)
+    for index, _ in enumerate(as_list(file.document.get("restored_cases"))):
+        reason = "it was restored from an earlier session: import that one's report"
+        yield Missed(f"restored_cases[{index}]", reason, fault=False)
 
 
-def _cases(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for run, one in enumerate(listed(document["runs"])):
-        for index, case in enumerate(listed(mapping(one).get("testcases"))):
-            yield f"runs[{run}].testcases[{index}]", mapping(case)
+def _test_cases(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for run, run_document in enumerate(as_list(document["runs"])):
+        for index, case in enumerate(as_list(as_object(run_document).get("testcases"))):
+            yield f"runs[{run}].testcases[{index}]", as_object(case)
 
 
 def _figures(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Each variable's name, value and unit."""
-    for key, one in mapping(case.get("perfvalues")).items():
-        value, *limits = listed(one) or [None]  # its reference, lower and upper limit, the unit
-        yield key.split(":", 2)[-1], value, text(dict(enumerate(limits)).get(3)) or ""
-    for one in listed(case.get("perfvars")):
-        found = mapping(one)
-        name = text(found.get("name")) or "a variable without a name"
-        yield name, found.get("value"), text(found.get("unit")) or ""
+    for key, listing in as_object(case.get("perfvalues")).items():
+        value, *limits = as_list(listing) or [
+            None
+        ]  # its reference, lower and upper limit, the unit
+        yield key.split(":", 2)[-1], value, parse_text(dict(enumerate(limits)).get(3)) or ""
+    for listing in as_list(case.get("perfvars")):
+        variable = as_object(listing)
+        name = parse_text(variable.get("name")) or "a variable without a name"
+        yield name, variable.get("value"), parse_text(variable.get("unit")) or ""
 
 
-def _about(case: dict[str, Any]) -> dict[str, Any]:
+def _describe_case(case: dict[str, Any]) -> dict[str, Any]:
     """What the test's parameters and variables say; `system:partition` as the machine."""
-    variables, parameters = mapping(case.get("check_vars")), mapping(case.get("check_params"))
+    variables, parameters = as_object(case.get("check_vars")), as_object(case.get("check_params"))
     # Up to 4.6 a parameter is "Test.name", and later all of them are the case's own fields.
-    given = {key.rpartition(".")[2]: value for key, value in parameters.items()}
-    said = {**case, **variables, **given}
-    ranks, each = count(said.get("num_tasks")), count(said.get("num_tasks_per_node"))
-    places = [text(case.get("system")), text(case.get("partition"))]
+    parameter_values = {key.rpartition(".")[2]: value for key, value in parameters.items()}
+    settings = {**case, **variables, **parameter_values}
+    ranks, ranks_per_node = (
+        parse_count(settings.get("num_tasks")),
+        parse_count(settings.get("num_tasks_per_node")),
+    )
+    places = [parse_text(case.get("system")), parse_text(case.get("partition"))]
     return {
-        **ours(said),
+        **known_names(settings),
         "ranks": ranks,
-        "nodes": -(-ranks // each) if ranks and each else None,
-        "machine": ":".join(one for one in places if one) or None,
+        "nodes": -(-ranks // ranks_per_node) if ranks and ranks_per_node else None,
+        "machine": ":".join(place for place in places if place) or None,
     }
 
 
-def _failed(case: dict[str, Any]) -> str | None:
+def _failure_reason(case: dict[str, Any]) -> str | None:
     phase = case.get("fail_phase")
-    return None if phase in _AFTER else f"the test failed in its phase {phase}"
+    return None if phase in _HARMLESS_PHASES else f"the test failed in its phase {phase}"
