@@ -157,7 +157,7 @@ def out_of_memory(said: str) -> bool:
 def submit(path: Path) -> str:
     """Submit the script at `path`; the job's number. Raises CommandError, with Slurm's words."""
     words = ["sbatch", "--parsable", str(path)]
-    return output(words, timeout=_TIMEOUT, apart=True).strip().partition(";")[0]
+    return output(words, timeout=_TIMEOUT, new_session=True).strip().partition(";")[0]
 
 
 def find(name: str) -> str | None:

@@ -51,7 +51,7 @@ def parse(text: str) -> tuple[str, ...]:
             why = "a row is of all seeds" if name == "seed" else why
             raise errors.UsageError(f"--by {name}: {why}")
         if name not in FIELDS:
-            raise errors.unknown("field", name, (ROW, *FIELDS))
+            raise errors.unknown_name_error("field", name, (ROW, *FIELDS))
     return tuple(names)
 
 

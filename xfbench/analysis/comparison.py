@@ -78,7 +78,7 @@ class Side:
             for pair in text.split(","):
                 name, _, value = pair.partition("=")
                 if name.strip() not in FIELDS:
-                    raise errors.unknown("field", name.strip(), FIELDS)
+                    raise errors.unknown_name_error("field", name.strip(), FIELDS)
                 wanted[name.strip()] = value.strip()
         found = Path(wanted.get("results", folder))
         return cls(existing(found).folder, wanted, conditions)

@@ -49,7 +49,7 @@ def load(name: str) -> Architecture:
     """The profile of that name. Raises UsageError if there is none."""
     tables = _tables()
     if name not in tables:
-        raise errors.unknown("architecture", name, tables)
+        raise errors.unknown_name_error("architecture", name, tables)
     return tables[name]
 
 

@@ -120,7 +120,7 @@ class Certificate(Sealed):
 def read(path: Path) -> Certificate:
     """The certificate in a file. Raises CertificateError if it is none or was edited."""
     try:
-        return Certificate.read(safe_read.whole(path, LONGEST, linked=True))
+        return Certificate.read(safe_read.read_bytes(path, LONGEST, follow_link=True))
     except EditedError as error:
         raise CertificateError(f"{path.name} was edited: {error}") from error
     except (ValidationError, OSError, ValueError) as error:

@@ -18,7 +18,7 @@ from tabulate import tabulate
 
 from xfbench.analysis.prediction import Figure
 from xfbench.analysis.statistics import Interval
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 
 _LONGEST = 1000  # characters of a field
 _MARKS = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
@@ -51,14 +51,14 @@ class Format:
 
     def above(self, text: str) -> str:
         """The heading of a table."""
-        return self.heading(legible(text, _LONGEST))
+        return self.heading(make_legible(text, _LONGEST))
 
     def below(self, text: str) -> str:
         """What is said under a table."""
-        return self.note(legible(text, _LONGEST))
+        return self.note(make_legible(text, _LONGEST))
 
     def _fit(self, text: str) -> str:
-        return self.escaped(legible(text, _LONGEST))
+        return self.escaped(make_legible(text, _LONGEST))
 
 
 def _in_latex(text: str) -> str:
@@ -98,7 +98,7 @@ def disarmed(value: object) -> object:
     """As a CSV's field: a text that neither a spreadsheet nor a terminal would run."""
     if not isinstance(value, str):
         return value
-    text = legible(value, len(value))
+    text = make_legible(value, len(value))
     return f"'{text}" if text.lstrip().startswith(_STARTS) else text
 
 

@@ -33,7 +33,7 @@ def _known(content: bytes) -> str | None:
     try:
         document = orjson.loads(content)
         named = document.pop("id")
-        text = digests.quickly(document)
+        text = digests.fast_canonical_form(document)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
     return str(named) if text is not None and digests.of_bytes(text) == named else None
@@ -43,7 +43,7 @@ def _identity(content: bytes) -> str:
     try:
         document = json.loads(content)
         named = document.pop("id")
-        if digests.canonical(document, named) is None:
+        if digests.canonical_form_if(document, named) is None:
             raise EditedError("its content is not what its id says")
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no document with an id: {error!r}") from error

@@ -12,7 +12,7 @@ from typing import Any
 from tabulate import tabulate
 
 from xfbench.analysis.statistics import launch_throughput
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 from xfbench.records.provenance import impossible, not_measured
 from xfbench.records.record import Record
 from xfbench.results.store import Place, Store
@@ -47,7 +47,7 @@ def table(records: Sequence[Record]) -> str:
         ]
         if any(one.figure for one in records):
             line += [figure(record) or "–", record.citation.key if record.citation else "–"]
-        lines.append([legible(str(one), 40) for one in line])
+        lines.append([make_legible(str(one), 40) for one in line])
     if any(one.figure for one in records):
         headers += ["figure", "from"]
     return tabulate(lines, headers, "simple", disable_numparse=True)
@@ -77,14 +77,16 @@ def images_per_second(record: Record) -> float | None:
 def whole(record: Record, place: Place, store: Store) -> str:
     """Everything that is known of one record, a line for each field that has something."""
     speed = images_per_second(record)
-    lines = [f"{path}  {legible(value, _LONGEST)}" for path, value in _lines("", record.document())]
+    lines = [
+        f"{path}  {make_legible(value, _LONGEST)}" for path, value in _lines("", record.document())
+    ]
     if speed is not None:
         lines.append(f"images per second  {speed:.5g} (by the median step)")
     at = f" at byte {place.offset}" if place.length is not None else ""
-    lines.append(f"kept in  {legible(str(place.path), 4096)}{at}")
+    lines.append(f"kept in  {make_legible(str(place.path), 4096)}{at}")
     run = store.run_folder(record)
     if run.is_dir():
-        lines.append(f"run  {legible(str(run), 4096)} (command.sh there runs it again)")
+        lines.append(f"run  {make_legible(str(run), 4096)} (command.sh there runs it again)")
     return "\n".join(lines)
 
 
@@ -94,14 +96,14 @@ def _lines(above: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, one in value.items():
             path = f"{above}.{name}" if above else name
-            yield from _lines(legible(path, _LONGEST), one)
+            yield from _lines(make_legible(path, _LONGEST), one)
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         for number, one in enumerate(value[:_MOST], 1):
             yield from _lines(f"{above}[{number}]", one)
         if len(value) > _MOST:
             yield above, f"… {len(value)} in all"
     elif isinstance(value, list):
-        words = ", ".join(legible(_word(one), _LONGEST) for one in value[:_MOST])
+        words = ", ".join(make_legible(_word(one), _LONGEST) for one in value[:_MOST])
         yield above, words if len(value) <= _MOST else f"{words}, … ({len(value)} in all)"
     else:
         yield above, _word(value)

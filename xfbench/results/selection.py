@@ -160,7 +160,7 @@ def _condition(text: str) -> Condition:
     inside = any(name.startswith(f"{path}.") for path, one in known.items() if one.kind is None)
     if name not in known and not inside:
         short = [path.removeprefix("request.") for path in known]
-        raise errors.unknown("field", name, {*known, *short})
+        raise errors.unknown_name_error("field", name, {*known, *short})
     kind = known[name].kind if name in known else None
     null = value == "null" and how in ("=", "!=")
     if kind in (int, float) and not null and _number(value) is None:

@@ -65,7 +65,7 @@ class Place:
 
 def content_of(path: Path) -> bytes:
     """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
-    return safe_read.whole(path, LONGEST, linked=True)
+    return safe_read.read_bytes(path, LONGEST, follow_link=True)
 
 
 def read(content: bytes, identity: str, *, packed: bool = False) -> Record:
@@ -199,7 +199,7 @@ class Store:
         folder = self.folder / "packs"
         try:
             folder.mkdir(exist_ok=True)
-            with locks.alone(self.lock_path, f"is at work in {self.folder}"):
+            with locks.exclusive(self.lock_path, f"is at work in {self.folder}"):
                 for left in folder.glob("*.partial"):
                     left.unlink(missing_ok=True)
                 return self._pack(folder, complain, everything)

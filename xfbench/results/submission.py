@@ -124,7 +124,7 @@ def hosts_of(records: Iterable[Record]) -> set[str]:
 def named_in(value: Any, hosts: Collection[str]) -> str | None:
     """Who is named in any text of a JSON value; None where nobody is seen to be."""
     if isinstance(value, str):
-        return private_names.named(value, hosts)
+        return private_names.find_private_name(value, hosts)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (named_in(one, hosts) for one in parts)), None)
 

@@ -179,8 +179,8 @@ def _private(folder: Path, hosts: Collection[str]) -> Iterator[Found]:
         try:
             why = submission.named_in(json.loads(content), hosts)
         except (ValueError, RecursionError):
-            why = private_names.named(content.decode(errors="replace"), hosts)
-        why = why or private_names.named(path.relative_to(folder).as_posix(), hosts)
+            why = private_names.find_private_name(content.decode(errors="replace"), hosts)
+        why = why or private_names.find_private_name(path.relative_to(folder).as_posix(), hosts)
         if why:
             yield str(path), "private", f"it names {why}"
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from xfbench.base import private_names
 from xfbench.base.errors import UsageError
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 from xfbench.records.elsewhere import About, Citation, Figure, impossible
 from xfbench.records.record import Record
 from xfbench.results.foreign import Entry, File, Format, Missed, formats
@@ -101,10 +101,10 @@ def _file(path: Path) -> File:
 def _of_entries(
     path: Path, file: File, of: Format, complain: Complain, note: Complain
 ) -> Iterator[Record]:
-    hidden = private_names.hiding(of.private(file))
+    hidden = private_names.make_redactor(of.private(file))
 
     def clean(text: str) -> str:
-        return legible(hidden(text), _LONGEST)
+        return make_legible(hidden(text), _LONGEST)
 
     for entry in of.entries(file):
         if isinstance(entry, Missed):
@@ -151,4 +151,4 @@ def _record(name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> 
 
 
 def _shown(path: Path) -> str:
-    return legible(str(path), 4096)
+    return make_legible(str(path), 4096)
