@@ -34,7 +34,7 @@ def system_error_message(error: OSError) -> str | None:
 
 
 def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageError:
-    """The error for a name that is not one of `known`, with the nearest one offered."""
+    """Return the error for a name that is not one of `choices`, with the nearest one suggested."""
     candidates = sorted(choices)
     close_matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
     listing = f"there are: {', '.join(candidates)}" if candidates else "there are none"

@@ -21,11 +21,10 @@ TIMEOUT_S = 7200.0  # seconds: nothing that is done under a lock takes as long
 def exclusive(
     path: Path, activity: str, report: Callable[[str], None] = say, timeout_s: float = TIMEOUT_S
 ) -> Iterator[None]:
-    """Have the lock `path` for as long as the block takes.
+    """Hold the lock `path` while the block runs.
 
-    `does` is what another one is at ("makes this environment"), which `tell` hears where it is
-    waited for.
-    Raises UnavailableError where it has not ended after `limit` seconds.
+    `activity` says what the holder does ("makes this environment"). `report` receives it in a
+    message if the lock is taken. Raises UnavailableError if the lock is not free in `timeout_s`.
     """
     lock = FileLock(path)
     try:

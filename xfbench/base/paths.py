@@ -28,9 +28,9 @@ def cache() -> Path:
 
 
 def require_private(folder: Path, advice: str) -> None:
-    """Raises UsageError, with what to do `instead`, where others may put things into a folder.
+    """Raise UsageError, ending with `advice`, if other users can write to the folder.
 
-    One that is not there is nobody's; for root, a folder of any user is as good as his own.
+    A folder that does not exist passes. For root, a folder of any user passes.
     """
     try:
         owners = {folder.stat().st_uid, folder.lstat().st_uid}

@@ -100,11 +100,11 @@ def run(
 ) -> Outcome:
     """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
-    What is to run `beside` them has its output in the files that come last, and ends with them.
-    Where one fails, the others are ended: the outcome is that of the first that did; one that
-    writes more than `MAX_OUTPUT_BYTES` fails. They are ended, too, when the `alarm` can be read: why is
-    known to whoever raised it; so are those of `threads` that are given up. Raises CommandError if
-    one cannot be started. An interrupt ends them and is passed on.
+    The last files receive the output of `helpers`, which end with the commands. If a command
+    fails, the others are ended and the outcome is that of the first failure. A command that writes
+    more than `MAX_OUTPUT_BYTES` fails. All commands end when `alarm` becomes readable (whoever
+    raised it knows why), or when the block of `command_threads` fails. An interrupt ends them and
+    is passed on. Raises CommandError if a command cannot be started.
     """
     alarms = [
         alarm_socket
@@ -272,8 +272,8 @@ def output(
 ) -> str:
     """Standard output of a command that must succeed within `timeout` seconds.
 
-    `told` is its standard input. One that is `apart` does not hear the terminal's interrupt.
-    Raises CommandError if it does not: then nothing that it started is left running.
+    `stdin_text` is its standard input. With `new_session` it does not receive the terminal's
+    interrupt. Raises CommandError if it fails; then nothing that it started is left running.
     """
     base_environment = os.environ if environment is None else environment
     with _registered_mark() as mark:

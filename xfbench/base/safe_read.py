@@ -21,9 +21,9 @@ class NotPlainError(OSError):
 
 
 def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> bytes:
-    """A file's content, if `linked` behind a link too.
+    """Return the content of a plain file; with `follow_link`, also of one behind a link.
 
-    Raises OSError, and ValueError where it is longer than `most` bytes.
+    Raises OSError, and ValueError if it is longer than `max_bytes`.
     """
     with _open_plain(
         path, os.O_RDONLY if follow_link else os.O_RDONLY | os.O_NOFOLLOW
@@ -41,7 +41,7 @@ def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> byte
 
 
 def read_tail(path: Path, max_bytes: int) -> str:
-    """The last `most` bytes of a file as text; nothing where there is no plain file."""
+    """Return the last `max_bytes` of a file as text; empty if there is no plain file."""
     try:
         with _open_plain(path, os.O_RDONLY | os.O_NOFOLLOW) as (descriptor, size):
             return os.pread(descriptor, max_bytes, max(0, size - max_bytes)).decode(

@@ -22,9 +22,9 @@ _MAX_MARKS = 3
 
 
 def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
-    """The string with what cannot be seen written as its code, cut after `most` characters.
+    """Return the text with invisible characters escaped, cut after `max_length` characters.
 
-    Of more than three marks that stand on one letter the others are left out.
+    Only the first three combining marks of a letter are kept.
     """
     shortened = text[:max_length]
     if not _PRINTABLE_ASCII.fullmatch(shortened):
@@ -51,7 +51,7 @@ def say(line: str, max_length: int = MAX_LENGTH) -> None:
 
 
 def wrap_field(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
-    """A text that is longer than what a page shows of a field, cut after `most` characters."""
+    """Return the lines of a text that is longer than a field, cut after `max_length` characters."""
     shortened = text if len(text) <= max_length else f"{text[:max_length]}…"
     return tuple(textwrap.wrap(shortened, FIELD_LENGTH))
 
