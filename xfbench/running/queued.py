@@ -112,13 +112,13 @@ def _measure(
         plan = whole.without(done)
         if not plan.requests:
             continue
-        session = LaunchContext(store)
+        context = LaunchContext(store)
         frameworks = [request.framework for request in plan.requests]
         allocated = [request.allocator for request in plan.requests]
-        session.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
-        for name, reason in session.unavailable.items():
+        context.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
+        for name, reason in context.unavailable.items():
             records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
-        plan = plan.of(session.environments)
+        plan = plan.of(context.environments)
         if not plan.requests:
             continue
         begun.append(job)
