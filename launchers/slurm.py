@@ -161,7 +161,7 @@ def reports_out_of_memory(text: str) -> bool:
 def submit(path: Path) -> str:
     """Submit the script at `path` and return the job's number. Raises CommandError."""
     argv = ["sbatch", "--parsable", str(path)]
-    return output(argv, timeout=_TIMEOUT_S, apart=True).strip().partition(";")[0]
+    return output(argv, timeout=_TIMEOUT_S, new_session=True).strip().partition(";")[0]
 
 
 def find_job(name: str) -> str | None:

@@ -137,7 +137,7 @@ def load(name: str) -> Adapter:
     """The adapter of that name. Raises UsageError if there is none or its file is wrong."""
     found = folders()
     if name not in found:
-        raise errors.unknown("framework", name, found)
+        raise errors.unknown_name_error("framework", name, found)
     file = found[name] / "adapter.toml"
     try:
         return Adapter(**{**toml_files.read(file)[1], "folder": found[name]})

@@ -71,7 +71,7 @@ def plan(
 def interpreter(framework: str, path: str | Path) -> Path:
     """The interpreter that somebody names for a framework. Raises UsageError if there is none."""
     if framework not in adapter.names():
-        raise errors.unknown("framework", framework, adapter.names())
+        raise errors.unknown_name_error("framework", framework, adapter.names())
     found = Path(path).expanduser().absolute()
     if not found.is_file():
         raise errors.UsageError(f"--python {framework}={path}: there is no such file")

@@ -101,7 +101,7 @@ def load(name: str) -> Experiment:
     """A built-in experiment or one of the user's, by name, or any by path. Raises UsageError."""
     file = Path(name) if name.endswith(".toml") else files().get(name)
     if file is None or not file.is_file():
-        raise errors.unknown("experiment", name, names())
+        raise errors.unknown_name_error("experiment", name, names())
     try:
         found = Experiment.model_validate(toml_files.read(file)[1])
     except ValidationError as error:
@@ -144,7 +144,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
             raise errors.UsageError(f"no {kind} was given")
         for value in values:
             if value not in allowed:
-                raise errors.unknown(kind, value, allowed)
+                raise errors.unknown_name_error(kind, value, allowed)
     if m.launches is not None and m.launches < 1:
         raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
     _check_ranks(m)
@@ -230,7 +230,7 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
 def _allocators(names: Sequence[str]) -> list[str | None]:
     """As cells have them: None is the system's."""
     if wrong := [one for one in names if one not in allocators.NAMES]:
-        raise errors.unknown("allocator", wrong[0], allocators.NAMES)
+        raise errors.unknown_name_error("allocator", wrong[0], allocators.NAMES)
     return [None if one == allocators.SYSTEM else one for one in names]
 
 
@@ -327,7 +327,7 @@ def _check_options(m: Matrix) -> None:
         if not known:
             raise errors.UsageError(f"strategy option {name!r}: there is nothing to choose here")
         if name not in known:
-            raise errors.unknown("strategy option", name, known)
+            raise errors.unknown_name_error("strategy option", name, known)
 
 
 def _options(
@@ -360,7 +360,7 @@ def _told(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "extra_forbidden":
         field = str(first["loc"][-1])
         known = [one.alias or name for name, one in model.model_fields.items()]
-        return f"{where}: {errors.unknown('setting', field, known)}"
+        return f"{where}: {errors.unknown_name_error('setting', field, known)}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{where}: {message}" if where else message
 

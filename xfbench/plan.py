@@ -36,7 +36,9 @@ class Plan(BaseModel):
     def read(cls, path: Path) -> Self:
         """The plan that a job was given. Raises UsageError."""
         try:
-            return cls.model_validate_json(safe_read.whole(path, reply.LONGEST, linked=True))
+            return cls.model_validate_json(
+                safe_read.read_bytes(path, reply.LONGEST, follow_link=True)
+            )
         except (OSError, ValueError) as error:
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 

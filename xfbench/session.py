@@ -17,7 +17,7 @@ from xfbench.running.launch import LaunchContext, launch
 
 def run_requests(
     requests: Iterable[Request],
-    session: LaunchContext,
+    context: LaunchContext,
     protocols: Mapping[Cell, Protocol] | None = None,
     done: Iterable[Record] = (),
 ) -> Iterator[Record]:
@@ -26,7 +26,7 @@ def run_requests(
     An impossible cell is not tried again, and one that has the precision its protocol asks for
     gets no further launch; the launches `done` before count.
     """
-    session.store.prepare()
+    context.store.prepare()
     finished: set[Cell] = set()
     speeds: dict[Cell, list[float]] = defaultdict(list)
     for record in done:
@@ -37,8 +37,8 @@ def run_requests(
         protocol = protocols.get(cell) if protocols else None
         if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
             continue
-        record, folder = launch(request, session, protocol)
-        session.store.add(record, folder)
+        record, folder = launch(request, context, protocol)
+        context.store.add(record, folder)
         if record.status in ("unsupported", "unavailable"):
             finished.add(cell)
         speeds[cell] += statistics.launch_speeds([record]).values()

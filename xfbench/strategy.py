@@ -63,7 +63,7 @@ class Option(_Table):
         if self.kind == "choice":
             if text in self.choices:
                 return text
-            raise errors.unknown(name, str(text), self.choices)
+            raise errors.unknown_name_error(name, str(text), self.choices)
         if self.kind == "count":
             if re.fullmatch(r"[1-9][0-9]{0,5}", str(text)):
                 return int(text)

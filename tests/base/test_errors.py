@@ -8,11 +8,13 @@ from xfbench.base import errors
 
 
 def test_unknown_name_error_suggests_or_lists_names():
-    assert str(errors.unknown("module", "caffee", ["caffe", "gcc"])).endswith("did you mean caffe?")
-    assert str(errors.unknown("module", "zlib", ["gcc", "caffe"])).endswith(
+    assert str(errors.unknown_name_error("module", "caffee", ["caffe", "gcc"])).endswith(
+        "did you mean caffe?"
+    )
+    assert str(errors.unknown_name_error("module", "zlib", ["gcc", "caffe"])).endswith(
         "unknown module 'zlib': there are: caffe, gcc"
     )
-    assert str(errors.unknown("module", "zlib", [])).endswith("there are none")
+    assert str(errors.unknown_name_error("module", "zlib", [])).endswith("there are none")
 
 
 @pytest.mark.parametrize(
@@ -25,4 +27,4 @@ def test_unknown_name_error_suggests_or_lists_names():
     ],
 )
 def test_only_an_error_of_the_system_is_described_in_words(error, words):
-    assert errors.of_the_system(error) == words
+    assert errors.system_error_message(error) == words

@@ -11,7 +11,7 @@ from xfbench.base import errors, locks
 HOLDER = """
 import pathlib, sys
 from xfbench.base import locks
-with locks.alone(pathlib.Path(sys.argv[1]), "holds it"):
+with locks.exclusive(pathlib.Path(sys.argv[1]), "holds it"):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -31,7 +31,7 @@ def test_lock_wait_is_announced_and_ends_in_an_error(holder, tmp_path):
     heard = []
     with (
         pytest.raises(errors.UnavailableError, match=r"holds it has not ended.*fuser .*lock"),
-        locks.alone(tmp_path / "lock", "holds it", heard.append, limit=0.2),
+        locks.exclusive(tmp_path / "lock", "holds it", heard.append, timeout_s=0.2),
     ):
         pytest.fail("it was let in")
     assert heard == ["waiting for another process that holds it"]
@@ -42,7 +42,7 @@ def test_waiting_process_enters_when_the_lock_is_released(holder, tmp_path):
         holder.stdin.write("\n")
         holder.stdin.flush()
 
-    with locks.alone(tmp_path / "lock", "holds it", hear, limit=60):
+    with locks.exclusive(tmp_path / "lock", "holds it", hear, timeout_s=60):
         assert holder.wait(60) == 0
 
 
@@ -50,13 +50,13 @@ def test_killed_process_releases_its_lock(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait(60)
     heard = []
-    with locks.alone(tmp_path / "lock", "holds it", heard.append, limit=60):
+    with locks.exclusive(tmp_path / "lock", "holds it", heard.append, timeout_s=60):
         assert not heard
 
 
 def test_error_in_the_block_releases_the_lock(tmp_path):
-    with pytest.raises(KeyError), locks.alone(tmp_path / "lock", "fails"):
+    with pytest.raises(KeyError), locks.exclusive(tmp_path / "lock", "fails"):
         raise KeyError
     heard = []
-    with locks.alone(tmp_path / "lock", "is next", heard.append, limit=1):
+    with locks.exclusive(tmp_path / "lock", "is next", heard.append, timeout_s=1):
         assert not heard

@@ -38,12 +38,12 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
             threading.Event().wait(0.01)
         started.set()
 
-    with pytest.raises(KeyboardInterrupt), processes.threads(2) as pool:
+    with pytest.raises(KeyboardInterrupt), processes.command_threads(2) as pool:
         pool.submit(work)
         assert started.wait(60)
         raise KeyboardInterrupt
     [outcome] = outcomes
-    assert outcome.words == "the alarm ended it"
+    assert outcome.message == "the alarm ended it"
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 

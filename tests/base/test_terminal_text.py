@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from xfbench.base.terminal_text import legible
     ],
 )
 def test_legible_escapes_control_characters_and_shortens_text(said, shown):
-    assert legible(said) == shown
+    assert make_legible(said) == shown

@@ -54,7 +54,7 @@ def answer(
         count = len(ranks_do) + len(helpers)
         outcome = processes.run(
             ranks_do,
-            beside=helpers,
+            helpers=helpers,
             stdout=[folder / f"stdout.{number}" for number in range(count)],
             stderr=[folder / f"stderr.{number}" for number in range(count)],
             time_limit=3600,

@@ -20,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 GUARDS = (
     (
         "xfbench/base/processes.py",
-        '_kept.tell("+", mark)',
+        '_keeper_process.send("+", mark)',
         "pass",
         "base/test_processes.py::test_commands_end_when_their_starter_is_killed",
     ),
     (
         "xfbench/base/processes.py",
-        "            keeper.end_marked({mark})\n            if isinstance",
+        "            keeper.kill_marked({mark})\n            if isinstance",
         "            if isinstance",
         "base/test_processes.py::test_timeout_ends_a_command_and_its_descendants",
     ),
@@ -56,13 +56,13 @@ GUARDS = (
     ),
     (
         "xfbench/base/safe_read.py",
-        "if size > most:",
+        "if size > max_bytes:",
         "if False:",
         "faults/test_worker.py::test_oversized_reply_is_not_read",
     ),
     (
         "xfbench/base/safe_read.py",
-        "if not stat.S_ISREG(found.st_mode):",
+        "if not stat.S_ISREG(status.st_mode):",
         "if False:",
         "faults/test_input.py::test_named_pipe_as_an_input_file_is_refused",
     ),
@@ -86,7 +86,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/errors.py",
-        "if error.errno not in _OF_THE_SYSTEM:",
+        "if error.errno not in _SYSTEM_ERRNOS:",
         "if True:",
         "faults/test_store.py::test_full_disk_ends_the_run_in_one_line_and_resume_finishes",
     ),
@@ -116,7 +116,7 @@ GUARDS = (
     ),
     (
         "xfbench/studies/media.py",
-        "    paths.only_ours(folder.parent, instead)\n    if not",
+        "    paths.require_private(folder.parent, instead)\n    if not",
         "    if not",
         "faults/test_hostile.py::test_study_data_from_a_shared_folder_are_refused",
     ),
@@ -140,13 +140,13 @@ GUARDS = (
     ),
     (
         "xfbench/running/job.py",
-        "return private_names.hiding(())(said)",
+        "return private_names.make_redactor(())(said)",
         "return said",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
     (
         "xfbench/base/private_names.py",
-        "_PASSWORD.sub(_SHOWN, text)",
+        "_PASSWORD.sub(_REPLACEMENT, text)",
         "text",
         "faults/test_secrets.py::test_url_credentials_are_hidden",
     ),
@@ -200,7 +200,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/terminal_text.py",
-        "print(legible_lines(line, most), file=sys.stderr)",
+        "print(make_lines_legible(line, max_length), file=sys.stderr)",
         "print(line, file=sys.stderr)",
         "faults/test_input.py::test_framework_output_is_printed_without_control_characters",
     ),

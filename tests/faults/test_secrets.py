@@ -94,7 +94,7 @@ def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatc
 
 
 def test_url_credentials_are_hidden():
-    hidden = private_names.hiding(())(
+    hidden = private_names.make_redactor(())(
         "see https://alice:hun!ter2%40@index.example.org/simple, user@host"
     )
     assert hidden == "see https://…@index.example.org/simple, user@host"

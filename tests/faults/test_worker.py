@@ -27,19 +27,19 @@ def test_long_output_keeps_its_beginning_and_end(launch):
     record, folder = launch("print('first', 'x' * 10**8, 'last', flush=True)")
     assert record.status == "ok", record.reason
     kept = (folder / "stdout").read_bytes()
-    assert len(kept) < safe_read.MOST_KEPT + 100
+    assert len(kept) < safe_read.MAX_KEPT_BYTES + 100
     assert kept.startswith(b"first") and kept.endswith(b"last\n")
     assert b"83,222,796 bytes left out" in kept
 
 
 def test_endless_output_ends_the_launch(launch, monkeypatch):
-    monkeypatch.setattr(processes, "MOST_OUTPUT", 2**20)
-    monkeypatch.setattr(processes, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "MAX_OUTPUT_BYTES", 2**20)
+    monkeypatch.setattr(processes, "_CHECK_INTERVAL_S", 0.1)
     record, folder = launch("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
     assert record.status == "crashed"
     assert record.reason.startswith("no reply: it wrote more than 1 MiB to stderr")
     assert len(record.reason) < 500
-    assert (folder / "stderr").stat().st_size < safe_read.MOST_KEPT + 100
+    assert (folder / "stderr").stat().st_size < safe_read.MAX_KEPT_BYTES + 100
 
 
 def test_unnamed_signal_is_reported_by_number(launch):

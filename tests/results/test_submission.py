@@ -272,7 +272,7 @@ def test_record_with_private_names_is_withheld_and_a_defect(
 def test_harmless_words_are_not_private_names():
     hosts = {private_names.host_hash("node7"), private_names.host_hash(platform.node())}
     for text in ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/"):
-        assert private_names.named(text, hosts) is None
+        assert private_names.find_private_name(text, hosts) is None
 
 
 def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path):

@@ -54,7 +54,7 @@ def parse_fields(text: str) -> tuple[str, ...]:
             reason = "a row is of all seeds" if name == "seed" else reason
             raise errors.UsageError(f"--by {name}: {reason}")
         if name not in FIELDS:
-            raise errors.unknown("field", name, (ROW, *FIELDS))
+            raise errors.unknown_name_error("field", name, (ROW, *FIELDS))
     return tuple(names)
 
 

@@ -78,7 +78,7 @@ class Side:
             for pair in text.split(","):
                 name, _, value = pair.partition("=")
                 if name.strip() not in FIELDS:
-                    raise errors.unknown("field", name.strip(), FIELDS)
+                    raise errors.unknown_name_error("field", name.strip(), FIELDS)
                 field_values[name.strip()] = value.strip()
         results_folder = Path(field_values.get("results", folder))
         return cls(open_store(results_folder).folder, field_values, conditions)

@@ -17,9 +17,9 @@ from typing import IO, Any
 def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write bytes, or let a function write, into `target`; its folder is made where missing."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             if callable(content):
                 content(file)
             else:
@@ -35,5 +35,5 @@ def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
 
 def umask() -> int:
     """The process's, read without setting it: other threads make files meanwhile."""
-    told = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text("ascii"), re.M)
-    return int(told[1], 8) if told else 0o022
+    match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text("ascii"), re.M)
+    return int(match[1], 8) if match else 0o022

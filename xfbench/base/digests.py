@@ -11,8 +11,8 @@ import orjson
 import rfc8785
 
 # Where orjson writes a number otherwise than the canonical form: 2.0 and 5.5e-5.
-_WHOLE = re.compile(rb"\.0(?=[,\]}])")
-_SMALL = re.compile(rb"(-?)(\d)(?:\.(\d+))?e-([56])(?=[,\]}])")
+_ZERO_FRACTION = re.compile(rb"\.0(?=[,\]}])")
+_SMALL_NUMBER = re.compile(rb"(-?)(\d)(?:\.(\d+))?e-([56])(?=[,\]}])")
 
 
 def of_bytes(content: bytes) -> str:
@@ -25,20 +25,20 @@ def of_json(value: Any) -> str:
     return of_bytes(rfc8785.dumps(value))
 
 
-def canonical(value: Any, expected: str) -> bytes | None:
+def canonical_form_if(value: Any, expected: str) -> bytes | None:
     """The canonical form of a JSON value if `expected` is its digest, and sooner than by `of_json`.
 
     A text that is not quite the canonical form has another digest, and is then written with
     care; one that has the digest cannot be anything else.
     """
-    quick = quickly(value)
-    if quick is not None and of_bytes(quick) == expected:
-        return quick
-    careful = rfc8785.dumps(value)
-    return careful if of_bytes(careful) == expected else None
+    fast_form = fast_canonical_form(value)
+    if fast_form is not None and of_bytes(fast_form) == expected:
+        return fast_form
+    exact_form = rfc8785.dumps(value)
+    return exact_form if of_bytes(exact_form) == expected else None
 
 
-def quickly(value: Any) -> bytes | None:
+def fast_canonical_form(value: Any) -> bytes | None:
     """Nearly always the canonical form of what was read from JSON; None where it takes more care.
 
     Strings stand in it as they are, so that two values have one text only if they are equal.
@@ -50,16 +50,16 @@ def quickly(value: Any) -> bytes | None:
     if b'\\"' in text:
         return None  # so that every quotation mark begins a string, or ends one
     parts = text.split(b'"')
-    between = _WHOLE.sub(b"", b'"'.join(parts[::2]))
-    if b"e-" in between:
-        between = _SMALL.sub(_small, between)
-    parts[::2] = between.split(b'"')
+    outside_strings = _ZERO_FRACTION.sub(b"", b'"'.join(parts[::2]))
+    if b"e-" in outside_strings:
+        outside_strings = _SMALL_NUMBER.sub(_expand_exponent, outside_strings)
+    parts[::2] = outside_strings.split(b'"')
     return b'"'.join(parts)
 
 
-def _small(found: re.Match[bytes]) -> bytes:
-    sign, first, rest, exponent = found.groups(default=b"")
-    return b"%s0.%s%s%s" % (sign, b"0" * (int(exponent) - 1), first, rest)
+def _expand_exponent(match: re.Match[bytes]) -> bytes:
+    sign, digit, fraction, exponent = match.groups(default=b"")
+    return b"%s0.%s%s%s" % (sign, b"0" * (int(exponent) - 1), digit, fraction)
 
 
 def of_files(files: dict[str, bytes]) -> str:

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterable
 
 # What a disk, its quota or the system's limits say: it is theirs, and no defect of ours.
-_OF_THE_SYSTEM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
+_SYSTEM_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
 
 
 class XfbenchError(Exception):
@@ -26,17 +26,17 @@ class UnavailableError(XfbenchError):
     """A framework cannot be had here; the message says why and what to do instead."""
 
 
-def of_the_system(error: OSError) -> str | None:
+def system_error_message(error: OSError) -> str | None:
     """An error of the disk or the system's limits in words; None for any other."""
-    if error.errno not in _OF_THE_SYSTEM:
+    if error.errno not in _SYSTEM_ERRNOS:
         return None
     return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that is not one of `known`, with the nearest one offered."""
-    candidates = sorted(known)
-    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
-    there = f"there are: {', '.join(candidates)}" if candidates else "there are none"
-    hint = f"did you mean {near[0]}?" if near else there
+def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageError:
+    """Return the error for a name that is not one of `choices`, with the nearest one suggested."""
+    candidates = sorted(choices)
+    close_matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
+    listing = f"there are: {', '.join(candidates)}" if candidates else "there are none"
+    hint = f"did you mean {close_matches[0]}?" if close_matches else listing
     return UsageError(f"unknown {kind} {name!r}: {hint}")

@@ -17,40 +17,40 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 MARK = "XFBENCH_RUN"
-_PASSES, _PAUSE_SECONDS = 200, 0.02
+_MAX_PASSES, _PAUSE_S = 200, 0.02
 
 
-def end_marked(marks: Collection[str]) -> None:
+def kill_marked(marks: Collection[str]) -> None:
     """Kill every process that has one of these marks, until there is none, or for some seconds.
 
     What it starts meanwhile has the mark too, and is found by the next look.
     """
-    wanted = {f"{MARK}={one}".encode() for one in marks}
-    for _ in range(_PASSES if wanted else 0):
-        found = [process for process in _others() if wanted & _variables(process)]
-        if not found:
+    assignments = {f"{MARK}={mark}".encode() for mark in marks}
+    for _ in range(_MAX_PASSES if assignments else 0):
+        pids = [pid for pid in _other_pids() if assignments & _read_environment(pid)]
+        if not pids:
             return
-        for process in found:
+        for pid in pids:
             with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(_PAUSE_SECONDS)
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)
 
 
-def _others() -> Iterator[int]:
+def _other_pids() -> Iterator[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
             yield int(folder.name)
 
 
-def _variables(process: int) -> set[bytes]:
+def _read_environment(pid: int) -> set[bytes]:
     """What a process was started with; of one that has ended, or is somebody else's, nothing."""
     try:
-        return set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0"))
+        return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
         return set()
 
 
-def keep(lines: Iterable[bytes]) -> None:
+def watch_marks(lines: Iterable[bytes]) -> None:
     """Hear of marks until nobody can tell of any more, and end what is left then."""
     marks: set[str] = set()
     for line in lines:
@@ -59,8 +59,8 @@ def keep(lines: Iterable[bytes]) -> None:
             marks.add(mark)
         else:
             marks.discard(mark)
-    end_marked(marks)
+    kill_marked(marks)
 
 
 if __name__ == "__main__":
-    keep(sys.stdin.buffer)
+    watch_marks(sys.stdin.buffer)

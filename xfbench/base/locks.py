@@ -14,30 +14,29 @@ from filelock import FileLock, Timeout
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 
-LIMIT = 7200.0  # seconds: nothing that is done under a lock takes as long
+TIMEOUT_S = 7200.0  # seconds: nothing that is done under a lock takes as long
 
 
 @contextlib.contextmanager
-def alone(
-    path: Path, does: str, tell: Callable[[str], None] = say, limit: float = LIMIT
+def exclusive(
+    path: Path, activity: str, report: Callable[[str], None] = say, timeout_s: float = TIMEOUT_S
 ) -> Iterator[None]:
-    """Have the lock `path` for as long as the block takes.
+    """Hold the lock `path` while the block runs.
 
-    `does` is what another one is at ("makes this environment"), which `tell` hears where it is
-    waited for.
-    Raises UnavailableError where it has not ended after `limit` seconds.
+    `activity` says what the holder does ("makes this environment"). `report` receives it in a
+    message if the lock is taken. Raises UnavailableError if the lock is not free in `timeout_s`.
     """
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        tell(f"waiting for another process that {does}")
+        report(f"waiting for another process that {activity}")
         try:
-            lock.acquire(timeout=limit)
+            lock.acquire(timeout=timeout_s)
         except Timeout:
             raise UnavailableError(
-                f"another process that {does} has not ended in {limit / 60:.0f} minutes: see to "
-                f"it (fuser {path} says which) and try again"
+                f"another process that {activity} has not ended in {timeout_s / 60:.0f} minutes: "
+                f"see to it (fuser {path} says which) and try again"
             ) from None
     try:
         yield

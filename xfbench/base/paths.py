@@ -17,18 +17,20 @@ def cache() -> Path:
 
     Raises UsageError where others may put something into it: what is in it is run.
     """
-    chosen = os.environ.get("XFBENCH_HOME")
-    found = (
-        Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("xfbench")
+    override = os.environ.get("XFBENCH_HOME")
+    folder = (
+        Path(override).expanduser().absolute()
+        if override
+        else platformdirs.user_cache_path("xfbench")
     )
-    only_ours(found, "set XFBENCH_HOME to a folder of your own")
-    return found
+    require_private(folder, "set XFBENCH_HOME to a folder of your own")
+    return folder
 
 
-def only_ours(folder: Path, instead: str) -> None:
-    """Raises UsageError, with what to do `instead`, where others may put things into a folder.
+def require_private(folder: Path, advice: str) -> None:
+    """Raise UsageError, ending with `advice`, if other users can write to the folder.
 
-    One that is not there is nobody's; for root, a folder of any user is as good as his own.
+    A folder that does not exist passes. For root, a folder of any user passes.
     """
     try:
         owners = {folder.stat().st_uid, folder.lstat().st_uid}
@@ -36,20 +38,20 @@ def only_ours(folder: Path, instead: str) -> None:
     except OSError:
         return
     if os.geteuid() != 0 and owners - {0, os.geteuid()}:
-        raise UsageError(f"{folder} is somebody else's: {instead}")
+        raise UsageError(f"{folder} is somebody else's: {advice}")
     if mode & stat.S_IWOTH:
-        raise UsageError(f"{folder} can be written by anybody: chmod o-w it, or {instead}")
+        raise UsageError(f"{folder} can be written by anybody: chmod o-w it, or {advice}")
 
 
-def results(chosen: Path | None = None) -> Path:
+def results(folder: Path | None = None) -> Path:
     """The results folder: the one named, else `XFBENCH_RESULTS`, else `./results`."""
-    return (chosen or Path(os.environ.get("XFBENCH_RESULTS") or "results")).absolute()
+    return (folder or Path(os.environ.get("XFBENCH_RESULTS") or "results")).absolute()
 
 
 def data() -> Path:
     """Prepared data sets: `XFBENCH_DATA`, else beside the environments in the cache."""
-    chosen = os.environ.get("XFBENCH_DATA")
-    return Path(chosen).expanduser().absolute() if chosen else cache() / "data"
+    override = os.environ.get("XFBENCH_DATA")
+    return Path(override).expanduser().absolute() if override else cache() / "data"
 
 
 def package_folder(name: str) -> Path:

@@ -10,42 +10,46 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable
 
-_SHOWN = "…"
-_HOME = re.compile(r"(?<![\w.-])/(?:home|Users|users)/+([^\s/\"'<>|:;,)\]}]+)")
-_ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
+_REPLACEMENT = "…"
+_HOME_USER = re.compile(r"(?<![\w.-])/(?:home|Users|users)/+([^\s/\"'<>|:;,)\]}]+)")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
-_LONGEST = 253  # characters of a host's name
+_MAX_HOST_NAME = 253  # characters of a host's name
 
 
-def hiding(names: Iterable[str]) -> Callable[[str], str]:
+def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
     """What puts an ellipsis for each of these names in a text, and for users in home folders."""
-    known = {one for name in names for one in (name, name.partition(".")[0])}
-    usable = [one for one in known if 1 < len(one) <= _LONGEST]
-    words = "|".join(map(re.escape, sorted(usable, key=lambda one: (-len(one), one))))
-    named = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])", re.IGNORECASE)
+    variants = {variant for name in names for variant in (name, name.partition(".")[0])}
+    searchable = [variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME]
+    alternatives = "|".join(
+        map(re.escape, sorted(searchable, key=lambda variant: (-len(variant), variant)))
+    )
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
 
-    def hidden(text: str) -> str:
-        without = _HOME.sub(_SHOWN, _ADDRESS.sub(_SHOWN, _PASSWORD.sub(_SHOWN, text)))
-        return named.sub(_SHOWN, without) if words else without
+    def redact(text: str) -> str:
+        redacted = _HOME_USER.sub(
+            _REPLACEMENT, _EMAIL.sub(_REPLACEMENT, _PASSWORD.sub(_REPLACEMENT, text))
+        )
+        return pattern.sub(_REPLACEMENT, redacted) if alternatives else redacted
 
-    return hidden
+    return redact
 
 
-def named(text: str, hosts: Collection[str]) -> str | None:
+def find_private_name(text: str, hosts: Collection[str]) -> str | None:
     """Who is named in a text, in words; None where nobody is seen to be.
 
     `hosts` are the hashes that machines have of their host's name.
     """
-    if found := _HOME.search(text):
-        return f"the home folder of {found[1]}"
-    if found := _ADDRESS.search(text):
-        return f"the address {found[0]}"
+    if match := _HOME_USER.search(text):
+        return f"the home folder of {match[1]}"
+    if match := _EMAIL.search(text):
+        return f"the address {match[0]}"
     for word in dict.fromkeys(_WORD.findall(text)):
-        parts = (word, word.partition(".")[0], *word.split("_"))
-        for one in parts:
-            if len(one) <= _LONGEST and host_hash(one) in hosts:
-                return f"the host {one}"
+        candidates = (word, word.partition(".")[0], *word.split("_"))
+        for candidate in candidates:
+            if len(candidate) <= _MAX_HOST_NAME and host_hash(candidate) in hosts:
+                return f"the host {candidate}"
     return None
 
 

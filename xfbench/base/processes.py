@@ -28,11 +28,11 @@ from pathlib import Path
 from xfbench.base import keeper
 from xfbench.base.errors import XfbenchError
 
-MOST_OUTPUT = 2**30  # bytes of a command's standard output, or error, until it is ended
-_GRACE_SECONDS = 2.0
-_LOOK_SECONDS = 5.0  # between two looks at how much was written
-_ALARM = -1
-_of_thread = threading.local()
+MAX_OUTPUT_BYTES = 2**30  # bytes of a command's standard output, or error, until it is ended
+_GRACE_S = 2.0
+_CHECK_INTERVAL_S = 5.0  # between two looks at how much was written
+_ALARM_KEY = -1
+_thread_state = threading.local()
 
 
 class CommandError(XfbenchError):
@@ -54,7 +54,7 @@ class Command:
     def with_environment(self, variables: Mapping[str, str]) -> Command:
         return replace(self, environment={**self.environment, **variables})
 
-    def as_shell(self) -> str:
+    def to_shell_line(self) -> str:
         """The same command as a line for a POSIX shell, every word quoted."""
         variables = [f"{key}={value}" for key, value in sorted(self.environment.items())]
         return shlex.join(["env", "-i", *variables, *self.argv])
@@ -70,19 +70,19 @@ class Outcome:
     status: int
     timed_out: bool = False
     rank: int = 0
-    words: str = ""
+    message: str = ""
 
     def __str__(self) -> str:
-        if self.words:
-            return self.words
+        if self.message:
+            return self.message
         if self.timed_out:
             return "its time limit ended it"
         if self.status < 0:
-            return f"it was ended by {_name(-self.status)}"
+            return f"it was ended by {_signal_name(-self.status)}"
         return f"it ended with exit status {self.status}"
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # the real-time ones between the first and the last have none
@@ -92,7 +92,7 @@ def _name(number: int) -> str:
 def run(
     commands: Sequence[Command],
     *,
-    beside: Sequence[Command] = (),
+    helpers: Sequence[Command] = (),
     stdout: Sequence[Path],
     stderr: Sequence[Path],
     time_limit: float,
@@ -100,53 +100,57 @@ def run(
 ) -> Outcome:
     """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
-    What is to run `beside` them has its output in the files that come last, and ends with them.
-    Where one fails, the others are ended: the outcome is that of the first that did; one that
-    writes more than `MOST_OUTPUT` fails. They are ended, too, when the `alarm` can be read: why is
-    known to whoever raised it; so are those of `threads` that are given up. Raises CommandError if
-    one cannot be started. An interrupt ends them and is passed on.
+    The last files receive the output of `helpers`, which end with the commands. If a command
+    fails, the others are ended and the outcome is that of the first failure. A command that writes
+    more than `MAX_OUTPUT_BYTES` fails. All commands end when `alarm` becomes readable (whoever
+    raised it knows why), or when the block of `command_threads` fails. An interrupt ends them and
+    is passed on. Raises CommandError if a command cannot be started.
     """
-    alarms = [one for one in (alarm, getattr(_of_thread, "alarm", None)) if one]
-    started: list[subprocess.Popen[bytes]] = []
-    written = list(zip(stdout, stderr, strict=True))
-    with _marked() as mark:
+    alarms = [
+        alarm_socket
+        for alarm_socket in (alarm, getattr(_thread_state, "alarm", None))
+        if alarm_socket
+    ]
+    running: list[subprocess.Popen[bytes]] = []
+    output_files = list(zip(stdout, stderr, strict=True))
+    with _registered_mark() as mark:
         try:
-            for command, (out, err) in zip((*commands, *beside), written, strict=True):
-                started.append(_start(command, mark, out, err))
-            end = time.monotonic() + time_limit
-            return _first_to_fail(started, len(commands), written, end, alarms)
+            for command, (out, err) in zip((*commands, *helpers), output_files, strict=True):
+                running.append(_start(command, mark, out, err))
+            deadline = time.monotonic() + time_limit
+            return _wait_for_failure(running, len(commands), output_files, deadline, alarms)
         finally:
-            for process in started:
-                _end(process)
-            keeper.end_marked({mark})
+            for process in running:
+                _terminate(process)
+            keeper.kill_marked({mark})
 
 
 @contextlib.contextmanager
-def _marked() -> Iterator[str]:
+def _registered_mark() -> Iterator[str]:
     """A mark for commands to carry, by which they are found should this process be killed."""
     mark = secrets.token_hex(8)
-    _kept.tell("+", mark)
+    _keeper_process.send("+", mark)
     try:
         yield mark
     finally:
-        _kept.tell("-", mark)
+        _keeper_process.send("-", mark)
 
 
-class _Kept:
+class _KeeperProcess:
     """The keeper as this process sees him: there from the first mark on, again should he end."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._marks: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def tell(self, sign: str, mark: str) -> None:
-        with self._one_at_a_time:
+    def send(self, sign: str, mark: str) -> None:
+        with self._lock:
             (self._marks.add if sign == "+" else self._marks.discard)(mark)
             lines = [f"{sign}{mark}\n"]
             if self._process is None or self._process.poll() is not None:
                 self._process = self._start()
-                lines = [f"+{one}\n" for one in self._marks]
+                lines = [f"+{known_mark}\n" for known_mark in self._marks]
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):  # he has just ended
                 self._process.stdin.write("".join(lines).encode())
@@ -163,97 +167,97 @@ class _Kept:
             start_new_session=True,
         )
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             self._process.wait()
 
 
-_kept = _Kept()
-atexit.register(_kept.dismiss)
+_keeper_process = _KeeperProcess()
+atexit.register(_keeper_process.close)
 
 
 @contextlib.contextmanager
-def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+def command_threads(count: int) -> Iterator[ThreadPoolExecutor]:
     """Threads that may `run` commands; an error or an interrupt in the block ends them all.
 
     An interrupt is heard by the main thread alone, which would wait for the others.
     """
-    heard, given_up = socket.socketpair()
-    pool = ThreadPoolExecutor(count, initializer=_hears, initargs=(heard,))
+    alarm, trigger = socket.socketpair()
+    pool = ThreadPoolExecutor(count, initializer=_set_thread_alarm, initargs=(alarm,))
     try:
         yield pool
     except BaseException:
-        given_up.close()
+        trigger.close()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-        given_up.close()
-        heard.close()
+        trigger.close()
+        alarm.close()
 
 
-def _hears(alarm: socket.socket) -> None:
-    _of_thread.alarm = alarm
+def _set_thread_alarm(alarm: socket.socket) -> None:
+    _thread_state.alarm = alarm
 
 
 def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subprocess.Popen[bytes]:
-    with stdout.open("wb") as out, stderr.open("wb") as err:
+    with stdout.open("wb") as stdout_file, stderr.open("wb") as stderr_file:
         try:
             return subprocess.Popen(
                 command.argv,
                 env={**command.environment, keeper.MARK: mark},
                 cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                stdout=stdout_file,
+                stderr=stderr_file,
                 start_new_session=True,
             )
         except OSError as error:
             raise CommandError(f"{command.argv[0]}: {error.strerror}") from error
 
 
-def _first_to_fail(
-    started: Sequence[subprocess.Popen[bytes]],
+def _wait_for_failure(
+    running: Sequence[subprocess.Popen[bytes]],
     count: int,
-    written: Sequence[tuple[Path, Path]],
-    end: float,
+    output_files: Sequence[tuple[Path, Path]],
+    deadline: float,
     alarms: Sequence[socket.socket],
 ) -> Outcome:
     """Wait for the first `count`, or for one that fails, and hardly wake up in between."""
-    left = count
+    remaining = count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
-        for number, process in enumerate(started):
+        for number, process in enumerate(running):
             descriptor = os.pidfd_open(process.pid)
             stack.callback(os.close, descriptor)
             selector.register(descriptor, selectors.EVENT_READ, number)
         for alarm in alarms:
-            selector.register(alarm, selectors.EVENT_READ, _ALARM)
-        while left:
-            ended = selector.select(max(0.0, min(_LOOK_SECONDS, end - time.monotonic())))
-            if not ended and (too_much := _overlong(written)):
-                return too_much
-            if not ended and time.monotonic() >= end:
+            selector.register(alarm, selectors.EVENT_READ, _ALARM_KEY)
+        while remaining:
+            ready = selector.select(max(0.0, min(_CHECK_INTERVAL_S, deadline - time.monotonic())))
+            if not ready and (excess := _find_excess_output(output_files)):
+                return excess
+            if not ready and time.monotonic() >= deadline:
                 return Outcome(0, timed_out=True)
-            for key, _ in ended:
-                if key.data == _ALARM:
-                    return Outcome(1, words="the alarm ended it")
+            for key, _ in ready:
+                if key.data == _ALARM_KEY:
+                    return Outcome(1, message="the alarm ended it")
                 selector.unregister(key.fileobj)
-                left -= key.data < count
-                status = started[key.data].wait()
+                remaining -= key.data < count
+                status = running[key.data].wait()
                 if status:
                     return Outcome(status, rank=key.data)
     return Outcome(0)
 
 
-def _overlong(written: Sequence[tuple[Path, Path]]) -> Outcome | None:
+def _find_excess_output(output_files: Sequence[tuple[Path, Path]]) -> Outcome | None:
     """The outcome where a command has written more than it may."""
-    for number, files in enumerate(written):
+    for number, files in enumerate(output_files):
         for file in files:
             with contextlib.suppress(OSError):
-                if file.stat().st_size > MOST_OUTPUT:
-                    words = f"it wrote more than {MOST_OUTPUT >> 20} MiB to {file.name}"
-                    return Outcome(1, rank=number, words=words)
+                if file.stat().st_size > MAX_OUTPUT_BYTES:
+                    message = f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MiB to {file.name}"
+                    return Outcome(1, rank=number, message=message)
     return None
 
 
@@ -263,46 +267,46 @@ def output(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float,
-    apart: bool = False,
-    told: str = "",
+    new_session: bool = False,
+    stdin_text: str = "",
 ) -> str:
     """Standard output of a command that must succeed within `timeout` seconds.
 
-    `told` is its standard input. One that is `apart` does not hear the terminal's interrupt.
-    Raises CommandError if it does not: then nothing that it started is left running.
+    `stdin_text` is its standard input. With `new_session` it does not receive the terminal's
+    interrupt. Raises CommandError if it fails; then nothing that it started is left running.
     """
-    known = os.environ if environment is None else environment
-    with _marked() as mark:
+    base_environment = os.environ if environment is None else environment
+    with _registered_mark() as mark:
         try:
             process = subprocess.run(
                 argv,
-                env={**known, keeper.MARK: mark},
+                env={**base_environment, keeper.MARK: mark},
                 cwd=cwd,
                 timeout=timeout,
                 check=False,
                 capture_output=True,
-                input=told.encode(),
-                start_new_session=apart,
+                input=stdin_text.encode(),
+                start_new_session=new_session,
             )
         except OSError as error:
             raise CommandError(f"{argv[0]}: {error.strerror}") from error
         except BaseException as error:
-            keeper.end_marked({mark})
+            keeper.kill_marked({mark})
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CommandError(f"{argv[0]}: no answer within {timeout:g} s") from error
             raise
     if process.returncode:
-        words = (process.stderr or process.stdout).decode(errors="replace").strip()
-        raise CommandError(f"{Path(argv[0]).name} failed: {words[-2000:]}", process.returncode)
+        message = (process.stderr or process.stdout).decode(errors="replace").strip()
+        raise CommandError(f"{Path(argv[0]).name} failed: {message[-2000:]}", process.returncode)
     return process.stdout.decode(errors="replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     """End the command and its process group: asked first, then made to."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
         try:
-            process.wait(_GRACE_SECONDS)
+            process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()

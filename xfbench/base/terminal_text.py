@@ -12,50 +12,50 @@ import sys
 import textwrap
 import unicodedata
 
-MOST, LONGEST = 240, 1200
+FIELD_LENGTH, MAX_LENGTH = 240, 1200
 
 # Format (bidirectional controls, joiners), control, surrogate, private, unassigned characters,
 # and separators of lines and paragraphs: none of them is anything to look at.
-_UNSEEN = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
-_PLAIN = re.compile(r"[ -~]*")
-_STACKED = 3
+_INVISIBLE = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
+_PRINTABLE_ASCII = re.compile(r"[ -~]*")
+_MAX_MARKS = 3
 
 
-def legible(value: str, most: int = MOST) -> str:
-    """The string with what cannot be seen written as its code, cut after `most` characters.
+def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
+    """Return the text with invisible characters escaped, cut after `max_length` characters.
 
-    Of more than three marks that stand on one letter the others are left out.
+    Only the first three combining marks of a letter are kept.
     """
-    cut = value[:most]
-    if not _PLAIN.fullmatch(cut):
-        shown, marks = [], 0
-        for character in cut:
+    shortened = text[:max_length]
+    if not _PRINTABLE_ASCII.fullmatch(shortened):
+        characters, marks = [], 0
+        for character in shortened:
             category = unicodedata.category(character)
             marks = marks + 1 if category.startswith("M") else 0
-            if category in _UNSEEN:
-                shown.append(_code(character))
-            elif marks <= _STACKED:
-                shown.append(character)
-        cut = "".join(shown)
-    return cut if len(value) <= most else f"{cut}… ({len(value):,} characters)"
+            if category in _INVISIBLE:
+                characters.append(_escape_character(character))
+            elif marks <= _MAX_MARKS:
+                characters.append(character)
+        shortened = "".join(characters)
+    return shortened if len(text) <= max_length else f"{shortened}… ({len(text):,} characters)"
 
 
-def legible_lines(value: str, most: int = LONGEST) -> str:
+def make_lines_legible(text: str, max_length: int = MAX_LENGTH) -> str:
     """Each line of a text made legible: for a terminal, where others' words are told."""
-    return "\n".join(legible(line, most) for line in value.split("\n"))
+    return "\n".join(make_legible(line, max_length) for line in text.split("\n"))
 
 
-def say(line: str, most: int = LONGEST) -> None:
+def say(line: str, max_length: int = MAX_LENGTH) -> None:
     """Tell on standard error what is done, or wrong: words and file names of others are in it."""
-    print(legible_lines(line, most), file=sys.stderr)
+    print(make_lines_legible(line, max_length), file=sys.stderr)
 
 
-def pieces(value: str, most: int = LONGEST) -> tuple[str, ...]:
-    """A text that is longer than what a page shows of a field, cut after `most` characters."""
-    cut = value if len(value) <= most else f"{value[:most]}…"
-    return tuple(textwrap.wrap(cut, MOST))
+def wrap_field(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
+    """Return the lines of a text that is longer than a field, cut after `max_length` characters."""
+    shortened = text if len(text) <= max_length else f"{text[:max_length]}…"
+    return tuple(textwrap.wrap(shortened, FIELD_LENGTH))
 
 
-def _code(character: str) -> str:
+def _escape_character(character: str) -> str:
     """As Python writes it."""
     return character.encode("unicode_escape").decode("ascii")

@@ -9,13 +9,13 @@ from typing import Any
 from xfbench.base import safe_read
 from xfbench.base.errors import UsageError
 
-LONGEST = 2**20  # bytes: what a person writes is shorter
+MAX_BYTES = 2**20  # bytes: what a person writes is shorter
 
 
 def read(file: Path) -> tuple[str, dict[str, Any]]:
     """A file's text and what it says. Raises UsageError, with the line where there is one."""
     try:
-        text = safe_read.whole(file, LONGEST, linked=True).decode()
+        text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()
         return text, tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from error

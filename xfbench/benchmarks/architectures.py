@@ -49,7 +49,7 @@ def load(name: str) -> Architecture:
     """The profile of that name. Raises UsageError if there is none."""
     architectures = _load_architectures()
     if name not in architectures:
-        raise errors.unknown("architecture", name, architectures)
+        raise errors.unknown_name_error("architecture", name, architectures)
     return architectures[name]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from xfbench.base.errors import XfbenchError, of_the_system
+from xfbench.base.errors import XfbenchError, system_error_message
 from xfbench.base.terminal_text import say
 from xfbench.base.version import __version__
 from xfbench.cli import (
@@ -115,7 +115,7 @@ def main() -> None:
 
         if isinstance(error, WorkloadError):
             sys.exit(_say(str(error), 2))
-        if isinstance(error, OSError) and (words := of_the_system(error)):
+        if isinstance(error, OSError) and (words := system_error_message(error)):
             sys.exit(_say(f"{words}; what was done is kept, a run goes on with --resume", 1))
         with tempfile.NamedTemporaryFile(
             "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"

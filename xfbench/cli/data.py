@@ -80,7 +80,7 @@ def prepare(
     from xfbench.data import sources
 
     if name not in ("digits", *sources.PUBLISHED):
-        raise errors.unknown("data set", name, ["digits", *sources.PUBLISHED])
+        raise errors.unknown_name_error("data set", name, ["digits", *sources.PUBLISHED])
     if source is None and name != "digits":
         raise errors.UsageError(f"{name}: say where its files are by --from: nothing is downloaded")
     if classes and name != "imagenet":
@@ -228,7 +228,7 @@ def _settings(form: str, size: str | None, fit: str, encode: str | None) -> dict
 
     for kind, value, known in (("format", form, FORMATS), ("fit", fit, ("squash", "crop"))):
         if value not in known:
-            raise errors.unknown(kind, value, known)
+            raise errors.unknown_name_error(kind, value, known)
     return {"size": preparing.size(size), "fit": fit, "encoding": preparing.encoding(encode)}
 
 

@@ -74,9 +74,9 @@ def leaderboard(
     from xfbench.workloads import workloads
 
     if format not in tables.FORMATS:
-        raise errors.unknown("format", format, tables.FORMATS)
+        raise errors.unknown_name_error("format", format, tables.FORMATS)
     if columns not in (*tables.COLUMNS, _SLOWDOWN, _LAYERS):
-        raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
+        raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
             "--published goes with the tables of networks: see `xfbench results list --published "
@@ -87,7 +87,7 @@ def leaderboard(
     wanted = words(workload, str, "--workload")
     for name in wanted or ():
         if name not in workloads():
-            raise errors.unknown("workload", name, workloads())
+            raise errors.unknown_name_error("workload", name, workloads())
     folder = paths.results(results)
     store = open_store(folder)
     certificates = certificate.of_folder(folder)

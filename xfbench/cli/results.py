@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.base.terminal_text import legible, say
+from xfbench.base.terminal_text import make_legible, say
 from xfbench.cli.options import Json, Results, Where
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def validate(
         print(json.dumps({"checked": checked, "defects": found}))
     else:
         for one in defects:
-            print(f"{legible(one.file, 4096)}: {one.defect}: {legible(one.detail, 400)}")
+            print(f"{make_legible(one.file, 4096)}: {one.defect}: {make_legible(one.detail, 400)}")
         print(f"{checked} records, certificates and searches checked, {len(defects)} defects")
     if defects:
         raise typer.Exit(1)

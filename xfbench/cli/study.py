@@ -355,7 +355,7 @@ def _size(text: str | None) -> Size | None:
     from xfbench.studies.form import SIZES, Size
 
     if text is not None and text not in SIZES:
-        raise errors.unknown("size", text, SIZES)
+        raise errors.unknown_name_error("size", text, SIZES)
     return next((one for one in get_args(Size) if one == text), None)
 
 

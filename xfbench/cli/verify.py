@@ -97,7 +97,7 @@ def verify(
     from xfbench.equality import verdicts
 
     if format not in verdicts.FORMATS:
-        raise errors.unknown("format", format, verdicts.FORMATS)
+        raise errors.unknown_name_error("format", format, verdicts.FORMATS)
 
     if self_test:
         from xfbench.equality import plants

@@ -99,7 +99,7 @@ def export(
     elif format == "caffe":
         print(prototxt.train_val(workload, batch_size or workload.batch_size), end="")
     else:
-        raise errors.unknown("format", format, ("caffe", "json"))
+        raise errors.unknown_name_error("format", format, ("caffe", "json"))
 
 
 def _load(name: str) -> Any:
@@ -108,7 +108,7 @@ def _load(name: str) -> Any:
 
     known = workloads()
     if name not in known:
-        raise errors.unknown("workload", name, known)
+        raise errors.unknown_name_error("workload", name, known)
     return known[name]
 
 

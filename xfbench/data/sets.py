@@ -70,5 +70,5 @@ def find(wanted: str) -> Found:
         there = ", ".join(one.folder.name for one in named)
         raise errors.UsageError(f"data set {wanted!r} is there as {there}: name one of them")
     names = [*BUILT_IN, *(one.folder.name for one in known)]
-    unknown = errors.unknown("data set", wanted, names)
+    unknown = errors.unknown_name_error("data set", wanted, names)
     raise errors.UsageError(f"{unknown}; others are made by `xfbench data prepare`")

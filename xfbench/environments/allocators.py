@@ -49,7 +49,7 @@ def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
         return library
     prefix = _prefix()
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    with locks.alone(Path(f"{prefix}.lock"), "fetches the allocators", tell):
+    with locks.exclusive(Path(f"{prefix}.lock"), "fetches the allocators", tell):
         if not library.is_file():
             made = prefix.with_suffix(".part")
             shutil.rmtree(made, ignore_errors=True)

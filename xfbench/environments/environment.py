@@ -117,7 +117,7 @@ def ensure(
         return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
     folder = _folder(adapter)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locks.alone(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment", say):
+    with locks.exclusive(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment", say):
         if there := _read(folder / _COMPLETE):
             return _unchanged(there)
         shutil.rmtree(folder, ignore_errors=True)
@@ -136,7 +136,7 @@ def remove(adapter: Adapter) -> bool:
     """Delete the framework's environments, old ones too; whether there was one."""
     found = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in found:
-        with locks.alone(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
+        with locks.exclusive(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
             shutil.rmtree(folder)
     return bool(found)
 

@@ -120,7 +120,7 @@ class Certificate(SealedDocument):
 def read(path: Path) -> Certificate:
     """The certificate in a file. Raises CertificateError if it is none or was edited."""
     try:
-        return Certificate.read(safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True))
+        return Certificate.read(safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True))
     except EditedError as error:
         raise CertificateError(f"{path.name} was edited: {error}") from error
     except (ValidationError, OSError, ValueError) as error:

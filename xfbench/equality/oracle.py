@@ -89,7 +89,7 @@ class Oracle:
     ) -> list[Expected]:
         """Truth and draws of each case, in order; the cases come back with their rates set."""
         rounded = "float32" if precision == "float64" else precision
-        with locks.alone(self._lock(cases), "computes what these networks must give"):
+        with locks.exclusive(self._lock(cases), "computes what these networks must give"):
             self._settle([c for c in cases if not self._truth(c).is_file()], activations)
             truths = [self._read(self._truth(case)) for case in cases]
             rated = [
@@ -173,7 +173,7 @@ class Oracle:
         if batches:
             names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in wanted))
             self.say(f"oracle: {len(wanted)} trainings in NumPy: {names[:60]}")
-        with processes.threads(workers) as pool:
+        with processes.command_threads(workers) as pool:
             done = list(pool.map(lambda batch: self._batch(batch, activations), batches))
         found = {key: arrays for batch in done for key, arrays in batch.items()}
         return [found[case.key(precision, draw)] for case, precision, draw in wanted]

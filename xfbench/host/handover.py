@@ -28,7 +28,7 @@ def seconds() -> float | None:
     """
     asked = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
-        return float(processes.output(asked, told="\n", timeout=_LIMIT))
+        return float(processes.output(asked, stdin_text="\n", timeout=_LIMIT))
     except (ValueError, processes.CommandError):
         return None
 

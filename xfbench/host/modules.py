@@ -85,7 +85,7 @@ def _not_there(init: str, folders: Sequence[str], name: str) -> str:
         listing = ""
     offered = [line.strip() for line in listing.splitlines()]
     offered = [one for one in offered if one and not one.endswith((":", "/")) and " " not in one]
-    return f"{errors.unknown('module', name, offered)} (see `module spider`)"
+    return f"{errors.unknown_name_error('module', name, offered)} (see `module spider`)"
 
 
 def _bash(script: str, *arguments: str) -> str:

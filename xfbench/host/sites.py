@@ -106,7 +106,7 @@ def load(name: str | None) -> Site:
         return Site(title="this machine")
     own = Path(name) if name.endswith(".toml") else folders().get(name)
     if own is None:
-        raise errors.unknown("site", name, names())
+        raise errors.unknown_name_error("site", name, names())
     return _read(own, ())
 
 
@@ -127,7 +127,7 @@ def _read(file: Path, below: tuple[Path, ...]) -> Site:
         key = str(next((part for part in reversed(first["loc"]) if isinstance(part, str)), ""))
         message = first["msg"]
         if first["type"] == "extra_forbidden":
-            message = str(errors.unknown("key", key, _known(first["loc"])))
+            message = str(errors.unknown_name_error("key", key, _known(first["loc"])))
         raise errors.UsageError(f"{_line(file, text, key)}: {message}") from error
     for option in (*site.start_options, *site.script_options):
         if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):

@@ -18,7 +18,7 @@ from tabulate import tabulate
 
 from xfbench.analysis.prediction import Figure
 from xfbench.analysis.statistics import Interval
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 
 _MAX_FIELD_CHARS = 1000  # characters of a field
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
@@ -51,14 +51,14 @@ class Format:
 
     def render_heading(self, text: str) -> str:
         """Return the heading of a table."""
-        return self.heading(legible(text, _MAX_FIELD_CHARS))
+        return self.heading(make_legible(text, _MAX_FIELD_CHARS))
 
     def render_note(self, text: str) -> str:
         """Return a note below a table."""
-        return self.note(legible(text, _MAX_FIELD_CHARS))
+        return self.note(make_legible(text, _MAX_FIELD_CHARS))
 
     def _escape_field(self, text: str) -> str:
-        return self.escape(legible(text, _MAX_FIELD_CHARS))
+        return self.escape(make_legible(text, _MAX_FIELD_CHARS))
 
 
 def _escape_latex(text: str) -> str:
@@ -98,7 +98,7 @@ def escape_csv_formula(value: object) -> object:
     """Return a CSV field that neither a spreadsheet nor a terminal executes."""
     if not isinstance(value, str):
         return value
-    text = legible(value, len(value))
+    text = make_legible(value, len(value))
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 

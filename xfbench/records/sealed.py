@@ -33,7 +33,7 @@ def _verify_id_fast(content: bytes) -> str | None:
     try:
         document = orjson.loads(content)
         stated_id = document.pop("id")
-        canonical_bytes = digests.quickly(document)
+        canonical_bytes = digests.fast_canonical_form(document)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
     return (
@@ -47,7 +47,7 @@ def _verify_id_exactly(content: bytes) -> str:
     try:
         document = json.loads(content)
         stated_id = document.pop("id")
-        if digests.canonical(document, stated_id) is None:
+        if digests.canonical_form_if(document, stated_id) is None:
             raise EditedError("its content is not what its id says")
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no document with an id: {error!r}") from error

@@ -52,7 +52,8 @@ def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
     ]
     cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
     sources = [
-        (key, terminal_text.pieces(title, _LONGEST)) for key, title in beside.bibliography(cited)
+        (key, terminal_text.wrap_field(title, _LONGEST))
+        for key, title in beside.bibliography(cited)
     ]
     return Others(tuple(groups), tuple(sources))
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
-from xfbench.base.terminal_text import legible, pieces
+from xfbench.base.terminal_text import make_legible, wrap_field
 from xfbench.layout import beside
 from xfbench.records.record import Record
 from xfbench.report import content, slowdowns, svg
@@ -65,7 +65,7 @@ def rendered(template: str, **values: Any) -> str:
         script=script,
         draw=svg.draw,
         legend=svg.legend,
-        pieces=pieces,
+        pieces=wrap_field,
         interval_bar=svg.interval_bar,
         **values,
     )
@@ -74,7 +74,7 @@ def rendered(template: str, **values: Any) -> str:
 def _finalized(value: Any) -> Any:
     """What the template is given to print, fit to be looked at; markup is ours."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return legible(value)
+        return make_legible(value)
     return value
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 from xfbench.report.figures import Figure, Line, Mark, Point
 
 WIDTH, HEIGHT = 440, 250
@@ -49,8 +49,8 @@ def draw(figure: Figure, name: str) -> Markup:
             "aria-labelledby": f"{name}-t {name}-d",
         },
     )
-    ET.SubElement(root, "title", {"id": f"{name}-t"}).text = legible(figure.title)
-    ET.SubElement(root, "desc", {"id": f"{name}-d"}).text = legible(figure.description, 2000)
+    ET.SubElement(root, "title", {"id": f"{name}-t"}).text = make_legible(figure.title)
+    ET.SubElement(root, "desc", {"id": f"{name}-d"}).text = make_legible(figure.description, 2000)
     if figure.lines:
         _draw_lines(root, figure)
     else:
@@ -227,7 +227,7 @@ def _text(parent: ET.Element, x: float, y: float, text: str, anchor: str, kind: 
     attributes = {"x": f"{x:.1f}", "y": f"{y:.1f}"}
     attributes |= {"text-anchor": anchor} if anchor != "start" else {}
     attributes |= {"class": kind} if kind else {}
-    ET.SubElement(parent, "text", attributes).text = legible(text, 64)
+    ET.SubElement(parent, "text", attributes).text = make_legible(text, 64)
 
 
 def interval_bar(value: float, low: float | None, high: float | None, most: float) -> Markup:

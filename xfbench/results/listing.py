@@ -12,7 +12,7 @@ from typing import Any
 from tabulate import tabulate
 
 from xfbench.analysis.statistics import launch_throughput
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 from xfbench.records.provenance import impossible_number, unmeasured_source
 from xfbench.records.record import Record
 from xfbench.results.store import Place, Store
@@ -53,7 +53,7 @@ def format_table(records: Sequence[Record]) -> str:
                 describe_figure(record) or "–",
                 record.citation.key if record.citation else "–",
             ]
-        lines.append([legible(str(cell), 40) for cell in line])
+        lines.append([make_legible(str(cell), 40) for cell in line])
     if any(listed.figure for listed in records):
         headers += ["figure", "from"]
     return tabulate(lines, headers, "simple", disable_numparse=True)
@@ -84,16 +84,16 @@ def format_record(record: Record, place: Place, store: Store) -> str:
     """Everything that is known of one record, a line for each field that has something."""
     speed = images_per_second(record)
     lines = [
-        f"{path}  {legible(value, _MAX_CHARACTERS)}"
+        f"{path}  {make_legible(value, _MAX_CHARACTERS)}"
         for path, value in _field_lines("", record.document())
     ]
     if speed is not None:
         lines.append(f"images per second  {speed:.5g} (by the median step)")
     position = f" at byte {place.offset}" if place.length is not None else ""
-    lines.append(f"kept in  {legible(str(place.path), 4096)}{position}")
+    lines.append(f"kept in  {make_legible(str(place.path), 4096)}{position}")
     run = store.run_folder(record)
     if run.is_dir():
-        lines.append(f"run  {legible(str(run), 4096)} (command.sh there runs it again)")
+        lines.append(f"run  {make_legible(str(run), 4096)} (command.sh there runs it again)")
     return "\n".join(lines)
 
 
@@ -103,15 +103,14 @@ def _field_lines(parent: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, element in value.items():
             path = f"{parent}.{name}" if parent else name
-            yield from _field_lines(legible(path, _MAX_CHARACTERS), element)
+            yield from _field_lines(make_legible(path, _MAX_CHARACTERS), element)
     elif isinstance(value, list) and any(isinstance(element, dict | list) for element in value):
         for number, element in enumerate(value[:_MAX_ELEMENTS], 1):
             yield from _field_lines(f"{parent}[{number}]", element)
         if len(value) > _MAX_ELEMENTS:
             yield parent, f"… {len(value)} in all"
     elif isinstance(value, list):
-        words = ", ".join(
-            legible(_format_value(element), _MAX_CHARACTERS) for element in value[:_MAX_ELEMENTS]
+        words = ", ".join(make_legible(_format_value(element), _MAX_CHARACTERS) for element in value[:_MAX_ELEMENTS]
         )
         yield parent, words if len(value) <= _MAX_ELEMENTS else f"{words}, … ({len(value)} in all)"
     else:

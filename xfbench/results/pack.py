@@ -45,7 +45,7 @@ class PackLine:
 def format_line(document: dict[str, Any]) -> bytes:
     """A record's JSON values as a line, with its newline. Raises EditedError for an edited one."""
     content = {name: value for name, value in document.items() if name != "id"}
-    body = digests.canonical(content, document["id"])
+    body = digests.canonical_form_if(content, document["id"])
     if body is None:
         raise EditedError("its content is not what its id says")
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"

@@ -169,7 +169,7 @@ def _parse_condition(text: str) -> Condition:
     )
     if name not in known_fields and not is_inside_field:
         short_names = [path.removeprefix("request.") for path in known_fields]
-        raise errors.unknown("field", name, {*known_fields, *short_names})
+        raise errors.unknown_name_error("field", name, {*known_fields, *short_names})
     kind = known_fields[name].kind if name in known_fields else None
     is_null_test = value == "null" and comparison in ("=", "!=")
     if kind in (int, float) and not is_null_test and _parse_number(value) is None:

@@ -65,7 +65,7 @@ class Place:
 
 def read_record_file(path: Path) -> bytes:
     """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
-    return safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True)
+    return safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
 
 
 def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Record:
@@ -201,7 +201,7 @@ class Store:
         folder = self.folder / "packs"
         try:
             folder.mkdir(exist_ok=True)
-            with locks.alone(self.lock_path, f"is at work in {self.folder}"):
+            with locks.exclusive(self.lock_path, f"is at work in {self.folder}"):
                 for partial in folder.glob("*.partial"):
                     partial.unlink(missing_ok=True)
                 return self._pack(folder, warn, repack)

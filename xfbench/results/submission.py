@@ -129,7 +129,7 @@ def host_hashes(records: Iterable[Record]) -> set[str]:
 def find_private_name(value: Any, hosts: Collection[str]) -> str | None:
     """Who is named in any text of a JSON value; None where nobody is seen to be."""
     if isinstance(value, str):
-        return private_names.named(value, hosts)
+        return private_names.find_private_name(value, hosts)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (find_private_name(part, hosts) for part in parts)), None)
 

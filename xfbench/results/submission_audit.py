@@ -201,8 +201,8 @@ def _audit_names(folder: Path, hosts: Collection[str]) -> Iterator[Finding]:
         try:
             private_name = submission.find_private_name(json.loads(content), hosts)
         except (ValueError, RecursionError):
-            private_name = private_names.named(content.decode(errors="replace"), hosts)
-        private_name = private_name or private_names.named(
+            private_name = private_names.find_private_name(content.decode(errors="replace"), hosts)
+        private_name = private_name or private_names.find_private_name(
             path.relative_to(folder).as_posix(), hosts
         )
         if private_name:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from xfbench.base import private_names
 from xfbench.base.errors import UsageError
-from xfbench.base.terminal_text import legible
+from xfbench.base.terminal_text import make_legible
 from xfbench.records.elsewhere import About, Citation, Figure, figure_error
 from xfbench.records.record import Record
 from xfbench.results.foreign import Entry, File, Format, Missed, load_formats
@@ -108,10 +108,10 @@ def _read_file(path: Path) -> File:
 def _records_of_entries(
     path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
 ) -> Iterator[Record]:
-    hide_names = private_names.hiding(file_format.private_names(file))
+    hide_names = private_names.make_redactor(file_format.private_names(file))
 
     def clean(text: str) -> str:
-        return legible(hide_names(text), _MAX_TEXT_CHARACTERS)
+        return make_legible(hide_names(text), _MAX_TEXT_CHARACTERS)
 
     for entry in file_format.entries(file):
         if isinstance(entry, Missed):
@@ -158,4 +158,4 @@ def _build_record(name: str, tool: str, entry: Entry, clean: Callable[[str], str
 
 
 def _shown_path(path: Path) -> str:
-    return legible(str(path), 4096)
+    return make_legible(str(path), 4096)

@@ -64,7 +64,7 @@ def expected(
     key += [stored[0].digest] if stored else []
     target = paths.cache() / "canary" / f"{digests.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with locks.alone(Path(f"{target}.lock"), f"computes what {workload} must give"):
+    with locks.exclusive(Path(f"{target}.lock"), f"computes what {workload} must give"):
         with suppress(OSError, ValueError):  # not there yet, or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:

@@ -254,7 +254,7 @@ class _Carried:
         if status is None:
             raise jobs.CheckError(f"{request.label()}: its cases were not run there")
         try:
-            asked = json.loads(safe_read.whole(here / "request.json", reply.LONGEST))["cases"]
+            asked = json.loads(safe_read.read_bytes(here / "request.json", reply.LONGEST))["cases"]
         except (OSError, *reply.WRONG) as error:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
         if asked != json.loads(json.dumps(list(documents))):
@@ -286,7 +286,7 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
             say(f"{request.label()} · launch {request.launch}: not run there")
             continue
         known: dict[str, Any] = {
-            "created": safe_read.end(here / "started", 100).strip(),
+            "created": safe_read.read_tail(here / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
             "workload": facts.workload_facts(training.workload(request)),
             "limit": None,
@@ -342,7 +342,7 @@ def _proven(
 def _asked(folder: Path) -> str:
     """The digest of the job in `folder`; that of none where there is none."""
     try:
-        return digests.of_bytes(safe_read.whole(folder / "request.json", reply.LONGEST))
+        return digests.of_bytes(safe_read.read_bytes(folder / "request.json", reply.LONGEST))
     except (OSError, ValueError):
         return ""
 
@@ -350,7 +350,9 @@ def _asked(folder: Path) -> str:
 def _status(folder: Path) -> processes.Outcome | None:
     """How the launch in `folder` ended; None where it was not run."""
     try:
-        status, rank = (int(safe_read.end(folder / name, 9) or 0) for name in ("status", "failed"))
+        status, rank = (
+            int(safe_read.read_tail(folder / name, 9) or 0) for name in ("status", "failed")
+        )
     except ValueError:
         return None
     if not (folder / "status").exists():

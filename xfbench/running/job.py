@@ -121,7 +121,7 @@ def _work(
     except processes.CommandError as error:
         return {"status": "unavailable", "reason": nameless(str(error))}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
-        safe_read.shorten(file)
+        safe_read.remove_middle(file)
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
         return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
@@ -136,7 +136,7 @@ def _work(
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
     answer = replied(folder, asked, request, outcome, time_limit)
     if answer["status"] == "crashed":
-        said = safe_read.end(path_for_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
+        said = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
         reason = memory.ended(
             outcome, nameless(said), request.memory_limit, memory.kills() - killed
         )
@@ -229,7 +229,7 @@ def _run(
         numbers += range(request.ranks, request.ranks + len(helpers))
         outcome = processes.run(
             start.commands,
-            beside=helpers,
+            helpers=helpers,
             stdout=[_output(folder, "stdout", number) for number in numbers],
             stderr=[_output(folder, "stderr", number) for number in numbers],
             time_limit=time_limit,
@@ -290,7 +290,7 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not said.exists():
         return None
-    if slurm.reports_out_of_memory(safe_read.end(said, _SAID_BYTES)):
+    if slurm.reports_out_of_memory(safe_read.read_tail(said, _SAID_BYTES)):
         return slurm.FINAL_STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
@@ -344,7 +344,7 @@ def _keep_command(started: Sequence[processes.Command], folder: Path) -> None:
 
 def _last_words(folder: Path, number: int | str) -> str:
     """The last line of what it wrote to standard error; no host has its name in it."""
-    lines = safe_read.end(_output(folder, "stderr", number), 2000).split("\n")
+    lines = safe_read.read_tail(_output(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
@@ -355,4 +355,4 @@ def nameless(said: str) -> str:
     """The same without names of hosts, and of users who have a home, an address or a password."""
     for host in {platform.node(), *slurm.allocation_hosts()}:
         said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
-    return private_names.hiding(())(said)
+    return private_names.make_redactor(())(said)

@@ -104,7 +104,7 @@ def obstacle(request: Request) -> tuple[Status, str] | None:
 
 
 def launch(
-    request: Request, session: LaunchContext, protocol: Protocol | None
+    request: Request, context: LaunchContext, protocol: Protocol | None
 ) -> tuple[Record, Path | None]:
     """Start the ranks of a request, wait for them, and return the record and the run's folder.
 
@@ -117,20 +117,20 @@ def launch(
     fields["machine"] = machine.describe()
     if standing := obstacle(request):
         return Record.make(status=standing[0], reason=standing[1], **fields), None
-    reason = session.unavailable.get(request.framework)
-    reason = reason or session.unallocated.get(request.allocator or "")
+    reason = context.unavailable.get(request.framework)
+    reason = reason or context.unallocated.get(request.allocator or "")
     if reason:
         return Record.make(status="unavailable", reason=reason, **fields), None
-    found = session.environments[request.framework]
+    found = context.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
     if not request.probe:
         fields["limit"] = roofline.limit(request, machine.accelerators())
-    data = session.folder_of(request)
+    data = context.folder_of(request)
     if request.data_set and data is None:
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
-    fields["storage"] = session.storage(request)
-    folder = session.store.create_run_folder()
+    fields["storage"] = context.storage(request)
+    folder = context.store.create_run_folder()
     before = conditions.read()
     answer = job.work(
         job.document(
@@ -138,17 +138,17 @@ def launch(
             request,
             workload,
             data_folder=data and str(data),
-            **job.checkpoint_folder(request, session.checkpoint_dir),
+            **job.checkpoint_folder(request, context.checkpoint_dir),
         ),
         request,
         described,
         found,
         folder,
-        session.time_limit,
+        context.time_limit,
     )
     fields["conditions"] = conditions.between(before, conditions.read(), _used(answer, request))
-    fields["certificate"] = session.certificates.get(certified_fields(request))
-    record = launched.record(request, answer, described, found, fields, session.strict, data)
+    fields["certificate"] = context.certificates.get(certified_fields(request))
+    record = launched.record(request, answer, described, found, fields, context.strict, data)
     return record, folder
 
 

@@ -34,7 +34,7 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     """Do what is left of the plan here, and show how far it is; the new records."""
     if plan.strict:
         doctor.insist()
-    session = LaunchContext(
+    context = LaunchContext(
         store,
         time_limit=plan.time_limit,
         strict=plan.strict,
@@ -43,12 +43,12 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     )
     left = plan.without(done).requests
     protocols = dict(plan.protocols)
-    return follow(left, session, plan.pythons, protocols, done, verify=plan.verify)
+    return follow(left, context, plan.pythons, protocols, done, verify=plan.verify)
 
 
 def follow(
     requests: Sequence[Request],
-    session: LaunchContext,
+    context: LaunchContext,
     pythons: Mapping[str, Path],
     protocols: Mapping[Cell, Protocol],
     done: Sequence[Record] = (),
@@ -68,17 +68,17 @@ def follow(
     with console.status("preparing environments") if console.is_terminal else nullcontext():
         site = next((request.site for request in requests), None)
         allocated = [request.allocator for request in requests]
-        session.prepare((r.framework for r in requests), pythons, say, site, allocated)
-    versions = [f"{name} {found.version} ✔" for name, found in session.environments.items()]
-    versions += [f"{name} ✘" for name in session.unavailable]
+        context.prepare((r.framework for r in requests), pythons, say, site, allocated)
+    versions = [f"{name} {found.version} ✔" for name, found in context.environments.items()]
+    versions += [f"{name} ✘" for name in context.unavailable]
     ready = f"environments ready in {time.monotonic() - started:.0f} s"
     say(f"{'  '.join(versions)}    {ready}")
     if verify:
-        _certify([one for one in requests if not one.probe], session, console)
-    return _launch(requests, session, protocols, done, console)
+        _certify([one for one in requests if not one.probe], context, console)
+    return _launch(requests, context, protocols, done, console)
 
 
-def _certify(requests: Sequence[Request], session: LaunchContext, console: Console) -> None:
+def _certify(requests: Sequence[Request], context: LaunchContext, console: Console) -> None:
     """On a terminal what is being proven is shown in passing; what could not be, stays."""
     started = time.monotonic()
     with console.status("certificates") if console.is_terminal else nullcontext() as status:
@@ -89,15 +89,15 @@ def _certify(requests: Sequence[Request], session: LaunchContext, console: Conso
             else:
                 status.update(Text(line))
 
-        certify.certify(requests, session, working, say)
-    have = len(session.certificates)
+        certify.certify(requests, context, working, say)
+    have = len(context.certificates)
     wanted = len({certified_fields(request) for request in requests})
     say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
 
 
 def _launch(
     requests: Sequence[Request],
-    session: LaunchContext,
+    context: LaunchContext,
     protocols: Mapping[Cell, Protocol],
     done: Sequence[Record],
     console: Console,
@@ -114,7 +114,7 @@ def _launch(
     ) as bar:
         task = bar.add_task(requests[0].label() if requests else "", total=len(requests))
         try:
-            for record in run_requests(requests, session, protocols, done):
+            for record in run_requests(requests, context, protocols, done):
                 records.append(record)
                 left = clock.done(record)
                 upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
@@ -123,7 +123,7 @@ def _launch(
                     say(_line(record, clock, left))
         except KeyboardInterrupt:
             say(
-                f"interrupted after {len(records)} launches, kept in {session.store.folder}; "
+                f"interrupted after {len(records)} launches, kept in {context.store.folder}; "
                 "go on with --resume"
             )
             raise

@@ -112,13 +112,13 @@ def _measure(
         plan = whole.without(done)
         if not plan.requests:
             continue
-        session = LaunchContext(store)
+        context = LaunchContext(store)
         frameworks = [request.framework for request in plan.requests]
         allocated = [request.allocator for request in plan.requests]
-        session.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
-        for name, reason in session.unavailable.items():
+        context.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
+        for name, reason in context.unavailable.items():
             records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
-        plan = plan.of(session.environments)
+        plan = plan.of(context.environments)
         if not plan.requests:
             continue
         begun.append(job)
@@ -152,7 +152,7 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
     queue = queue or site.queue
     nodes = max(request.nodes for request in plan.requests)
     if site.queues and queue and queue not in site.queues:
-        raise errors.unknown("queue", queue, site.queues)
+        raise errors.unknown_name_error("queue", queue, site.queues)
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
         raise errors.UsageError(f"queue {queue} has at most {limits.max_nodes} nodes, not {nodes}")
@@ -184,7 +184,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     Raises CommandError, with Slurm's words.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    with locks.alone(job.folder / "lock", "submits this job"):
+    with locks.exclusive(job.folder / "lock", "submits this job"):
         number = slurm.find_job(job.name)
         if number:
             say(f"job {number} ({job.name}) is there already: looking after it")

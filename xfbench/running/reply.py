@@ -35,7 +35,7 @@ class ForeignError(ReplyError):
 def read(path: Path, job: str) -> dict[str, Any]:
     """The reply in `path` to the job with this digest. Raises ReplyError."""
     try:
-        content = safe_read.whole(path, LONGEST)
+        content = safe_read.read_bytes(path, LONGEST)
         answer = json.loads(content, parse_int=_figure)
     except OSError as error:
         raise MissingError("no reply") from error

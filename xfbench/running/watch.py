@@ -148,7 +148,7 @@ class Watch:
         if lost and rank is not None:
             node = rank // (self.ranks // self.nodes) + 1
             where = f", on node {node} of {self.nodes}" if self.nodes > 1 else ""
-            self._fail(Outcome(1, rank=rank, words=f"it was lost: {lost}{where}"))
+            self._fail(Outcome(1, rank=rank, message=f"it was lost: {lost}{where}"))
 
     def _fail(self, failure: Outcome) -> None:
         if self.failure is None:

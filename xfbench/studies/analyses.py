@@ -30,7 +30,7 @@ def fields(one: Measured) -> dict[str, Any]:
 def quantity(of: Analysis) -> Quantity:
     """Raises UsageError for one that nobody knows."""
     if of.of not in QUANTITIES:
-        raise errors.unknown("quantity", of.of, QUANTITIES)
+        raise errors.unknown_name_error("quantity", of.of, QUANTITIES)
     return QUANTITIES[of.of]
 
 

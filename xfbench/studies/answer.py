@@ -196,11 +196,11 @@ def check(study: Experiment) -> None:
         asked = [one.over] if one.over or one.name in ("best_of", "ratio") else []
         for name in (*asked, *one.where):
             if name not in settings:
-                raise errors.unknown("setting", name, settings)
+                raise errors.unknown_name_error("setting", name, settings)
         for claim in one.claim:
             for name in claim.where:
                 if name not in {*settings, "speedup", *support.CHOSEN_BY}:
-                    raise errors.unknown("setting", name, settings)
+                    raise errors.unknown_name_error("setting", name, settings)
             if (claim.best is not None) != (one.name == "best_of"):
                 raise errors.UsageError(f"a claim of {one.name}: best is for best_of alone")
 
@@ -208,7 +208,7 @@ def check(study: Experiment) -> None:
 def by_name(name: str) -> analyses.Answer:
     """Raises UsageError."""
     if name not in ANALYSES:
-        raise errors.unknown("analysis", name, ANALYSES)
+        raise errors.unknown_name_error("analysis", name, ANALYSES)
     return ANALYSES[name]
 
 

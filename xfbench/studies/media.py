@@ -49,7 +49,7 @@ def placed(study: Experiment, one: Matrix, known: Mapping[str, Path]) -> Matrix:
             data.append(wanted)
             continue
         if medium not in ("", _EVERY, *known):
-            raise errors.unknown("medium", medium, known)
+            raise errors.unknown_name_error("medium", medium, known)
         chosen = known.values() if medium == _EVERY else [known[medium or CACHE]]
         data += [str(_made(folder / name, *names[name])) for folder in chosen]
     return one.model_copy(update={"data": data})
@@ -80,11 +80,11 @@ def missing(name: str) -> str:
 
 def _made(folder: Path, images: str, form: FormatName) -> Path:
     instead = "remove it, or name another medium with --medium"
-    paths.only_ours(folder.parent, instead)
+    paths.require_private(folder.parent, instead)
     if not (folder / "manifest.json").is_file():
         try:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            paths.only_ours(folder.parent, instead)  # somebody may have been faster
+            paths.require_private(folder.parent, instead)  # somebody may have been faster
             if images == "digits":
                 how = Preprocessing(channels=1)
                 writing.make(sources.digits(), folder, form, how, patience=_PATIENCE)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from xfbench.base.terminal_text import LONGEST, legible
+from xfbench.base.terminal_text import MAX_LENGTH, make_legible
 from xfbench.layout.beside import format_figure
 from xfbench.report import svg
 from xfbench.studies.answer import Answer
@@ -100,7 +100,7 @@ def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """In Markdown; nothing in a field ends it."""
-    clean = [[legible(field).replace("|", "\\|") for field in line] for line in lines]
+    clean = [[make_legible(field).replace("|", "\\|") for field in line] for line in lines]
     return tabulate(clean, list(head), "github", disable_numparse=True)
 
 
@@ -117,7 +117,7 @@ def pictures(answer: Answer) -> list[str]:
 
 def _line(text: str) -> str:
     """What a record may have said: no more than text, in one line."""
-    return legible(text, LONGEST)
+    return make_legible(text, MAX_LENGTH)
 
 
 def _joined(parts: Sequence[str]) -> str:

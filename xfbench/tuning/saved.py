@@ -120,7 +120,7 @@ def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[T
     """Each search with its file's bytes: written anew, one of another version has another id."""
     for path in (results / FOLDER).glob("*.json"):
         try:
-            content = safe_read.whole(path, MAX_DOCUMENT_BYTES, linked=True)
+            content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
             one = Tuning.read(content)
         except ValidationError as error:
             first: Any = error.errors()[0]

@@ -79,7 +79,7 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
         if name not in OVER:
             if name in ("batch_size", "batch-size"):
                 raise errors.UsageError("--over batch_size: name batches with --batch-size")
-            raise errors.unknown("setting to try", name, OVER)
+            raise errors.unknown_name_error("setting to try", name, OVER)
     [(default, _)] = experiment.cells([_matrix(asked, asked.batch_sizes[:1])], pythons)
     matrices = _matrices(asked)
     found = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
