@@ -97,7 +97,7 @@ def pairs(
     """Records of launches with what was found, and images per second of the plain loop."""
     cell, plain = found.best, found.default
     session.prepare([cell.framework], {}, say, allocated=[cell.allocator])
-    certify.certify([cell.request(1)], session, say, say)
+    certify.certify_requests([cell.request(1)], session, say, say)
     cores = repeating.Cores(handover.remembered())
     records, speeds, order = [], {}, random.Random(0)
 

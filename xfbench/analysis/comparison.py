@@ -160,7 +160,7 @@ def compare(a: Side, b: Side) -> list[Compared]:
     free -= {"workload"}  # images per second of two networks are two things
     held = [name for name in (*_OF_REQUEST, "machine") if name not in free]
     of_a, of_b = _groups(a), _groups(b)
-    certificates = {**certificate.of_folder(a.folder), **certificate.of_folder(b.folder)}
+    certificates = {**certificate.read_folder(a.folder), **certificate.read_folder(b.folder)}
     pairs = [
         (mine, theirs)
         for mine in of_a

@@ -31,7 +31,7 @@ from xfbench.analysis.statistics import (
     ranks,
     spread_interval,
 )
-from xfbench.equality.certificate import Certificate, refusal
+from xfbench.equality.certificate import Certificate, coverage_error
 from xfbench.host.roofline import share_of_peak
 from xfbench.records.provenance import not_measured
 from xfbench.records.record import Record, is_asynchronous
@@ -316,7 +316,7 @@ def unproven(record: Record, certificates: Certificates) -> str | None:
     found = certificates.get(record.certificate)
     if found is None:
         return "its certificate is not in the results folder: verify again"
-    return found if isinstance(found, str) else refusal(found, record)
+    return found if isinstance(found, str) else coverage_error(found, record)
 
 
 def _without_superseded(rows: list[Row]) -> list[Row]:

@@ -90,7 +90,7 @@ def leaderboard(
             raise errors.unknown("workload", name, workloads())
     folder = paths.results(results)
     store = existing(folder)
-    certificates = certificate.of_folder(folder)
+    certificates = certificate.read_folder(folder)
     conditions = selection.parse(where or ())
     sets = [conditions]
     if wanted is not None:

@@ -50,7 +50,7 @@ class ArchiveError(UsageError):
 
 def write(target: Path, found: Iterable[tuple[Place, Record]], source: Store) -> int:
     """Write these records, certificates and searches; how many records. Raises OSError."""
-    certificates = certificate.of_folder(source.folder)
+    certificates = certificate.read_folder(source.folder)
     searches = list(saved.contents(source.folder, store.silent))
     count = 0
 

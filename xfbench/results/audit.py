@@ -105,7 +105,7 @@ def validate(path: Path, parse: Parse | None = None) -> tuple[int, list[Defect]]
     if path.is_dir():
         if submission.is_one(path):
             defects += [Defect(*found) for found in submission_audit.defects(path, parse)]
-        certificates = certificate.of_folder(store.existing(path).folder)
+        certificates = certificate.read_folder(store.existing(path).folder)
         parts = _of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: there is no such file or folder")
@@ -117,7 +117,7 @@ def validate(path: Path, parse: Parse | None = None) -> tuple[int, list[Defect]]
     elif path.suffix in (".json", pack.SUFFIX):
         above = path.parent.parent if path.suffix == pack.SUFFIX else path.parent.parent.parent
         if (above / "certificates").is_dir():
-            certificates = certificate.of_folder(above)
+            certificates = certificate.read_folder(above)
         parts = (_of_pack if path.suffix == pack.SUFFIX else _of_file)(path, defects)
     else:
         raise UsageError(f"{path}: a folder, .json, {pack.SUFFIX} or .tar is needed")
@@ -298,7 +298,7 @@ def _uncertified(record: Record, certificates: Certificates) -> str | None:
     found = certificates.get(record.certificate)
     if found is None:
         return f"{record.certificate}, which it names, is not there"
-    return found if isinstance(found, str) else certificate.refusal(found, record)
+    return found if isinstance(found, str) else certificate.coverage_error(found, record)
 
 
 def _line(error: ValueError) -> str:

@@ -33,7 +33,7 @@ def merge(sources: Sequence[Store], target: Store, complain: Complain) -> tuple[
         if source.folder.resolve() == target.folder.resolve():
             continue
         bring_searches(source.folder, target, _of(source.folder, complain))
-        certificates = certificate.of_folder(source.folder)
+        certificates = certificate.read_folder(source.folder)
         for record, place, content in source.contents(_of(source.folder, complain)):
             try:
                 if record.certificate in certificates:

@@ -79,7 +79,7 @@ def write(
     if not kept:
         raise UsageError(f"{source.folder}: there are no records to submit")
     records = [record for _, record in kept]
-    certificates = _named_by(records, certificate.of_folder(source.folder))
+    certificates = _named_by(records, certificate.read_folder(source.folder))
     absolute = folder.absolute()
     partial: Path | None = None
     try:

@@ -59,7 +59,7 @@ def defects(folder: Path, parse: Parse | None = None) -> Iterator[Found]:
     yield from whole
     store = Store(folder)
     records = list(store.records())
-    certificates = certificate.of_folder(folder)
+    certificates = certificate.read_folder(folder)
     made = submission.described(records, certificates)
     written = _json(folder / submission.MANIFEST).get("xfbench")
     if _json(folder / submission.MACHINES).get("machines") != submission.machines(records):

@@ -89,7 +89,7 @@ def _certify(requests: Sequence[Request], session: LaunchContext, console: Conso
             else:
                 status.update(Text(line))
 
-        certify.certify(requests, session, working, say)
+        certify.certify_requests(requests, session, working, say)
     have = len(session.certificates)
     wanted = len({certified_fields(request) for request in requests})
     say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")

@@ -182,9 +182,9 @@ def _unproven(space: Space, session: LaunchContext, choices: Choices, say: Say) 
     wanted = [one.request(1) for one in every if not launch.obstacle(one.request(1))]
     if not choices.verify:
         for request in {certified_fields(one): one for one in wanted}.values():
-            certify.attach(request, session)
+            certify.attach_cached(request, session)
         return {}
-    certify.certify(wanted, session, say, say)
+    certify.certify_requests(wanted, session, say, say)
     return {
         request.cell(): f"not proven equal: see `xfbench verify --framework {request.framework} "
         f"--workload {request.workload} --kernel {request.kernel}`"
