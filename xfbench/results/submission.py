@@ -182,9 +182,9 @@ def repeats(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "machine": head[6],
                     "cell": launches[-1].cell,
                     "framework": asked.framework,
-                    "command": " ".join(repeat.command(launches)) or None,
+                    "command": " ".join(repeat.repeat_command(launches)) or None,
                     "prepared": asked.data_set is not None,
-                    "python": repeat.foreign(launches),
+                    "python": repeat.has_named_python(launches),
                     "records": sorted(one.id for one in launches),
                 }
             )
