@@ -49,7 +49,7 @@ def certified(records):
     """The records, each with a certificate that covers it, and these certificates."""
     found, certificates = [], {}
     for record in records:
-        subject = Subject.of(
+        subject = Subject.from_request(
             record.request,
             record.workload.digest,
             record.software.adapter_digest,

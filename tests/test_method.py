@@ -143,7 +143,7 @@ def test_table_figures_follow_from_the_record_files(results):
     files = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
     files.sort(key=lambda one: one["request"]["launch"])
     assert len(files) == 21
-    [table] = leaderboard.tables(Store(results).records(), certificate.of_folder(results))
+    [table] = leaderboard.tables(Store(results).records(), certificate.read_folder(results))
     rows = {row["framework"]: row for row in table.document()["unranked"]}
     for framework in FRAMEWORKS:
         own = [one for one in files if one["request"]["framework"] == framework]

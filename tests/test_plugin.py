@@ -130,14 +130,14 @@ def test_existing_certificate_covers_a_benchmark(session, pytester, cell):
     size = workloads()["lenet"].batch_size
     asked = cell(threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size)
     found = environment.ensure(adapter.load("reference"))
-    made = certify.make(Verdict(asked.request(1), "equal"), found, seed=0)
+    made = certify.store_verdict(Verdict(asked.request(1), "equal"), found, seed=0)
     session(
         *("--benchmark-only", "--xfbench-framework=reference", "--xfbench-workload=lenet"),
         *("--xfbench-steps=2", "--xfbench-results=kept"),
     ).assert_outcomes(passed=1)
     [record] = records(pytester, "kept")
     assert record.certificate == made.id
-    [table] = tables([record], certificate.of_folder(pytester.path / "kept"))
+    [table] = tables([record], certificate.read_folder(pytester.path / "kept"))
     assert [row.rank for row in table.rows] == [(1, 1)]
 
 

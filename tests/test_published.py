@@ -206,7 +206,7 @@ def test_comparison_and_prediction_ignore_external_records(measured, source, tmp
     scaled = [varied(one, request={"scaling": "weak"}) for one in fakes]
     assert series.build_series(scaled) == []
     proof = next(iter(certificates.values()))
-    assert certificate.refusal(proof, forged(records[0], source)).startswith(source)
+    assert certificate.coverage_error(proof, forged(records[0], source)).startswith(source)
 
 
 def test_audit_refuses_a_published_record_with_a_certificate(measured, tmp_path):

@@ -75,7 +75,7 @@ class Results:
 
         `accuracy` between 0 and 1 is what the time to accuracy is to.
         """
-        certificates = certificate.of_folder(self.folder)
+        certificates = certificate.read_folder(self.folder)
         with index.open_index(Store(self.folder), _warn) as known:
             found = ranked.leaderboard_tables(known, [self.conditions], certificates, accuracy)
         for line in known.damaged:

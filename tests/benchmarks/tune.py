@@ -42,9 +42,9 @@ from xfbench.running import progress
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
 from xfbench.tuning import repeating
-from xfbench.tuning.effects import noise, standing
-from xfbench.tuning.saved import Tuning, of_folder
-from xfbench.tuning.space import OVER, Asked, Space, factors, space, told
+from xfbench.tuning.effects import estimate_noise, relative_speeds
+from xfbench.tuning.saved import Tuning, read_folder
+from xfbench.tuning.space import OVER, Space, SpaceRequest, build_space, describe_setting, factors
 from xfbench.worker import distance
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
@@ -77,8 +77,8 @@ def main() -> None:
         words(chosen.workload, str, "--workload") or (),
     ):
         sizes = BATCHES.get(workload, ())
-        asked = Asked(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)
-        searched = space(asked, {})
+        asked = SpaceRequest(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)
+        searched = build_space(asked, {})
         store = Store(chosen.results)
         cells = [*dict.fromkeys([*searched.cells, searched.default])]
         launched = launches(searched, cells, chosen.launches, store)
@@ -88,7 +88,7 @@ def main() -> None:
         replays = [Recorded(alike, searched.default, seed) for seed in range(chosen.trials)]
         by_all = speeds(launched)
         trials = [trial(one, by_all) for one in replays]
-        facts = [len(launched), f"{spread(launched):.1%}", told(next(iter(by_all)))]
+        facts = [len(launched), f"{spread(launched):.1%}", describe_setting(next(iter(by_all)))]
         facts.append(often([by_half(one) >= NEAR for one in replays]))
         rows.append([framework, workload, *facts, *summary(trials)])
         print(*rows[-1], file=sys.stderr, flush=True)
@@ -187,7 +187,7 @@ def of_blocks(launched: dict, blocks: Iterable[int]) -> dict:
 def speeds(launched: dict) -> dict:
     """Each setting's speed over the fastest's, the fastest first, by all these launches."""
     found = {cell: counted(own) for cell, own in launched.items()}
-    return standing({cell: own for cell, own in found.items() if own})
+    return relative_speeds({cell: own for cell, own in found.items() if own})
 
 
 def counted(records: dict) -> Launches:
@@ -195,7 +195,11 @@ def counted(records: dict) -> Launches:
     nearest = distance.nearest_seconds(
         [seen for one in records.values() for seen in handover.of(one)]
     )
-    near = {block: one for block, one in records.items() if not repeating.apart(one, nearest)}
+    near = {
+        block: one
+        for block, one in records.items()
+        if not repeating.has_distant_cores(one, nearest)
+    }
     return {
         (block, 0): speed
         for block, one in (near or records).items()
@@ -236,13 +240,13 @@ def searches(words: list[str], results: Path, count: int) -> list[tuple[Tuning, 
     found = []
     for seed in range(count):
         folder = results / "searches" / f"{'-'.join(words[1:4:2])}-{seed}"
-        if not of_folder(folder, print):
+        if not read_folder(folder, print):
             line = [sys.executable, "-m", "xfbench", "tune", "--no-verify", "--resume", *words]
             subprocess.run([*line, "--seed", str(seed), "--results", folder], check=True)
         launched = defaultdict(dict)
         for record in Store(folder).records():
             launched[record.request.cell()][seed, record.request.launch] = record
-        found.append((of_folder(folder, print)[-1], launched))
+        found.append((read_folder(folder, print)[-1], launched))
     return found
 
 
@@ -271,7 +275,7 @@ def on_machine(
 def spread(launched: dict) -> float:
     """How much launches of one setting differ, beside their blocks: relative standard deviation."""
     found = {cell: counted(own) for cell, own in launched.items()}
-    return noise(found, {cell: (cell,) for cell in found}) or math.nan
+    return estimate_noise(found, {cell: (cell,) for cell in found}) or math.nan
 
 
 def summary(trials: list) -> list[str]:

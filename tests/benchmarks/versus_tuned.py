@@ -32,8 +32,8 @@ from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.tuning import repeating
-from xfbench.tuning.saved import Tuning, of_folder
-from xfbench.tuning.space import Asked, space, told
+from xfbench.tuning.saved import Tuning, read_folder
+from xfbench.tuning.space import SpaceRequest, build_space, describe_setting
 from xfbench.tuning.using import fits
 
 # The loop that each framework's tutorials and examples have.
@@ -70,7 +70,7 @@ def main() -> None:
             speeds = (f"{stdlib_statistics.median(one.values()):.4g}" for one in both)
             certified = "yes" if all(one.certificate for one in records) else "no"
             lines.append((network, framework, *speeds, f"{ratio.value:.3f}{interval}"))
-            lines[-1] += (told(found.best), certified)
+            lines[-1] += (describe_setting(found.best), certified)
             say(" ".join(lines[-1]))
     headers = ["network", "framework", "plain loop, images/s", "tuned", "ratio", "with"]
     print(tabulate(lines, [*headers, "certified"], "github", disable_numparse=True))
@@ -84,8 +84,10 @@ def say(line: str) -> None:
 def searched(results: Path, framework: str, network: str) -> Tuning:
     """The search that `run --tuned` would use."""
     version = environment.ensure(adapter.load(framework)).version
-    cell = space(Asked(framework, network, batch_sizes=(BATCHES[network],)), {}).default
-    fitting = [one for one in of_folder(results, say) if fits(one, cell, version, ())]
+    cell = build_space(
+        SpaceRequest(framework, network, batch_sizes=(BATCHES[network],)), {}
+    ).default
+    fitting = [one for one in read_folder(results, say) if fits(one, cell, version, ())]
     if not fitting:
         sys.exit(f"first: xfbench tune --framework {framework} --workload {network}")
     return fitting[-1]
@@ -97,7 +99,7 @@ def pairs(
     """Records of launches with what was found, and images per second of the plain loop."""
     cell, plain = found.best, found.default
     session.prepare([cell.framework], {}, say, allocated=[cell.allocator])
-    certify.certify([cell.request(1)], session, say, say)
+    certify.certify_requests([cell.request(1)], session, say, say)
     cores = repeating.Cores(handover.remembered())
     records, speeds, order = [], {}, random.Random(0)
 

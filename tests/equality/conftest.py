@@ -58,7 +58,7 @@ class Batch:
 
     documents: list[dict[str, Any]] = field(default_factory=list)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
-    results: dict[str, jobs.Results] = field(default_factory=dict)
+    results: dict[str, jobs.CaseResults] = field(default_factory=dict)
 
     def collect(self, proof: Proof):
         """Return a function for `Verifier.run` that adds the proof's cases to this batch."""
@@ -78,7 +78,7 @@ class Batch:
         inputs = folder / "inputs.npz"
         np.savez(inputs, **self.inputs)
         described = adapter.load(request.framework)
-        results = jobs.check(
+        results = jobs.run_cases(
             self.documents, request, workloads()[request.workload], described, found, inputs
         )
         cases: dict[str, dict[str, str]] = defaultdict(dict)
@@ -86,7 +86,7 @@ class Batch:
             proof, _, case = document["name"].partition("|")
             cases[proof][case] = document["name"]
         for proof, names in cases.items():
-            self.results[proof] = jobs.Results(
+            self.results[proof] = jobs.CaseResults(
                 _chosen(results.arrays, names), _chosen(results.unsupported, names)
             )
 
@@ -97,7 +97,7 @@ class Batch:
         def run(*arguments, **keywords):
             nonlocal results
             answer, results = results, None
-            return answer or jobs.check(*arguments, **keywords)
+            return answer or jobs.run_cases(*arguments, **keywords)
 
         return run
 
@@ -163,7 +163,7 @@ def prove(request, tmp_path_factory, certifying_home):
         if proof.seed == 0:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("XFBENCH_HOME", str(certifying_home))
-                certify.make(answer, found, proof.seed)
+                certify.store_verdict(answer, found, proof.seed)
         return answer
 
     return verdict
@@ -171,4 +171,6 @@ def prove(request, tmp_path_factory, certifying_home):
 
 def shown(verdict):
     """Return what a failing assertion shows of a verdict."""
-    return [(d.case.name, d.quantity, d.relative_error, d.tolerance) for d in verdict.wrong[:5]]
+    return [
+        (d.case.name, d.quantity, d.relative_error, d.tolerance) for d in verdict.violations[:5]
+    ]

@@ -7,8 +7,8 @@ import pytest
 
 from xfbench.adapters.reference import graph
 from xfbench.equality import cases
-from xfbench.equality.blocks import blocks, single
-from xfbench.equality.scaled import mean_squares, scaled
+from xfbench.equality.blocks import cut_into_blocks, isolate_layer
+from xfbench.equality.scaled import estimate_mean_squares, scale_weights
 from xfbench.worker.input import synthetic_batch
 from xfbench.worker.sketch import WIDTH, sketch
 from xfbench.workloads import layers as xl
@@ -29,7 +29,7 @@ def kind_and_shape(network, layer):
 def test_every_layer_is_in_a_block_with_its_shapes(name):
     workload = workloads()[name]
     network = workload.network
-    cut = blocks(network, workload.pixels)
+    cut = cut_into_blocks(network, workload.pixels)
     covered = {
         kind_and_shape(block.network, layer) for block in cut for layer in block.network.layers
     }
@@ -41,7 +41,7 @@ def test_every_layer_is_in_a_block_with_its_shapes(name):
 @every_workload
 def test_block_input_shape_matches_the_network(name):
     workload = workloads()[name]
-    for block in blocks(workload.network, workload.pixels):
+    for block in cut_into_blocks(workload.network, workload.pixels):
         shape = workload.network.shapes[block.reads]
         assert block.network.input_shape == (*shape, *(1,) * (3 - len(shape)))
 
@@ -49,7 +49,7 @@ def test_block_input_shape_matches_the_network(name):
 @every_workload
 def test_scaled_network_differs_only_in_its_initial_values(name):
     workload = workloads()[name]
-    other = scaled(workload.network, workload.pixels)
+    other = scale_weights(workload.network, workload.pixels)
     assert other.shapes == workload.network.shapes
     assert [*other.parameters] == [*workload.network.parameters]
     for mine, theirs in zip(
@@ -61,8 +61,8 @@ def test_scaled_network_differs_only_in_its_initial_values(name):
 @small
 def test_activations_keep_their_size_in_a_scaled_network(name):
     workload = workloads()[name]
-    network = scaled(workload.network, workload.pixels)
-    expected = mean_squares(network, workload.pixels)
+    network = scale_weights(workload.network, workload.pixels)
+    expected = estimate_mean_squares(network, workload.pixels)
     images, labels = synthetic_batch(replace(workload, network=network), 4, 0)
     outputs = graph.forward(
         network, initial_parameters(network, 0), images, labels, training=True
@@ -97,14 +97,14 @@ def test_scaled_weights_make_the_lrn_of_convnet_matter():
         return abs(wrong - right) / right
 
     assert change_of_loss(workload.network) < 1e-8
-    assert change_of_loss(scaled(workload.network, workload.pixels)) > 1e-5
+    assert change_of_loss(scale_weights(workload.network, workload.pixels)) > 1e-5
 
 
 def test_single_layer_block_keeps_the_layer_and_its_shapes():
     network = workloads()["googlenet"].network
     for name in ("conv2/norm2", "inception_3a/output", "loss1/loss", "pool3/3x3_s2"):
         layer = next(la for la in network.layers if la.name == name)
-        block = single(network, name).network
+        block = isolate_layer(network, name).network
         alone = next(la for la in block.layers if la.name == name)
         assert replace(alone, inputs=layer.inputs) == layer
         assert block.input_shapes(alone) == network.input_shapes(layer)
@@ -113,7 +113,7 @@ def test_single_layer_block_keeps_the_layer_and_its_shapes():
 @every_workload
 def test_case_names_are_unique_and_learning_rates_change(name):
     workload = workloads()[name]
-    found = [*cases.whole(workload, 0), *cases.of_blocks(workload, 0)]
+    found = [*cases.whole_network_cases(workload, 0), *cases.block_cases(workload, 0)]
     assert len({case.name for case in found}) == len(found)
     for case in found:
         solver = case.workload.solver

@@ -17,7 +17,7 @@ from xfbench.running.launch import LaunchContext
 
 def certified(record, **changes):
     """A certificate for a record as it is, but for what is changed."""
-    subject = Subject.of(
+    subject = Subject.from_request(
         record.request,
         record.workload.digest,
         SOFTWARE.adapter_digest,
@@ -111,13 +111,13 @@ def test_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
     found, made = covered()
     path = tmp_path / "certificates" / f"{made.id[7:]}.json"
     made.write(path)
-    assert certificate.of_folder(tmp_path) == {made.id: made}
+    assert certificate.read_folder(tmp_path) == {made.id: made}
     document = json.loads(path.read_text())
     document["subject"]["kernel"] = "numpy2"
     path.write_text(json.dumps(document))
     with pytest.raises(CertificateError, match="was edited"):
         certificate.read(path)
-    assert "was edited" in only_row(found, certificate.of_folder(tmp_path)).reason
+    assert "was edited" in only_row(found, certificate.read_folder(tmp_path)).reason
 
 
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     session = LaunchContext(Store(tmp_path / "results"))
     session.prepare([request.framework], {}, print)
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    of = certify.subject(request, session.environments[request.framework])
+    of = certify.build_subject(request, session.environments[request.framework])
     made = equal(of)
     document = made.document()
     del document["id"], document["subject"]["strategy_options"]
@@ -134,8 +134,8 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     kept = tmp_path / "home" / "certificates" / f"{of.key}.json"
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps(earlier))
-    certify.attach(request, session)
-    [given] = certificate.of_folder(session.store.folder).values()
+    certify.attach_cached(request, session)
+    [given] = certificate.read_folder(session.store.folder).values()
     assert given.id == earlier["id"] == session.certificates[certified_fields(request)]
     assert given.subject == of
 
@@ -145,7 +145,7 @@ def test_edited_certificate_with_a_recomputed_id_is_refused(covered, tmp_path):
     forged = made.model_copy(update={"subject": certified(found).subject})
     forged = forged.model_copy(update={"id": forged.computed_id()})
     forged.write(tmp_path / "certificates" / f"{made.id[7:]}.json")  # under the name it had
-    reason = only_row(found, certificate.of_folder(tmp_path)).reason
+    reason = only_row(found, certificate.read_folder(tmp_path)).reason
     assert "not the one that the record names" in reason
 
 
@@ -154,7 +154,7 @@ def test_invalid_certificate_file_is_reported(covered, tmp_path):
     path = tmp_path / "certificates" / f"{made.id[7:]}.json"
     path.parent.mkdir()
     path.write_text('{"schema": "xfbench.certificate/1"')
-    assert "is no certificate" in only_row(found, certificate.of_folder(tmp_path)).reason
+    assert "is no certificate" in only_row(found, certificate.read_folder(tmp_path)).reason
 
 
 def test_verdict_different_gives_no_rank(covered):

@@ -22,9 +22,9 @@ def expected_of(oracle, family, ranks=1):
     """What is expected of these networks, at weights that make every layer matter."""
     found = []
     for workload in family:
-        [_, case] = cases.whole(workload, 0, ranks)
+        [_, case] = cases.whole_network_cases(workload, 0, ranks)
         name = f"{workload.name} on {ranks}"
-        found.append(replace(case, name=name, whole=False, activations=()))
+        found.append(replace(case, name=name, is_whole_network=False, activations=()))
     return oracle.expected(found)
 
 
@@ -47,7 +47,7 @@ def differing(framework, kernel, oracle, expected):
     ]
     documents = [each.case.document(precision) for each, precision in wanted]
     found = environment.ensure(described)
-    results = jobs.check(documents, cell.request(1), one, described, found)
+    results = jobs.run_cases(documents, cell.request(1), one, described, found)
     # MXNet's pooling cannot round an image's height up and its width down: one network in ten.
     left = {each.case.name for each, p in wanted if each.case.key(p) in results.unsupported}
     assert len(left) <= max(1, len(expected) / 10)
@@ -55,8 +55,8 @@ def differing(framework, kernel, oracle, expected):
     for each, precision in wanted:
         if each.case.key(precision) in results.unsupported:
             continue
-        deviations = verify.judged(oracle, [(each, precision)], results.arrays)
-        outside = [d for d in deviations if not d.holds]
+        deviations = verify.judge_cases(oracle, [(each, precision)], results.arrays)
+        outside = [d for d in deviations if not d.is_within_tolerance]
         if outside:
             first = max(outside, key=lambda d: d.excess)
             what = f"{first.quantity} is off by {first.relative_error:.1e}"

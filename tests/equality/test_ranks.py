@@ -5,7 +5,7 @@ import pytest
 from xfbench import adapter, experiment
 from xfbench.environments import environment
 from xfbench.equality import certify
-from xfbench.equality.jobs import _as_one
+from xfbench.equality.jobs import _merge_arrays
 from xfbench.equality.verify import Verdict, Verifier
 
 
@@ -41,7 +41,7 @@ def verify():
 def test_weights_after_each_update_match_a_single_process(verify, framework, strategy, ranks):
     verdict = verify(framework, "lenet", ranks, strategy=[strategy])
     assert verdict.verdict == "equal", verdict.worst
-    kinds = {deviation.kind: deviation.precision for deviation in verdict.wrong}
+    kinds = {deviation.kind: deviation.precision for deviation in verdict.violations}
     assert kinds == {}
     checked = {check.kind for check in verdict.checks}
     assert "whole network, float32, own weights" in checked
@@ -55,7 +55,7 @@ def test_weights_after_each_update_match_a_single_process(verify, framework, str
 def test_compiled_ranks_match_a_single_process(verify, strategy):
     verdict = verify("torch", "lenet", 2, strategy=[strategy], kernel=["inductor"])
     assert verdict.verdict == "equal", verdict.worst
-    assert verdict.wrong == ()
+    assert verdict.violations == ()
 
 
 def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path):
@@ -70,13 +70,13 @@ def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path
     monkeypatch.setattr(certify.capabilities, "refusal", lambda request: None)
     alone = request.model_copy(update={"ranks": 1, "strategy": "none"})
     wrong = Verdict(alone, "different", "it is another network")
-    assert certify.make(wrong, found, 0).verdict == "different"
+    assert certify.store_verdict(wrong, found, 0).verdict == "different"
 
     class Untouched:
         def verify(self, *_):
             raise AssertionError("nothing is to be trained")
 
-    verdict = certify.prove(Untouched(), request, found, 0)
+    verdict = certify.verify_cell(Untouched(), request, found, 0)
     assert verdict.verdict == "different"
     assert verdict.reason.startswith("on one rank: ") and "another network" in verdict.reason
 
@@ -91,7 +91,7 @@ def test_joined_result_takes_the_weights_of_a_deviating_rank():
     import numpy as np
 
     same, other = np.array([1.0, 2.0]), np.array([1.0, 2.5])
-    assert _as_one("2 ranks/own:float32:0:step3/conv1/weight", [same, other]) is other
-    assert _as_one("2 ranks/own:float32:0:step3/bn1/mean", [same, other]) is same
-    losses = _as_one("2 ranks/own:float32:0:losses", [same, other])
+    assert _merge_arrays("2 ranks/own:float32:0:step3/conv1/weight", [same, other]) is other
+    assert _merge_arrays("2 ranks/own:float32:0:step3/bn1/mean", [same, other]) is same
+    losses = _merge_arrays("2 ranks/own:float32:0:losses", [same, other])
     assert losses.tolist() == [1.0, 2.25]

@@ -10,7 +10,7 @@ from xfbench import adapter, experiment
 from xfbench.environments import environment
 from xfbench.equality import cases, jobs
 from xfbench.equality.oracle import Oracle
-from xfbench.equality.verify import judged
+from xfbench.equality.verify import judge_cases
 from xfbench.workloads import workloads
 
 
@@ -23,16 +23,16 @@ def test_servers_update_single_rank_weights_like_the_oracle(framework, strategy)
     together = {"strategy": strategy, "strategy_options": (("servers", 2),)}
     request = cell.request(1).model_copy(update=together)
     workload, oracle, described = workloads()["lenet"], Oracle(print), adapter.load(framework)
-    expected = oracle.expected(cases.whole(workload, 0), precision="float32")
+    expected = oracle.expected(cases.whole_network_cases(workload, 0), precision="float32")
     assert {one.case.workload.solver.policy for one in expected} == {"step", "inv"}
-    found = jobs.check(
+    found = jobs.run_cases(
         [one.case.document("float32") for one in expected],
         request,
         workload,
         described,
         environment.ensure(described),
     )
-    deviations = judged(oracle, [(one, "float32") for one in expected], found.arrays)
+    deviations = judge_cases(oracle, [(one, "float32") for one in expected], found.arrays)
     trained = [deviation for deviation in deviations if deviation.quantity.startswith("step10/")]
     assert len(trained) == 2 * len(workload.network.parameters)
-    assert [deviation for deviation in deviations if not deviation.holds] == []
+    assert [deviation for deviation in deviations if not deviation.is_within_tolerance] == []

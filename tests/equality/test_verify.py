@@ -20,7 +20,9 @@ from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 MIXED = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # a unit in the last place
-SMALL_MUTATIONS = [plant for plant in plants.plants() if plant.workload in ("lenet", "convnet")]
+SMALL_MUTATIONS = [
+    plant for plant in plants.load_mutations() if plant.workload in ("lenet", "convnet")
+]
 # Those that are cheap to train; the deep tests have all others.
 QUICK_MUTATIONS = (
     *("LRN's alpha off by a tenth", "LRN's k is 2", "loss summed over the batch"),
@@ -109,17 +111,17 @@ def test_lars_and_warm_up_are_equal(prove, proof):
 
 
 @pytest.mark.parametrize(
-    "plant",
+    "mutation",
     [
         pytest.param(p, marks=() if p.name in QUICK_MUTATIONS else pytest.mark.deep)
         for p in SMALL_MUTATIONS
     ],
-    ids=lambda plant: plant.name,
+    ids=lambda mutation: mutation.name,
 )
-def test_a_mutation_is_caught_at_its_layer(plant):
-    [answer] = plants.self_test([plant], 0, print, 600)["planted"]
+def test_a_mutation_is_caught_at_its_layer(mutation):
+    [answer] = plants.run_self_test([mutation], 0, print, 600)["planted"]
     assert answer["caught"]
-    assert answer["first_layer"] == plant.layer
+    assert answer["first_layer"] == mutation.layer
     assert answer["likely_cause"]
 
 
@@ -128,11 +130,11 @@ def test_ten_mutations_are_tried_in_the_quick_tests():
 
 
 def test_each_mutation_changes_its_file():
-    every = plants.plants()
+    every = plants.load_mutations()
     assert len(every) >= 20
     assert len({plant.name for plant in every}) == len(every)
     for plant in every:
-        compile(plant.source(), plant.file, "exec")
+        compile(plant.mutated_source(), plant.file, "exec")
         assert plant.workload in workloads()
 
 
@@ -171,8 +173,8 @@ def test_verify_prints_a_certificate_and_finds_it_again():
 
 @pytest.mark.deep
 def test_different_network_exits_with_1_and_names_the_layer():
-    plant = next(p for p in plants.plants() if p.name == "loss summed over the batch")
-    with plants.standing(plant):
+    plant = next(p for p in plants.load_mutations() if p.name == "loss summed over the batch")
+    with plants.applied(plant):
         for _ in range(2):  # the second time there is a verdict in the cache
             done = command("verify", "--framework", "mxnet", "--workload", "lenet")
             assert done.returncode == 1
@@ -181,13 +183,13 @@ def test_different_network_exits_with_1_and_names_the_layer():
 
 
 def test_a_certificate_holds_for_one_adapter_only():
-    plant = next(p for p in plants.plants() if p.framework == "torch")
+    plant = next(p for p in plants.load_mutations() if p.framework == "torch")
     found = environment.ensure(adapter.load("torch"))
     [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
-    before = certify.subject(cell.request(1), found)
-    with plants.standing(plant):
-        after = certify.subject(cell.request(1), found)
-    assert certify.find(after) is None
+    before = certify.build_subject(cell.request(1), found)
+    with plants.applied(plant):
+        after = certify.build_subject(cell.request(1), found)
+    assert certify.find_cached(after) is None
     assert {k for k, v in after.model_dump().items() if v != before.model_dump()[k]} == {
         "adapter_digest"
     }
@@ -195,7 +197,7 @@ def test_a_certificate_holds_for_one_adapter_only():
 
 @pytest.mark.deep
 def test_another_kernel_than_the_requested_one_proves_nothing():
-    other = plants.Plant(
+    other = plants.Mutation(
         name="oneDNN off",
         framework="torch",
         workload="lenet",
@@ -204,7 +206,7 @@ def test_another_kernel_than_the_requested_one_proves_nothing():
         replace="torch.backends.mkldnn.enabled = False",
     )
     with (
-        plants.standing(other),
+        plants.applied(other),
         pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
     ):
         found = environment.ensure(adapter.load("torch"))

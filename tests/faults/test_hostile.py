@@ -181,15 +181,15 @@ def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
     for content in contents:
         arrays(tmp_path, s=content)
         with pytest.raises(jobs.CheckError) as told:
-            jobs.results(documents, request, reply, tmp_path)
+            jobs.read_results(documents, request, reply, tmp_path)
         assert "cannot be read" in str(told.value)
     for content in (b"", b"PK\x03\x04" + b"x" * 100, pickle.dumps(Evil(evil)), b"\0" * 100):
         (tmp_path / "found.npz").write_bytes(content)
         with pytest.raises(jobs.CheckError):
-            jobs.results(documents, request, reply, tmp_path)
+            jobs.read_results(documents, request, reply, tmp_path)
     (tmp_path / "found.npz").unlink()
     with pytest.raises(jobs.CheckError):
-        jobs.results(documents, request, reply, tmp_path)
+        jobs.read_results(documents, request, reply, tmp_path)
     assert not evil.exists()
 
 
@@ -207,7 +207,7 @@ def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
     described = adapter.load("odd")
     request = cell(framework="odd", kernel="plain").request(1)
     with pytest.raises(jobs.CheckError, match="cannot be read"):
-        jobs.check(
+        jobs.run_cases(
             [{"name": "case"}],
             request,
             workloads()["lenet"],

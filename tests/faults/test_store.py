@@ -145,7 +145,7 @@ def test_damaged_certificate_is_reported_in_one_line(tmp_path, damage):
     path = tmp_path / "certificates" / f"{'ab' * 32}.json"
     path.parent.mkdir()
     DAMAGE[damage](path, '{"schema": "xfbench.record/1", "verdict": "ok"}')
-    [(identity, told)] = certificate.of_folder(tmp_path).items()
+    [(identity, told)] = certificate.read_folder(tmp_path).items()
     assert identity == f"sha256:{path.stem}"
     assert isinstance(told, str) and len(told.splitlines()) == 1 and path.name in told
 

@@ -258,7 +258,7 @@ def _workload_facts(request: Request) -> WorkloadFacts:
 def _certificate_key(record: Record) -> str | None:
     if record.software is None or record.request is None or record.machine is None:
         return None
-    return Subject.of(
+    return Subject.from_request(
         record.request,
         _workload_facts(record.request.model_copy(update={"launch": 1})).digest,
         record.software.adapter_digest,

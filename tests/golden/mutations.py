@@ -20,15 +20,15 @@ def outcomes() -> dict[str, dict[str, Any]]:
 
 def outcome(name: str) -> dict[str, Any]:
     """Train with the mutation for real, and return what `verify --self-test` says of it."""
-    [mutation] = [plant for plant in plants.plants() if plant.name == name]
-    result = plants.self_test([mutation], 0, print, TIME_LIMIT_S)
+    [mutation] = [plant for plant in plants.load_mutations() if plant.name == name]
+    result = plants.run_self_test([mutation], 0, print, TIME_LIMIT_S)
     [verdict] = result["planted"]
     return {key: verdict[key] for key in ("framework", "workload", "caught", "first_layer")}
 
 
 def run_missing() -> None:
     """Add the mutations that the file does not have, each as soon as it has run."""
-    for mutation in plants.plants():
+    for mutation in plants.load_mutations():
         recorded = outcomes()
         if mutation.name not in recorded:
             recorded[mutation.name] = outcome(mutation.name)

@@ -117,7 +117,7 @@ def test_every_golden_file_has_a_subject():
 
 
 def test_no_mutation_of_the_self_test_is_lost():
-    existing = {plant.name: (plant.framework, plant.workload) for plant in plants.plants()}
+    existing = {plant.name: (plant.framework, plant.workload) for plant in plants.load_mutations()}
     recorded = {
         name: (outcome["framework"], outcome["workload"])
         for name, outcome in mutations.outcomes().items()
@@ -127,7 +127,7 @@ def test_no_mutation_of_the_self_test_is_lost():
 
 
 def test_every_recorded_mutation_was_caught_at_its_layer():
-    layers = {plant.name: plant.layer for plant in plants.plants()}
+    layers = {plant.name: plant.layer for plant in plants.load_mutations()}
     for name, outcome in mutations.outcomes().items():
         assert outcome["caught"] is True, name
         assert outcome["first_layer"] == layers[name], name

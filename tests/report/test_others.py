@@ -130,12 +130,12 @@ def test_figure_that_does_not_fit_the_axes_is_not_drawn(scaled, one):
 
 
 def test_list_has_published_figures_of_the_report_networks(measured):
-    found = others.others([*published.records(), imported()], ["lenet"])
+    found = others.build_external([*published.records(), imported()], ["lenet"])
     assert [group.name for group in found.groups] == ["lenet", ""]
     assert {row.workload for row in found.groups[0].rows} == {"lenet"}
     assert {key for key, _ in found.sources} == {"Z17", "H19", "Y19", "theirs"}
     many = [imported(value=float(n)) for n in range(others.MOST_ROWS + 5)]
-    [group] = others.others(many, ["lenet"]).groups
+    [group] = others.build_external(many, ["lenet"]).groups
     assert len(group.rows) == others.MOST_ROWS and group.left == 5
 
 

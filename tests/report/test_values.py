@@ -180,7 +180,7 @@ def test_unverified_row_is_no_winner(measured):
 def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys, tmp_path):
     """With nothing left to a default that may change."""
     own = measured[:2]
-    program, *words = " ".join(repeat.command(own)).split()
+    program, *words = " ".join(repeat.repeat_command(own)).split()
     assert program == "xfbench"
     done = within.runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
     asked = json.loads(done.stdout)["requests"]
@@ -189,11 +189,11 @@ def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys
 
 def test_repeat_command_includes_non_default_settings(measured):
     other = {"seed": 3, "precision": "float64", "checkpoints": 2, "affinity": "cores"}
-    words = repeat.command([varied(measured[0], request=other, protocol=None)])
+    words = repeat.repeat_command([varied(measured[0], request=other, protocol=None)])
     for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
         assert part in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
-    words = repeat.command(
+    words = repeat.repeat_command(
         [varied(measured[0], request={**weak, "batch_size_per_rank": 4, "global_batch_size": 8})]
     )
     for part in ("--ranks 2", "--batch-size 4", "--strategy-options a=1", "--scaling weak"):
@@ -213,12 +213,12 @@ def test_repeat_command_covers_every_cell_field():
 
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])
 def test_unsafe_name_gives_no_repeat_command(measured, name):
-    assert repeat.command([varied(measured[0], request={"framework": name})]) == ()
-    assert repeat.command([]) == ()
+    assert repeat.repeat_command([varied(measured[0], request={"framework": name})]) == ()
+    assert repeat.repeat_command([]) == ()
 
 
 def test_published_record_has_no_repeat_command(measured):
-    assert repeat.command([varied(measured[0], source="published")]) == ()
+    assert repeat.repeat_command([varied(measured[0], source="published")]) == ()
 
 
 def test_launches_of_many_rows_are_summarized(measured):

@@ -17,7 +17,9 @@ from xfbench.results.store import Store
 def certified(record, **fields):
     """A record and the certificate that covers it."""
     plain = record()
-    subject = Subject.of(plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe())
+    subject = Subject.from_request(
+        plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe()
+    )
     certificate = equal(subject)
     made = {"software": SOFTWARE, "machine": describe(), "certificate": certificate.id}
     return record(steps=(0.11, 0.12), launch=7, fields={**made, **fields}), certificate

@@ -228,7 +228,7 @@ def around(folder, inside):
 
 def ranked(store):
     """Rows with a rank; what else there is can be shown."""
-    found = leaderboard.tables(list(store.records()), certificate.of_folder(store.folder))
+    found = leaderboard.tables(list(store.records()), certificate.read_folder(store.folder))
     tables.to_text(found)
     return [row for table in found for row in table.rows]
 

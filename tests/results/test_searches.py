@@ -54,7 +54,7 @@ def test_search_without_all_its_launches_is_not_exported(store, tmp_path):
     target = Store(tmp_path / "there")
     source = exported(store, tmp_path / "two.tar", lambda record: record.request.launch < 3)
     archive.import_archive(source, target, print)
-    [one] = saved.of_folder(target.folder, print)
+    [one] = saved.read_folder(target.folder, print)
     assert len(one.records) == 2
 
 
@@ -106,7 +106,7 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
 
 
 def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, monkeypatch):
-    found = [(one, b'{"id": "sha256:1"}') for one in saved.of_folder(store.folder, print)]
+    found = [(one, b'{"id": "sha256:1"}') for one in saved.read_folder(store.folder, print)]
     monkeypatch.setattr(saved, "contents", lambda folder, complain: found)
     source, said = exported(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")

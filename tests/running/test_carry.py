@@ -69,7 +69,7 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
     assert (
         records[0].software.packages["torch"] == environment.ensure(adapter.load("torch")).version
     )
-    [table] = tables(records, certificate.of_folder(store.folder))
+    [table] = tables(records, certificate.read_folder(store.folder))
     assert len(table.rows) == 2
     again = list(carry.read(moved, store, print))
     assert [record.id for record in again] == [record.id for record in records]

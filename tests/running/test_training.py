@@ -110,7 +110,7 @@ def test_different_solver_has_its_own_certificate_and_table(kept, choice):
     assert plain.workload.digest != other.workload.digest
     assert certified_fields(plain.request) != certified_fields(other.request)
     forged = other.model_copy(update={"certificate": proof.id})
-    assert "another workload digest" in certificate.refusal(proof, forged)
+    assert "another workload digest" in certificate.coverage_error(proof, forged)
     tables = leaderboard.tables([plain, other], {proof.id: proof, own.id: own})
     assert sorted(table.solver for table in tables) == ["", other.request.solver]
     assert all(len(table.rows) == 1 for table in tables), tables
@@ -120,12 +120,16 @@ def test_different_solver_has_its_own_certificate_and_table(kept, choice):
 def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
     few = cell(lars=0.5, rate_scaling="linear", rate_warmup=1, **SIZES)
     many = cell(lars=0.5, learning_rate=0.1, rate_warmup=2)
-    assert cases.of(few.request(1)) == cases.of(many.request(1))
-    assert cases.of(few.request(1)).solver.warmup > 1
-    assert cases.of(few.request(1)) != cases.of(cell(lars=0.5).request(1))
+    assert cases.verification_workload(few.request(1)) == cases.verification_workload(
+        many.request(1)
+    )
+    assert cases.verification_workload(few.request(1)).solver.warmup > 1
+    assert cases.verification_workload(few.request(1)) != cases.verification_workload(
+        cell(lars=0.5).request(1)
+    )
 
 
 def test_repeat_command_includes_the_solver_choices(kept):
-    told = " ".join(repeat.command([kept(lars=0.5, rate_warmup=2)[0]]))
+    told = " ".join(repeat.repeat_command([kept(lars=0.5, rate_warmup=2)[0]]))
     assert "--lars 0.5" in told and "--rate-warmup 2" in told
-    assert "--lars" not in " ".join(repeat.command([kept()[0]]))
+    assert "--lars" not in " ".join(repeat.repeat_command([kept()[0]]))

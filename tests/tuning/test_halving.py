@@ -14,8 +14,16 @@ import pytest
 from tests.tuning.trials import exhaustive, tuned
 from xfbench.analysis import statistics
 from xfbench.tuning import halving, repeating
-from xfbench.tuning.effects import noise, standing
-from xfbench.tuning.halving import FINALISTS, Round, halve, rungs, settled, taken, unsettled
+from xfbench.tuning.effects import estimate_noise, relative_speeds
+from xfbench.tuning.halving import (
+    FINALISTS,
+    Round,
+    choose_winner,
+    halve,
+    is_settled,
+    plan_rungs,
+    settings_to_repeat,
+)
 
 STEPS, WARMUP = 20, 3
 STARTUP = 0.5  # of what the steps of the fastest take
@@ -162,7 +170,7 @@ def test_gain_interval_contains_the_true_gain():
 
 @pytest.mark.parametrize("settings", range(40))
 def test_every_rung_has_fewer_settings_and_short_launches(settings):
-    found = rungs(settings)
+    found = plan_rungs(settings)
     sizes = [one.settings for one in found]
     assert sizes[:1] == ([settings] if settings > FINALISTS else [])
     assert all(fewer < more for more, fewer in pairwise(sizes))
@@ -179,11 +187,11 @@ def test_settings_are_ranked_within_their_blocks():
         "b": {(1, 0): 90.0},
         "c": {(1, 0): 80.0, (2, 0): 40.0},
     }
-    found = standing(speeds)
+    found = relative_speeds(speeds)
     assert [*found] == ["a", "b", "c"]
     assert found["a"] == 1 and found["c"] == pytest.approx(0.8)
     assert found["b"] == pytest.approx(0.9)
-    assert standing({}) == {}
+    assert relative_speeds({}) == {}
 
 
 def alone(setting):
@@ -257,13 +265,13 @@ STEADY = launches(100, 101, 99, 100, 100)
     ],
 )
 def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
-    assert settled(STEADY, [rival]) is expected
-    assert not settled(STEADY, [rival, launches(100, 130, 80, 120, 90)])
+    assert is_settled(STEADY, [rival]) is expected
+    assert not is_settled(STEADY, [rival, launches(100, 130, 80, 120, 90)])
 
 
 def test_single_launch_settles_no_comparison():
-    assert not settled(launches(100.0), [launches(50.0)])
-    assert not settled({}, [STEADY])
+    assert not is_settled(launches(100.0), [launches(50.0)])
+    assert not is_settled({}, [STEADY])
 
 
 def test_rival_may_be_2_percent_faster_with_5_percent_risk():
@@ -272,7 +280,7 @@ def test_rival_may_be_2_percent_faster_with_5_percent_risk():
     winner = launches(99, 101, 100, 100, 100, 99, 101)
     bounds = [statistics.compare(rival, winner, confidence=one).ratio.high for one in (0.9, 0.95)]
     assert bounds[0] < 1.02 < bounds[1]
-    assert settled(winner, [rival])
+    assert is_settled(winner, [rival])
 
 
 @pytest.mark.parametrize(
@@ -288,27 +296,27 @@ def test_quarter_of_the_exhaustive_time_is_enough(by, often):
     differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
     speeds = {"w": differ, "d": differ, "none": {}}.values()
     seconds = often * 300.0 / 4  # all of them take 300 once
-    assert not halving.enough(seconds - 1, 300.0, speeds, 5, 20)
-    assert halving.enough(seconds + 1, 300.0, speeds, 5, 20)
-    assert not halving.enough(1e9, 300.0, [launches(100)], 5, 20)
+    assert not halving.has_spent_share(seconds - 1, 300.0, speeds, 5, 20)
+    assert halving.has_spent_share(seconds + 1, 300.0, speeds, 5, 20)
+    assert not halving.has_spent_share(1e9, 300.0, [launches(100)], 5, 20)
 
 
 def test_winner_stays_unless_a_rival_is_certainly_faster():
     surely, perhaps = launches(110, 111, 109, 110, 110), launches(101, 99, 101, 100, 101)
-    assert taken("w", {"w": STEADY, "r": perhaps}) == "w"
-    assert taken("w", {"w": STEADY, "r": surely, "d": perhaps}) == "r"
+    assert choose_winner("w", {"w": STEADY, "r": perhaps}) == "w"
+    assert choose_winner("w", {"w": STEADY, "r": surely, "d": perhaps}) == "r"
     faster = launches(*(2 * one for one in surely.values()))
-    assert taken("w", {"w": STEADY, "r": surely, "d": faster}) == "d"
-    assert taken("w", {"w": {}, "r": perhaps, "d": surely}) == "d"
-    assert taken("w", {"w": STEADY, "r": {}}) == "w"
+    assert choose_winner("w", {"w": STEADY, "r": surely, "d": faster}) == "d"
+    assert choose_winner("w", {"w": {}, "r": perhaps, "d": surely}) == "d"
+    assert choose_winner("w", {"w": STEADY, "r": {}}) == "w"
     slower = launches(90, 91, 89, 90, 90)
-    assert taken("w", {"w": STEADY, "r": slower}) == "w"
-    assert taken("w", {}) == "w"
+    assert choose_winner("w", {"w": STEADY, "r": slower}) == "w"
+    assert choose_winner("w", {}) == "w"
 
 
 def test_rungs_increase_launches_and_step_share():
     def told(*counts):
-        return [(one.settings, one.launches, one.share) for one in halving.rungs(*counts)]
+        return [(one.settings, one.launches, one.share) for one in halving.plan_rungs(*counts)]
 
     assert told(30) == [(30, 1, 0.25), (10, 2, 0.5), (4, 3, 0.5)]
     assert told(30, 30) == told(30)
@@ -370,7 +378,7 @@ def test_noisy_launches_add_further_rungs():
         assert blocks == [*range(1, found.blocks + 1)]
         assert [rung.number for rung, _ in found.rungs] == [*range(1, len(asked) + 1)]
         further.append(len(asked) - 2)
-    assert max(further) == halving.FURTHER and sum(map(bool, further)) >= 10
+    assert max(further) == halving.MAX_EXTRA_RUNGS and sum(map(bool, further)) >= 10
 
 
 def test_quiet_launches_keep_the_planned_rungs():
@@ -396,22 +404,27 @@ def test_noise_is_estimated_from_repeated_launches():
         for one in (1, 2, 3)
     }
     separate = {one: (one,) for one in speeds}
-    assert noise(speeds, separate) == pytest.approx(0.03, rel=0.2)
+    assert estimate_noise(speeds, separate) == pytest.approx(0.03, rel=0.2)
     one_of_each = {one: {(0, 0): own[0, 0]} for one, own in speeds.items()}
-    assert noise(one_of_each, separate) is None and noise({}, separate) is None
+    assert estimate_noise(one_of_each, separate) is None and estimate_noise({}, separate) is None
     # One launch of each tells it where choices tell of several.
     added = {
         (a, b): {(0, 0): a * b * math.exp(drawn.gauss(0, 0.03))}
         for a, b in product(range(1, 7), repeat=2)
     }
-    assert noise(added, {one: one for one in added}) == pytest.approx(0.03, rel=0.3)
+    assert estimate_noise(added, {one: one for one in added}) == pytest.approx(0.03, rel=0.3)
 
 
 def test_clearly_slower_setting_is_not_confirmed_again():
     slower, near = launches(90, 91, 89, 90, 90), launches(100, 120, 90, 110, 95)
-    assert unsettled("w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}) == ["w", "r"]
-    assert unsettled("w", ["w", "d"], {"w": STEADY, "d": slower}) == []
-    assert unsettled("w", ["w"], {"w": STEADY}) == [] and unsettled("w", ["w"], {"w": {}}) == ["w"]
+    assert settings_to_repeat("w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}) == [
+        "w",
+        "r",
+    ]
+    assert settings_to_repeat("w", ["w", "d"], {"w": STEADY, "d": slower}) == []
+    assert settings_to_repeat("w", ["w"], {"w": STEADY}) == [] and settings_to_repeat(
+        "w", ["w"], {"w": {}}
+    ) == ["w"]
 
 
 def test_failed_kernel_and_threads_give_no_prediction():
@@ -482,7 +495,7 @@ def test_the_more_launches_a_setting_has_the_more_its_own_count(launches, share)
         one: {(block, 0): 1.1 if one == ("b", "y") else 1.0 for block in range(launches)}
         for one in factors
     }
-    found = standing(speeds, factors)
+    found = relative_speeds(speeds, factors)
     assert found["b", "y"] == 1
     assert found["b", "x"] == pytest.approx(1.1**-share)
 
@@ -493,5 +506,5 @@ def test_one_degree_of_freedom_gives_no_noise():
     }
     two_blocks = {one: {key: own[key] for key in [*own][:2]} for one, own in speeds.items()}
     separate = {one: (one,) for one in speeds}
-    assert noise(two_blocks, separate) is None
-    assert noise(speeds, separate) > 0
+    assert estimate_noise(two_blocks, separate) is None
+    assert estimate_noise(speeds, separate) > 0

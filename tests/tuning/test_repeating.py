@@ -52,11 +52,16 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
     near, far, moved = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7), launched(2.0e-7, 3.3e-7)
     nearest = distance.nearest_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
     assert nearest == 1.9e-7
-    assert [repeating.apart(a, nearest) for a in (near, far, moved, launched())] == [0, 1, 1, 0]
-    assert not repeating.apart(launched(3.3e-7, 3.2e-7, threads=1), nearest)
+    assert [repeating.has_distant_cores(a, nearest) for a in (near, far, moved, launched())] == [
+        0,
+        1,
+        1,
+        0,
+    ]
+    assert not repeating.has_distant_cores(launched(3.3e-7, 3.2e-7, threads=1), nearest)
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
-    assert not repeating.apart(varied(far, **failed), nearest)
-    assert not repeating.apart(far, 3.2e-7)  # nothing nearer is known
+    assert not repeating.has_distant_cores(varied(far, **failed), nearest)
+    assert not repeating.has_distant_cores(far, 3.2e-7)  # nothing nearer is known
     assert distance.nearest_seconds([]) is None
 
 
@@ -114,7 +119,7 @@ def test_core_to_core_latencies_are_remembered_until_a_reboot(launched, monkeypa
 
 def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launched):
     ranks = {"ranks": 2, "strategy": "mpi", "scaling": "weak", "global_batch_size": 8}
-    assert repeating.apart(launched(3.3e-7, threads=1, **ranks), 1.9e-7)
+    assert repeating.has_distant_cores(launched(3.3e-7, threads=1, **ranks), 1.9e-7)
 
 
 def test_at_most_half_as_many_launches_are_repeated(launched):

@@ -6,13 +6,13 @@ from xfbench import adapter
 from xfbench.base.errors import UsageError
 from xfbench.environments.allocators import NAMES
 from xfbench.host import machine
-from xfbench.tuning.space import FIELDS, Asked, setting, space, told
+from xfbench.tuning.space import FIELDS, SpaceRequest, build_space, describe_setting, setting
 
 CORES = machine.usable_cores()
 
 
 def searched(framework="torch", workload="lenet", **asked):
-    return space(Asked(framework, workload, **asked), {})
+    return build_space(SpaceRequest(framework, workload, **asked), {})
 
 
 def test_space_has_every_kernel_thread_count_and_affinity():
@@ -40,7 +40,7 @@ def test_named_values_restrict_the_search_space():
     over = {"threads": ["1"], "kernel": ["native"], "affinity": ["cores"]}
     over["allocator"] = ["tcmalloc"]
     [one] = searched(over=over).cells
-    assert told(one) == "native · 1 thread · affinity cores · tcmalloc"
+    assert describe_setting(one) == "native · 1 thread · affinity cores · tcmalloc"
     assert searched(over=over).values()["threads"] == (1,)
 
 

@@ -11,7 +11,7 @@ from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.request import Protocol
-from xfbench.tuning.saved import of_folder
+from xfbench.tuning.saved import read_folder
 from xfbench.tuning.using import adjustment, tuned
 
 FIXED = Protocol.fixed(3)
@@ -169,8 +169,8 @@ def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
 
 def test_search_survives_a_write_and_read(saved, tmp_path):
     search = saved()
-    assert of_folder(tmp_path, print) == [search]
-    assert of_folder(tmp_path / "nowhere", print) == []
+    assert read_folder(tmp_path, print) == [search]
+    assert read_folder(tmp_path / "nowhere", print) == []
 
 
 def test_plan_uses_the_tuned_values(saved, tmp_path):

@@ -9,7 +9,7 @@ of those that count.
 """
 
 from xfbench.analysis import statistics
-from xfbench.tuning.halving import Round, enough, halve, taken, unsettled
+from xfbench.tuning.halving import Round, choose_winner, halve, has_spent_share, settings_to_repeat
 
 LEAST, MOST = 5, 20
 
@@ -31,14 +31,14 @@ def tuned(machine):
     wanted, all_once = compared, sum(map(machine.takes, machine.speed))
     for block in range(MOST):
         if block >= LEAST:
-            wanted = unsettled(winner, wanted, speeds)
-            if enough(machine.seconds, all_once, speeds.values(), LEAST, MOST):
+            wanted = settings_to_repeat(winner, wanted, speeds)
+            if has_spent_share(machine.seconds, all_once, speeds.values(), LEAST, MOST):
                 break
         if not wanted:
             break
         for one, speed in machine.block(wanted, 1.0).items():
             speeds[one][block, 0] = speed
-    return taken(winner, speeds), speeds, searched
+    return choose_winner(winner, speeds), speeds, searched
 
 
 def exhaustive(machine):

@@ -168,7 +168,7 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
     free_fields -= {"workload"}  # images per second of two networks are two things
     held_fields = [name for name in (*_REQUEST_FIELDS, "machine") if name not in free_fields]
     cells_a, cells_b = _load_cells(a), _load_cells(b)
-    certificates = {**certificate.of_folder(a.folder), **certificate.of_folder(b.folder)}
+    certificates = {**certificate.read_folder(a.folder), **certificate.read_folder(b.folder)}
     pairs = [
         (cell_a, cell_b)
         for cell_a in cells_a

@@ -31,7 +31,7 @@ from xfbench.analysis.statistics import (
     outliers,
     spread_interval,
 )
-from xfbench.equality.certificate import Certificate, refusal
+from xfbench.equality.certificate import Certificate, coverage_error
 from xfbench.host.roofline import share_of_peak
 from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record, is_asynchronous
@@ -320,7 +320,7 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     certificate = certificates.get(record.certificate)
     if certificate is None:
         return "its certificate is not in the results folder: verify again"
-    return certificate if isinstance(certificate, str) else refusal(certificate, record)
+    return certificate if isinstance(certificate, str) else coverage_error(certificate, record)
 
 
 def _drop_superseded(rows: list[Row]) -> list[Row]:

@@ -40,7 +40,7 @@ def test_training(
         cell = cell.model_copy(update={"steps": 1, "warmup": 0, "window": 1})
         session = replace(session, store=Store(tmp_path / "results"))
     request = cell.request(launch=1)
-    certify.attach(request, session)
+    certify.attach_cached(request, session)
     [record] = run_requests([request], session)
     if record.status in ("unsupported", "unavailable"):
         pytest.skip(f"{record.status}: {record.reason}")

@@ -14,7 +14,7 @@ from xfbench.results.store import Store
 def conclude(records: Sequence[Record], store: Store) -> None:
     """The tables of these records, and where everything lies."""
     folder = store.folder
-    made = leaderboard.tables(records, certificate.of_folder(folder))
+    made = leaderboard.tables(records, certificate.read_folder(folder))
     print(tables.to_text(made))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](made))

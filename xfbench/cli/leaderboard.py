@@ -90,7 +90,7 @@ def leaderboard(
             raise errors.unknown_name_error("workload", name, workloads())
     folder = paths.results(results)
     store = open_store(folder)
-    certificates = certificate.of_folder(folder)
+    certificates = certificate.read_folder(folder)
     conditions = selection.parse_conditions(where or ())
     sets = [conditions]
     if wanted is not None:

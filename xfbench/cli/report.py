@@ -40,7 +40,7 @@ def report(
         say(line)
     if not records:
         raise errors.UsageError(f"{folder} has no record of what was asked for")
-    certificates = certificate.of_folder(folder)
+    certificates = certificate.read_folder(folder)
     asked = studies.sections(records, certificates, say)
     text = page.html(records, certificates, literature.records(), asked).encode()
     try:

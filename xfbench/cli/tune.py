@@ -116,7 +116,7 @@ def tune(
     if budget is not None and minutes is not None:
         raise errors.UsageError("--budget and --minutes: only one of them")
     interpreters, usual = pythons(python), Protocol()
-    asked = space.Asked(
+    asked = space.SpaceRequest(
         framework=framework,
         workload=workload,
         device=device,
@@ -138,7 +138,7 @@ def tune(
         least=launches or usual.least,
         most=launches or usual.most,
     )
-    searched = space.space(asked, interpreters)
+    searched = space.build_space(asked, interpreters)
     if not searched.cells:
         raise errors.UsageError(f"there is nothing to try: {searched.left_out[0][1]}")
     if len(asked.batch_sizes) > 1:
@@ -178,7 +178,7 @@ def _over(pairs: Sequence[str]) -> dict[str, list[str]]:
 def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
     """The settings, the rungs, and launches at most; nothing is done."""
     from xfbench.tuning import halving, repeating, searching
-    from xfbench.tuning.space import setting, told
+    from xfbench.tuning.space import describe_setting, setting
 
     rungs = [
         {
@@ -197,7 +197,7 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
             ],
             "default": setting(searched.default),
             "rungs": rungs,
-            "further_rungs_at_most": halving.FURTHER if rungs else 0,
+            "further_rungs_at_most": halving.MAX_EXTRA_RUNGS if rungs else 0,
             "confirmation": {
                 "launches": [choices.least, choices.most],
                 "steps": searched.default.steps,
@@ -214,7 +214,8 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
         )
     if rungs:
         print(
-            f"further rungs, while launches differ too much to tell: {halving.FURTHER} at most, "
+            "further rungs, while launches differ too much to tell: "
+            f"{halving.MAX_EXTRA_RUNGS} at most, "
             f"of {rungs[-1]['settings']} settings at most, launches of each: 1"
         )
     often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
@@ -222,19 +223,22 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
     print(f"again, {repeating.AGAIN} times each at most: launches while the cores lay apart")
     several = len({one.global_batch_size for one in searched.cells}) > 1
     for cell in searched.cells:
-        print(told(cell) + (f" · batch {cell.global_batch_size}" if several else ""))
+        print(describe_setting(cell) + (f" · batch {cell.global_batch_size}" if several else ""))
     for cell, why in searched.left_out:
-        print(f"left out: {told(cell)}: {why}")
+        print(f"left out: {describe_setting(cell)}: {why}")
 
 
 def _tell(found: Tuning, file: Path) -> None:
     """For a person: the best, how sure that is, what it cost, how to use it."""
-    from xfbench.tuning.space import told
+    from xfbench.tuning.space import describe_setting
 
-    best, default = found.best, told(found.default)
+    best, default = found.best, describe_setting(found.default)
     if found.default.global_batch_size != best.global_batch_size:
         default += f" · batch {found.default.global_batch_size}"
-    print(f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {told(best)}")
+    print(
+        f"{best.workload} · {best.framework} · batch {best.global_batch_size}: "
+        f"{describe_setting(best)}"
+    )
     if found.images_per_second:
         print(f"  {_figure(found.images_per_second)} images/s")
     else:
@@ -247,7 +251,7 @@ def _tell(found: Tuning, file: Path) -> None:
         print(f"  not compared with the default ({default}): {found.default_reason}")
     other = found.runner_up
     if found.over_runner_up and other and other != found.default:
-        print(f"  {_figure(found.over_runner_up)} times {told(other)}")
+        print(f"  {_figure(found.over_runner_up)} times {describe_setting(other)}")
     print(
         f"  settings: {found.settings}, launches: {found.launches}, "
         f"{found.machine_seconds:.0f} s, of which {found.search_seconds:.0f} s the search"

@@ -102,19 +102,19 @@ def verify(
     if self_test:
         from xfbench.equality import plants
 
-        chosen = plants.chosen(words(only, str, "--only"))
+        chosen = plants.select_mutations(words(only, str, "--only"))
         if dry_run:
             for plant in chosen:
                 print(f"{plant.name}: {plant.framework}, {plant.workload}, at {plant.layer}")
             return
-        result = plants.self_test(chosen, seeds, say, time_limit)
-        print(json.dumps(result) if as_json else verdicts.self_test_text(result))
+        result = plants.run_self_test(chosen, seeds, say, time_limit)
+        print(json.dumps(result) if as_json else verdicts.format_self_test(result))
         missed = any(not plant["caught"] for plant in result["planted"])
         if missed or result["false_alarms"]["alarms"]:
             raise typer.Exit(1)
         return
     interpreters = pythons(python)
-    requests = verdicts.requests(
+    requests = verdicts.build_requests(
         words(framework or FRAMEWORKS, str, "--framework") or [],
         words(workload, str, "--workload") or [],
         words(kernel, str, "--kernel") or [],
@@ -131,16 +131,16 @@ def verify(
     )
     if dry_run:
         for request in requests:
-            print(verdicts.title(request))
+            print(verdicts.request_title(request))
         return
     found = []
-    for answer in verdicts.verdicts(requests, interpreters, seeds, again, time_limit, say):
+    for answer in verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say):
         found.append(answer)
         if not as_json and format == "text":
-            print(verdicts.text(answer), flush=True)
+            print(verdicts.format_text(answer), flush=True)
     if as_json:
         print(json.dumps({"verdicts": found}))
     elif format == "markdown":
-        print(verdicts.markdown(found))
+        print(verdicts.format_markdown(found))
     if any(answer["verdict"] == "different" or answer["failed"] for answer in found):
         raise typer.Exit(1)

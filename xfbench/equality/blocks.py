@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod, sqrt
 
-from xfbench.equality.scaled import LRN_SHARE, Weighted, mean_squares
+from xfbench.equality.scaled import LRN_SHARE, WeightedLayer, estimate_mean_squares
 from xfbench.workloads import Pixels
 from xfbench.workloads import layers as xl
 
 PROBE_CLASSES = 8
-_STILL = 1e-6  # not zero, which Caffe takes for leave to compute no gradient
+_PROBE_LR_MULT = 1e-6  # not zero, which Caffe takes for leave to compute no gradient
 # What a block reads that is given no activations: noise between -1 and 1 in each channel.
 NOISE = Pixels("", (127.5,), 1 / 127.5)
 
@@ -33,19 +33,19 @@ class Block:
     layers: tuple[str, ...]
 
 
-def blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
+def cut_into_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
     """The blocks in order; of those that are equal but for names, the first."""
-    sizes = mean_squares(network, pixels)
-    groups = _groups(network)
+    sizes = estimate_mean_squares(network, pixels)
+    groups = _group_pieces(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
-    found: dict[object, Block] = {}
+    distinct: dict[object, Block] = {}
     for layers in pairs:
-        block = _block(network, layers, sizes)
-        found.setdefault(_structure(block.network), block)
-    return list(found.values())
+        block = _build_block(network, layers, sizes)
+        distinct.setdefault(_structure_without_names(block.network), block)
+    return list(distinct.values())
 
 
-def single(network: xl.Network, name: str) -> Block:
+def isolate_layer(network: xl.Network, name: str) -> Block:
     """One layer alone, behind stems that let its own gradient be seen; it reads noise.
 
     A convolution that reads it stays behind it: gradients may come from one in another layout.
@@ -54,86 +54,92 @@ def single(network: xl.Network, name: str) -> Block:
     shapes = network.input_shapes(layer)
     height_width = shapes[0][1:]
     channels = max(shape[0] for shape in shapes)
-    size = sqrt(LRN_SHARE / layer.alpha) if isinstance(layer, xl.LRN) else 1.0
+    input_size = sqrt(LRN_SHARE / layer.alpha) if isinstance(layer, xl.LRN) else 1.0
     stems: list[xl.Layer] = []
     for number, shape in enumerate(shapes):
         stem = f"stem{number}"
-        filler = xl.Filler("gaussian", size * sqrt(3.0 / channels))  # of noise within ±1
+        filler = xl.Filler("gaussian", input_size * sqrt(3.0 / channels))  # of noise within ±1
         if height_width and prod(height_width) > 1:
             stems.append(xl.Convolution(stem, ("data",), shape[0], 1, weight_filler=filler))
         else:
             stems.append(xl.InnerProduct(stem, ("data",), prod(shape), weight_filler=filler))
-    moved = replace(layer, inputs=tuple(stem.name for stem in stems))
-    layers = [*stems, _unit(moved, shapes)]
+    rewired_layer = replace(layer, inputs=tuple(stem.name for stem in stems))
+    layers = [*stems, _with_unit_weights(rewired_layer, shapes)]
     reader = next((la for la in network.layers if name in la.inputs), None)
     if isinstance(reader, xl.Convolution):
-        layers.append(_unit(reader, network.input_shapes(reader)))
-    own = xl.Network(
+        layers.append(_with_unit_weights(reader, network.input_shapes(reader)))
+    layer_network = xl.Network(
         f"{network.name} {name}",
         (channels, *(height_width or (1, 1))),  # type: ignore[arg-type]
         min(PROBE_CLASSES, network.classes),
         tuple(layers),
     )
     last = layers[-1].name
-    return Block(_probed(own, last, mean_squares(own, NOISE)[last]), "", (name,))
+    return Block(
+        _add_probe(layer_network, last, estimate_mean_squares(layer_network, NOISE)[last]),
+        "",
+        (name,),
+    )
 
 
-def _unit(layer: xl.Layer, shapes: list[xl.Shape]) -> xl.Layer:
+def _with_unit_weights(layer: xl.Layer, shapes: list[xl.Shape]) -> xl.Layer:
     """With weights at which values keep their size."""
-    if not isinstance(layer, Weighted):
+    if not isinstance(layer, WeightedLayer):
         return layer
     shape = layer.parameters(shapes)["weight"].shape
     return replace(layer, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
 
 
-def _groups(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
+def _group_pieces(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
     groups: list[tuple[xl.Layer, ...]] = []
-    for piece in _pieces(network):
-        if groups and not any(isinstance(layer, Weighted) for layer in piece):
+    for piece in _split_into_pieces(network):
+        if groups and not any(isinstance(layer, WeightedLayer) for layer in piece):
             groups[-1] += piece
         else:
             groups.append(piece)
     return groups
 
 
-def _pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
+def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
     """Runs of layers between places where a single value is still to be read."""
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
         piece.append(layer)
-        if len(_live(network, number + 1)) <= 1:
+        if len(_live_values(network, number + 1)) <= 1:
             yield tuple(piece)
             piece = []
 
 
-def _live(network: xl.Network, position: int) -> set[str]:
+def _live_values(network: xl.Network, position: int) -> set[str]:
     """Values made before `position` and read at or after it."""
-    made = {"data", *(layer.name for layer in network.layers[:position])}
-    return {name for layer in network.layers[position:] for name in layer.inputs} & made
+    produced = {"data", *(layer.name for layer in network.layers[:position])}
+    return {name for layer in network.layers[position:] for name in layer.inputs} & produced
 
 
-def _block(network: xl.Network, layers: tuple[xl.Layer, ...], sizes: Mapping[str, float]) -> Block:
+def _build_block(
+    network: xl.Network, layers: tuple[xl.Layer, ...], sizes: Mapping[str, float]
+) -> Block:
     position = network.layers.index(layers[0])
-    [reads] = _live(network, position)
+    [reads] = _live_values(network, position)
     shape = network.shapes[reads]
-    moved = tuple(
+    rewired_layers = tuple(
         replace(layer, inputs=tuple("data" if name == reads else name for name in layer.inputs))
         for layer in layers
     )
-    own = xl.Network(
+    block_network = xl.Network(
         f"{network.name} {layers[0].name} to {layers[-1].name}",
         (*shape, *(1,) * (3 - len(shape))),  # type: ignore[arg-type]
         min(PROBE_CLASSES, network.classes),
-        moved,
+        rewired_layers,
     )
-    leaves = _live(network, position + len(layers))
+    leaves = _live_values(network, position + len(layers))
     if leaves:
         leaf = leaves.pop()
-        own = _probed(own, leaf, sizes[leaf])
-    return Block(own, reads, tuple(layer.name for layer in layers))
+        block_network = _add_probe(block_network, leaf, sizes[leaf])
+    return Block(block_network, reads, tuple(layer.name for layer in layers))
 
 
-def _probed(network: xl.Network, name: str, size: float) -> xl.Network:
+def _add_probe(network: xl.Network, name: str, size: float) -> xl.Network:
     """`network` with an inner product and a loss over its value `name`, unless that is a loss.
 
     `size` is the value's mean square; the probe's scores have one of about one, so that
@@ -143,13 +149,17 @@ def _probed(network: xl.Network, name: str, size: float) -> xl.Network:
         return network
     filler = xl.Filler("gaussian", 1 / sqrt(prod(network.shapes[name]) * size))
     probe = xl.InnerProduct(
-        "probe", (name,), PROBE_CLASSES, weight_filler=filler, lr_mult=(_STILL, _STILL)
+        "probe",
+        (name,),
+        PROBE_CLASSES,
+        weight_filler=filler,
+        lr_mult=(_PROBE_LR_MULT, _PROBE_LR_MULT),
     )
     loss = xl.SoftmaxLoss("probe_loss", ("probe",))
     return replace(network, layers=(*network.layers, probe, loss))
 
 
-def _structure(network: xl.Network) -> object:
+def _structure_without_names(network: xl.Network) -> object:
     """What is left when names are left out: equal for blocks that are equal."""
     numbers = {"data": -1, **{layer.name: n for n, layer in enumerate(network.layers)}}
     layers = tuple(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xfbench.base import digests
-from xfbench.equality.blocks import NOISE, blocks, single
+from xfbench.equality.blocks import NOISE, cut_into_blocks, isolate_layer
 from xfbench.equality.certificate import SAFETY
-from xfbench.equality.scaled import scaled
+from xfbench.equality.scaled import scale_weights
 from xfbench.request import Request
 from xfbench.running import training
 from xfbench.workloads import Workload, workloads
@@ -55,9 +55,9 @@ class Case:
     seed: int
     origin: str
     reads: str = ""
-    whole: bool = False
+    is_whole_network: bool = False
     ranks: int = 1
-    rate: float | None = None
+    learning_rate: float | None = None
     largest_move: float = LARGEST_MOVE
     activations: tuple[str, ...] = ()
 
@@ -68,8 +68,10 @@ class Case:
         place of the precision at most, and from the draw numbered DRAWS on by SAFETY units.
         """
         workload = self.workload
-        if self.rate is not None:
-            workload = replace(workload, solver=replace(workload.solver, base_lr=self.rate))
+        if self.learning_rate is not None:
+            workload = replace(
+                workload, solver=replace(workload.solver, base_lr=self.learning_rate)
+            )
         return {
             "name": self.key(precision, nudge),
             "workload": workload.to_json(),
@@ -83,7 +85,7 @@ class Case:
             "activations": list(self.activations),
             "full": 0,
             "steps": list(STEPS),
-            "largest_move": self.largest_move if self.rate is None else None,
+            "largest_move": self.largest_move if self.learning_rate is None else None,
             **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
 
@@ -92,16 +94,19 @@ class Case:
         return f"{self.name}:{precision}:{nudge}"
 
 
-def of(request: Request) -> Workload:
+def verification_workload(request: Request) -> Workload:
     """What is to be proven of a request: its workload, with the rate and warm-up that cases have.
 
     They lower the rate as far as they need to, and their few updates see a short warm-up whole:
     one answer of the oracle is for every rate that is asked for.
     """
-    trained, published = training.workload(request), workloads()[request.workload].solver
-    warmup = min(trained.solver.warmup, WARMUP)
-    solver = replace(trained.solver, base_lr=published.base_lr, warmup=warmup)
-    return replace(trained, solver=solver)
+    trained_workload, published_solver = (
+        training.workload(request),
+        workloads()[request.workload].solver,
+    )
+    warmup = min(trained_workload.solver.warmup, WARMUP)
+    solver = replace(trained_workload.solver, base_lr=published_solver.base_lr, warmup=warmup)
+    return replace(trained_workload, solver=solver)
 
 
 def batch_size(workload: Workload) -> int:
@@ -109,24 +114,26 @@ def batch_size(workload: Workload) -> int:
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
-def whole(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
+def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
     """The whole network at its own weights and at scaled ones; a batch for each of the ranks."""
     reads = tuple(
-        sorted({block.reads for block in blocks(workload.network, workload.pixels)} - {"data"})
+        sorted(
+            {block.reads for block in cut_into_blocks(workload.network, workload.pixels)} - {"data"}
+        )
     )
     return [
         Case(
             name=f"whole/{weights}" if ranks == 1 else f"{ranks} ranks/{weights}",
             workload=replace(
                 workload,
-                network=_network(workload, weights),
-                solver=_solver(workload.solver, weights),
+                network=_network_with_weights(workload, weights),
+                solver=_solver_with_policy(workload.solver, weights),
             ),
             weights=weights,
             batch_size=ranks * batch_size(workload),
             seed=seed,
-            origin=_digest(workload),
-            whole=True,
+            origin=_workload_digest(workload),
+            is_whole_network=True,
             ranks=ranks,
             activations=reads if ranks == 1 else (),
         )
@@ -134,49 +141,53 @@ def whole(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
     ]
 
 
-def of_blocks(workload: Workload, seed: int) -> list[Case]:
+def block_cases(workload: Workload, seed: int) -> list[Case]:
     """Every distinct block at both sets of weights, fed with the oracle's activations there."""
-    found = []
+    all_cases = []
     for weights in WEIGHTS:
-        for number, block in enumerate(blocks(_network(workload, weights), workload.pixels)):
+        for number, block in enumerate(
+            cut_into_blocks(_network_with_weights(workload, weights), workload.pixels)
+        ):
             reads = "" if block.reads == "data" else block.reads
-            found.append(_block(workload, f"block{number}", block.network, weights, seed, reads))
-    return found
+            all_cases.append(
+                _build_block_case(workload, f"block{number}", block.network, weights, seed, reads)
+            )
+    return all_cases
 
 
-def of_layer(workload: Workload, layer: str, weights: str, seed: int) -> Case:
+def layer_case(workload: Workload, layer: str, weights: str, seed: int) -> Case:
     """One layer alone, to find out whether it is the one that goes wrong."""
-    block = single(_network(workload, weights), layer)
-    return _block(workload, f"layer/{layer}", block.network, weights, seed, "")
+    block = isolate_layer(_network_with_weights(workload, weights), layer)
+    return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "")
 
 
-def _block(
+def _build_block_case(
     workload: Workload, name: str, network: xl.Network, weights: str, seed: int, reads: str
 ) -> Case:
     pixels = workload.pixels
     if network.input_shape[0] != len(pixels.mean):  # activations, or noise in their place
         pixels = replace(NOISE, mean=NOISE.mean * network.input_shape[0])
-    solver = _solver(workload.solver, "block")
+    solver = _solver_with_policy(workload.solver, "block")
     return Case(
         name=f"{name}/{weights}",
         workload=replace(workload, network=network, solver=solver, pixels=pixels),
         weights=weights,
         batch_size=batch_size(workload),
         seed=seed,
-        origin=_digest(workload),
+        origin=_workload_digest(workload),
         reads=reads,
     )
 
 
-def _digest(workload: Workload) -> str:
+def _workload_digest(workload: Workload) -> str:
     return digests.of_json(workload.to_json())
 
 
-def _network(workload: Workload, weights: str) -> xl.Network:
+def _network_with_weights(workload: Workload, weights: str) -> xl.Network:
     if weights == "own":
         return workload.network
-    return scaled(workload.network, workload.pixels)
+    return scale_weights(workload.network, workload.pixels)
 
 
-def _solver(solver: Solver, policy: str) -> Solver:
+def _solver_with_policy(solver: Solver, policy: str) -> Solver:
     return replace(solver, **_POLICIES[policy])

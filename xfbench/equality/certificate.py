@@ -21,7 +21,7 @@ from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocume
 from xfbench.request import Request, StrategyOptions
 from xfbench.running import training
 
-Certified = tuple[Any, ...]
+CertifiedFields = tuple[Any, ...]
 # How much more than measured rounding is allowed: the one factor for everything.
 SAFETY = 10
 
@@ -32,11 +32,11 @@ class CertificateError(XfbenchError):
     """A file is no certificate, or was changed after it was made."""
 
 
-class _Part(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Subject(_Part):
+class Subject(_FrozenModel):
     """What a certificate is about: as soon as one of these differs, it says nothing."""
 
     framework: str
@@ -54,7 +54,7 @@ class Subject(_Part):
     accelerators: tuple[str, ...]
 
     @classmethod
-    def of(
+    def from_request(
         cls,
         request: Request,
         workload_digest: str,
@@ -81,11 +81,11 @@ class Subject(_Part):
     @property
     def key(self) -> str:
         """A file name: equal subjects, equal keys, also from before there were options."""
-        unchosen = set() if self.strategy_options else {"strategy_options"}
-        return digests.of_json(self.model_dump(mode="json", exclude=unchosen))[7:39]
+        omitted_fields = set() if self.strategy_options else {"strategy_options"}
+        return digests.of_json(self.model_dump(mode="json", exclude=omitted_fields))[7:39]
 
 
-class Check(_Part):
+class Check(_FrozenModel):
     """One kind of check: how many quantities, the loosest tolerance, the largest error.
 
     `tolerance` is the median over quantities, relative; `loosest` the largest; `excess` the
@@ -127,18 +127,18 @@ def read(path: Path) -> Certificate:
         raise CertificateError(f"{path.name} is no certificate: {error}".split("\n")[0]) from error
 
 
-def of_folder(results: Path) -> dict[str, Certificate | str]:
+def read_folder(results: Path) -> dict[str, Certificate | str]:
     """Every certificate of a results folder by the id in its name, or what is wrong with it."""
-    found: dict[str, Certificate | str] = {}
+    certificates: dict[str, Certificate | str] = {}
     for path in sorted((results / "certificates").glob("*.json")):
         try:
-            found[f"sha256:{path.stem}"] = read(path)
+            certificates[f"sha256:{path.stem}"] = read(path)
         except CertificateError as error:
-            found[f"sha256:{path.stem}"] = str(error)
-    return found
+            certificates[f"sha256:{path.stem}"] = str(error)
+    return certificates
 
 
-def refusal(certificate: Certificate, record: Record) -> str | None:
+def coverage_error(certificate: Certificate, record: Record) -> str | None:
     """Why the certificate does not cover the record, in one line; None if it does."""
     request, facts, software, machine = (
         record.request,
@@ -146,15 +146,15 @@ def refusal(certificate: Certificate, record: Record) -> str | None:
         record.software,
         record.machine,
     )
-    if elsewhere := unmeasured_source(record):
-        return elsewhere
+    if reason := unmeasured_source(record):
+        return reason
     if certificate.verdict != "equal":
         return "the certificate says: different"
     if certificate.id != record.certificate:
         return "the certificate is not the one that the record names"
     if request is None or facts is None or software is None or machine is None:
         return "the record does not say what ran"
-    subject = Subject.of(
+    subject = Subject.from_request(
         request,
         facts.digest,
         software.adapter_digest,
@@ -162,24 +162,27 @@ def refusal(certificate: Certificate, record: Record) -> str | None:
         machine,
     )
     for name in Subject.model_fields:
-        value, certified = getattr(subject, name), getattr(certificate.subject, name)
-        if value != certified:
+        record_value, certified_value = getattr(subject, name), getattr(certificate.subject, name)
+        if record_value != certified_value:
             words = name.replace("_", " ")
             return (
-                f"the certificate is for another {words}: {_short(certified)}, not {_short(value)}"
+                f"the certificate is for another {words}: "
+                f"{_abbreviate(certified_value)}, not {_abbreviate(record_value)}"
             )
     return None
 
 
-def _short(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = str(value)
     if isinstance(value, tuple):  # of names, or of options with their values
-        words = [one if isinstance(one, str) else f"{one[0]}={one[1]}" for one in value]
+        words = [
+            option if isinstance(option, str) else f"{option[0]}={option[1]}" for option in value
+        ]
         text = ", ".join(words) or "none"
     return text[:19] if text.startswith("sha256:") else text
 
 
-def certified_fields(request: Request) -> Certified:
+def certified_fields(request: Request) -> CertifiedFields:
     """What of a request decides which certificate covers it: threads, batch and data do not."""
     return (
         request.framework,

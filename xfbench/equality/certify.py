@@ -17,7 +17,7 @@ from xfbench.equality.certificate import (
     certified_fields,
 )
 from xfbench.equality.jobs import CheckError
-from xfbench.equality.verify import Verdict, Verifier, unprovable
+from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
 from xfbench.host import machine
 from xfbench.records import facts
 from xfbench.records.record import Machine
@@ -28,74 +28,88 @@ from xfbench.running.launch import LaunchContext
 _SEED = 0
 
 
-def subject(request: Request, found: Environment, where: Machine | None = None) -> Subject:
+def build_subject(
+    request: Request, environment: Environment, machine_facts: Machine | None = None
+) -> Subject:
     """What a certificate for this request would be bound to now, here or on another machine."""
-    return Subject.of(
+    return Subject.from_request(
         request,
         facts.workload_facts(training.workload(request)).digest,
         adapter.load(request.framework).digest,
-        found.digest,
-        where or machine.describe(),
+        environment.digest,
+        machine_facts or machine.describe(),
     )
 
 
-def find(of: Subject) -> Certificate | None:
+def find_cached(subject: Subject) -> Certificate | None:
     """The certificate in the cache, if there is one for exactly this."""
     try:
-        found = certificate.read(_path(of))
+        cached = certificate.read(_cache_path(subject))
     except CertificateError:
         return None
-    return found if found.subject == of else None
+    return cached if cached.subject == subject else None
 
 
-def alone(request: Request) -> Request:
+def single_rank_request(request: Request) -> Request:
     """The same on one rank, which has to be right before several can be."""
-    of_one = {"ranks": 1, "nodes": 1, "strategy": "none", "strategy_options": ()}
-    return request.model_copy(update={**of_one, "global_batch_size": request.batch_size_per_rank})
+    single_rank = {"ranks": 1, "nodes": 1, "strategy": "none", "strategy_options": ()}
+    return request.model_copy(
+        update={**single_rank, "global_batch_size": request.batch_size_per_rank}
+    )
 
 
-def prove(
+def verify_cell(
     verifier: Verifier,
     request: Request,
-    found: Environment,
+    environment: Environment,
     seed: int,
-    where: Machine | None = None,
+    machine_facts: Machine | None = None,
 ) -> Verdict:
     """The verdict on a cell. Several ranks can only be right where a single one is.
 
     Its certificate is looked for, and made where it is missing. Raises CheckError.
     """
-    if request.ranks > 1 and not (capabilities.refusal(request) or unprovable(request)):
-        one = alone(request)
-        have = find(subject(one, found, where))
-        have = have or make(verifier.verify(one, found, seed), found, seed, where)
-        if have is None or have.verdict != "equal":
-            reason = f"on one rank: {have.finding}" if have else "one rank cannot be verified"
-            return Verdict(request, "different" if have else "unsupported", reason)
-    return verifier.verify(request, found, seed)
+    if request.ranks > 1 and not (capabilities.refusal(request) or unverifiable_reason(request)):
+        single_rank = single_rank_request(request)
+        single_rank_certificate = find_cached(
+            build_subject(single_rank, environment, machine_facts)
+        )
+        single_rank_certificate = single_rank_certificate or store_verdict(
+            verifier.verify(single_rank, environment, seed), environment, seed, machine_facts
+        )
+        if single_rank_certificate is None or single_rank_certificate.verdict != "equal":
+            reason = (
+                f"on one rank: {single_rank_certificate.finding}"
+                if single_rank_certificate
+                else "one rank cannot be verified"
+            )
+            return Verdict(
+                request, "different" if single_rank_certificate else "unsupported", reason
+            )
+    return verifier.verify(request, environment, seed)
 
 
-def make(
-    verdict: Verdict, found: Environment, seed: int, where: Machine | None = None
+def store_verdict(
+    verdict: Verdict, environment: Environment, seed: int, machine_facts: Machine | None = None
 ) -> Certificate | None:
     """Keep the verdict as a certificate in the cache; None for what is unsupported."""
     if verdict.verdict == "unsupported":
         return None
-    of = subject(verdict.request, found, where)
-    made = Certificate.make(
-        subject=of,
+    subject = build_subject(verdict.request, environment, machine_facts)
+    new_certificate = Certificate.make(
+        subject=subject,
         verdict=verdict.verdict,
-        finding=finding(verdict),
+        finding=describe_difference(verdict),
         safety_factor=SAFETY,
         seed=seed,
         checks=verdict.checks,
-        framework_version=found.version,
+        framework_version=environment.version,
     )
-    made.write(_path(of))
-    return made
+    new_certificate.write(_cache_path(subject))
+    return new_certificate
 
 
-def finding(verdict: Verdict) -> str | None:
+def describe_difference(verdict: Verdict) -> str | None:
     """What a verdict of "different" is about, in a line."""
     if verdict.verdict != "different":
         return None
@@ -103,14 +117,16 @@ def finding(verdict: Verdict) -> str | None:
     worst = verdict.worst
     if verdict.reason or worst is None:
         return f"{place}: {verdict.reason}"
-    what = " ".join(filter(None, [worst.kind, worst.name]))
-    return f"{place}; {what} is off by {worst.relative_error:.1e}, allowed {worst.tolerance:.1e}"
+    quantity = " ".join(filter(None, [worst.kind, worst.name]))
+    return (
+        f"{place}; {quantity} is off by {worst.relative_error:.1e}, allowed {worst.tolerance:.1e}"
+    )
 
 
-def certify(
+def certify_requests(
     requests: Iterable[Request],
     session: LaunchContext,
-    working: Callable[[str], None],
+    say_progress: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
     """Give the session a certificate for each kind of cell, and copy it to the results folder.
@@ -118,53 +134,55 @@ def certify(
     `working` hears what is being done. A cell that differs, or cannot be verified, gets
     none, and `say` hears why.
     """
-    verifier = Verifier(working)
+    verifier = Verifier(say_progress)
     session.store.prepare()
     for request in {certified_fields(request): request for request in requests}.values():
-        found = session.environments.get(request.framework)
-        if found is None:
+        environment = session.environments.get(request.framework)
+        if environment is None:
             continue
-        if reason := unprovable(request):
+        if reason := unverifiable_reason(request):
             say(f"{request.label()}: not ranked, {reason}")
             continue
-        of = subject(request, found)
-        have = find(of)
-        if have is None:
+        subject = build_subject(request, environment)
+        cell_certificate = find_cached(subject)
+        if cell_certificate is None:
             try:
-                have = make(prove(verifier, request, found, _SEED), found, _SEED)
+                cell_certificate = store_verdict(
+                    verify_cell(verifier, request, environment, _SEED), environment, _SEED
+                )
             except CheckError as error:
                 say(f"not verified: {error}")
-        if have is None:
+        if cell_certificate is None:
             continue
-        if have.verdict != "equal":
-            say(f"{request.label()}: different, {have.finding}")
+        if cell_certificate.verdict != "equal":
+            say(f"{request.label()}: different, {cell_certificate.finding}")
             continue
-        _give(of, request, session)
+        _copy_to_session(subject, request, session)
 
 
-def attach(request: Request, session: LaunchContext) -> None:
+def attach_cached(request: Request, session: LaunchContext) -> None:
     """Give the session the cell's certificate if the cache has one; nothing is verified."""
-    found = session.environments.get(request.framework)
-    if found is None:
+    environment = session.environments.get(request.framework)
+    if environment is None:
         return
-    of = subject(request, found)
-    have = find(of)
-    if have and have.verdict == "equal":
+    subject = build_subject(request, environment)
+    cached = find_cached(subject)
+    if cached and cached.verdict == "equal":
         session.store.prepare()
-        _give(of, request, session)
+        _copy_to_session(subject, request, session)
 
 
-def _give(of: Subject, request: Request, session: LaunchContext) -> None:
+def _copy_to_session(subject: Subject, request: Request, session: LaunchContext) -> None:
     """Copy the cached certificate byte for byte.
 
     One that another version made is not what this version would write, and its id is that of
     what was written.
     """
-    content = _path(of).read_bytes()
-    identity = Certificate.read(content).id
-    atomic_files.write(session.store.certificate_path(identity), content)
-    session.certificates[certified_fields(request)] = identity
+    content = _cache_path(subject).read_bytes()
+    certificate_id = Certificate.read(content).id
+    atomic_files.write(session.store.certificate_path(certificate_id), content)
+    session.certificates[certified_fields(request)] = certificate_id
 
 
-def _path(of: Subject) -> Path:
-    return paths.cache() / "certificates" / f"{of.key}.json"
+def _cache_path(subject: Subject) -> Path:
+    return paths.cache() / "certificates" / f"{subject.key}.json"

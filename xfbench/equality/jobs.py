@@ -27,7 +27,7 @@ from xfbench.workloads import Workload
 Arrays = dict[str, np.ndarray]
 
 # What a file of arrays may be, beside what a reply may be.
-_WRONG = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+_ARRAY_ERRORS = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckError(XfbenchError):
@@ -35,35 +35,35 @@ class CheckError(XfbenchError):
 
 
 @dataclass(frozen=True)
-class Results:
+class CaseResults:
     """Per case name its arrays by quantity; the cases not done, with reasons."""
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
 
 
-def check(
+def run_cases(
     documents: Sequence[dict[str, Any]],
     request: Request,
     workload: Workload,
-    described: Adapter,
-    found: Environment,
+    adapter: Adapter,
+    environment: Environment,
     inputs: Path | None = None,
     time_limit: float = TIME_LIMIT,
-) -> Results:
+) -> CaseResults:
     """Run the cases in one worker. Raises CheckError if it gives no results."""
     if not documents:
-        return Results({}, {})
-    shared = paths.cache() / "checks"  # ranks may be on other nodes
-    shared.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=shared) as scratch:
+        return CaseResults({}, {})
+    checks_folder = paths.cache() / "checks"  # ranks may be on other nodes
+    checks_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=checks_folder) as scratch:
         folder = Path(scratch)
-        one = document(documents, request, workload, inputs, folder)
-        reply = job.work(one, request, described, found, folder, time_limit)
-        return results(documents, request, reply, folder)
+        job_document = build_job(documents, request, workload, inputs, folder)
+        reply = job.work(job_document, request, adapter, environment, folder, time_limit)
+        return read_results(documents, request, reply, folder)
 
 
-def document(
+def build_job(
     documents: Sequence[dict[str, Any]],
     request: Request,
     workload: Workload,
@@ -83,31 +83,33 @@ def document(
     )
 
 
-def results(
+def read_results(
     documents: Sequence[dict[str, Any]], request: Request, reply: dict[str, Any], folder: Path
-) -> Results:
+) -> CaseResults:
     """What the cases gave, by the ranks' reply and files. Raises CheckError if they gave none."""
     if reply["status"] != "ok":
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
     try:
-        for key, array in _of_ranks(folder, request.ranks).items():
+        for key, array in _merge_ranks(folder, request.ranks).items():
             name, _, quantity = key.rpartition(":")
             arrays[name][quantity] = array
         unsupported, observed = dict(reply["unsupported"]), reply["observed"]
         kernel = observed["kernel"] if observed else request.kernel
         evidence = "; ".join(observed["kernel_evidence"]) if observed else ""
-    except (*WRONG, *_WRONG) as error:
+    except (*WRONG, *_ARRAY_ERRORS) as error:
         raise CheckError(f"{request.label()}: what it found cannot be read: {error}") from error
     if kernel != request.kernel:
         raise CheckError(
             f"{request.label()}: kernel {kernel} ran, not {request.kernel}: {evidence}"
         )
-    done = {name: found for name, found in arrays.items() if name not in unsupported}
-    return Results(done, unsupported)
+    supported_arrays = {
+        name: case_arrays for name, case_arrays in arrays.items() if name not in unsupported
+    }
+    return CaseResults(supported_arrays, unsupported)
 
 
-def _of_ranks(folder: Path, ranks: int) -> Arrays:
+def _merge_ranks(folder: Path, ranks: int) -> Arrays:
     """What the ranks found, as one: losses are the mean of theirs, and of weights that should be
     the same everywhere, the one counts that is least like the first rank's.
     """
@@ -116,12 +118,12 @@ def _of_ranks(folder: Path, ranks: int) -> Arrays:
     for file in files:
         with np.load(file, allow_pickle=False) as arrays:
             parts.append(dict(arrays))
-    return {key: _as_one(key, [part[key] for part in parts]) for key in parts[0]}
+    return {key: _merge_arrays(key, [part[key] for part in parts]) for key in parts[0]}
 
 
-def _as_one(key: str, found: Sequence[np.ndarray]) -> np.ndarray:
+def _merge_arrays(key: str, rank_arrays: Sequence[np.ndarray]) -> np.ndarray:
     if key.endswith(":losses"):
-        return np.asarray(np.mean(found, axis=0))
+        return np.asarray(np.mean(rank_arrays, axis=0))
     if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # of each rank's own averages
-        return found[0]
-    return max(found, key=lambda array: float(np.linalg.norm(array - found[0])))
+        return rank_arrays[0]
+    return max(rank_arrays, key=lambda array: float(np.linalg.norm(array - rank_arrays[0])))

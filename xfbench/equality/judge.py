@@ -16,11 +16,13 @@ from xfbench.equality.certificate import SAFETY
 from xfbench.equality.oracle import Expected
 
 # Rounding of the result itself, in units of float32: draws may by chance hit the truth.
-_UNITS = 32.0
-_EPSILON, _EPSILON_OF_DOUBLE = 2.0**-23, 2.0**-52
+_RESULT_ULPS = 32.0
+_EPSILON_FLOAT32, _EPSILON_FLOAT64 = 2.0**-23, 2.0**-52
 # Layers that are there so that others can be seen: whether they move far enough is no matter.
-_ADDED = ("probe/", "stem")
-_SHARP = 1e-8  # relative, in float64: far above its rounding, far below any other network
+_ADDED_LAYERS = ("probe/", "stem")
+_FLOAT64_TOLERANCE = (
+    1e-8  # relative, in float64: far above its rounding, far below any other network
+)
 # Caffe takes a probability below the smallest normal float32 for that one, so that a loss per
 # image is at most 87.3; larger ones are compared through the scores alone.
 CAFFE_LARGEST_LOSS = 87.3
@@ -38,7 +40,7 @@ class Deviation:
     size: float
 
     @property
-    def holds(self) -> bool:
+    def is_within_tolerance(self) -> bool:
         return self.error <= self.allowed  # false for NaN
 
     @property
@@ -85,32 +87,34 @@ class Deviation:
         return int(digits) if digits.isdecimal() else None
 
 
-def compare(expected: Expected, precision: str, found: Mapping[str, np.ndarray]) -> list[Deviation]:
+def compare(
+    expected: Expected, precision: str, arrays: Mapping[str, np.ndarray]
+) -> list[Deviation]:
     """Every quantity of the case; one that should be there and is not is infinitely far."""
     deviations = []
     for quantity, truth in expected.truth.items():
-        if quantity == "rate" or (quantity.startswith("output/") and quantity not in found):
+        if quantity == "rate" or (quantity.startswith("output/") and quantity not in arrays):
             continue
-        if quantity.startswith("step") and quantity.partition("/")[2].startswith(_ADDED):
+        if quantity.startswith("step") and quantity.partition("/")[2].startswith(_ADDED_LAYERS):
             continue
         if quantity.endswith(("test_loss", "losses")) and not truth.max() < CAFFE_LARGEST_LOSS / 2:
             continue
         error = float("inf")
-        if quantity in found and found[quantity].shape == truth.shape:
+        if quantity in arrays and arrays[quantity].shape == truth.shape:
             with np.errstate(over="ignore", invalid="ignore"):  # then it is infinite, or NaN
-                error = float(np.linalg.norm(found[quantity] - truth))
+                error = float(np.linalg.norm(arrays[quantity] - truth))
         size = float(np.linalg.norm(truth))
-        allowed = allowance(precision, expected.rounding(quantity), size)
+        allowed = allowed_distance(precision, expected.max_rounding(quantity), size)
         deviations.append(Deviation(expected.case, precision, quantity, error, allowed, size))
     return deviations
 
 
-def allowance(precision: str, rounding: float, size: float) -> float:
+def allowed_distance(precision: str, rounding: float, size: float) -> float:
     """The largest distance from the truth that rounding explains.
 
     `rounding` is what the precision was seen to do, `size` the truth's norm. Of float64 it is
     what float32 was seen to do, and float64 does the same with 2^-29 of the size.
     """
     if precision == "float64":
-        return SAFETY * rounding * (_EPSILON_OF_DOUBLE / _EPSILON) + _SHARP * size
-    return SAFETY * rounding + _UNITS * _EPSILON * size
+        return SAFETY * rounding * (_EPSILON_FLOAT64 / _EPSILON_FLOAT32) + _FLOAT64_TOLERANCE * size
+    return SAFETY * rounding + _RESULT_ULPS * _EPSILON_FLOAT32 * size

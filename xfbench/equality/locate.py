@@ -11,7 +11,7 @@ from xfbench.workloads import layers as xl
 
 SOLVER = "solver"
 # Runs each of these layers alone, at own or scaled weights; those that go wrong.
-Probe = Callable[[Sequence[str], str], set[str]]
+CheckLayers = Callable[[Sequence[str], str], set[str]]
 
 
 @dataclass(frozen=True)
@@ -22,32 +22,38 @@ class Place:
     cause: str | None
 
 
-def locate(workload: Workload, wrong: Sequence[Deviation], probe: Probe) -> Place | None:
+def find_place(
+    workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
+) -> Place | None:
     """The first place that explains `wrong`; None where nothing in the network does."""
     order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
-    known = [d for d in wrong if d.layer in order]
-    outputs = [d for d in known if d.kind == "output"]
+    in_network = [d for d in violations if d.layer in order]
+    outputs = [d for d in in_network if d.kind == "output"]
     if outputs:
         first = min(outputs, key=lambda d: order[d.layer])
         return Place(first.layer, _forward_cause(workload, first))
-    gradients = [d for d in known if d.kind == "gradient"]
+    gradients = [d for d in in_network if d.kind == "gradient"]
     if gradients:
         last = max(gradients, key=lambda d: order[d.layer])
-        return _backward(workload, last, probe)
-    steps = [d for d in known if d.kind == "step"]
+        return _locate_backward(workload, last, check_layers)
+    steps = [d for d in in_network if d.kind == "step"]
     if steps:
-        return _update(workload, steps)
+        return _locate_update(workload, steps)
     losses = [layer.name for layer in workload.network.losses]
-    tested = [
+    test_mode_layers = [
         layer.name
         for layer in workload.network.layers
         if isinstance(layer, xl.BatchNorm | xl.Dropout)
     ]
-    bad = probe([*losses, *tested], "scaled") or probe([*losses, *tested], "own")
-    return next((Place(name, None) for name in [*losses, *tested] if name in bad), None)
+    failing = check_layers([*losses, *test_mode_layers], "scaled") or check_layers(
+        [*losses, *test_mode_layers], "own"
+    )
+    return next(
+        (Place(name, None) for name in [*losses, *test_mode_layers] if name in failing), None
+    )
 
 
-def _backward(workload: Workload, last: Deviation, probe: Probe) -> Place:
+def _locate_backward(workload: Workload, last: Deviation, check_layers: CheckLayers) -> Place:
     """The gradient is wrong up to `last.layer`: it, or what lies behind it, sends it back wrong."""
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}
@@ -61,27 +67,27 @@ def _backward(workload: Workload, last: Deviation, probe: Probe) -> Place:
             if name in layer.inputs and layer.name not in candidates
         ]
     # What comes last in the network is judged first: nothing behind it is in doubt.
-    bad = probe(candidates, last.case.weights)
-    layer = next((name for name in reversed(candidates) if name in bad), last.layer)
+    failing = check_layers(candidates, last.case.weights)
+    layer = next((name for name in reversed(candidates) if name in failing), last.layer)
     return Place(layer, _backward_cause(by_name[layer], last))
 
 
-def _update(workload: Workload, steps: Sequence[Deviation]) -> Place:
+def _locate_update(workload: Workload, steps: Sequence[Deviation]) -> Place:
     parameters = workload.network.parameters
     averages = [d for d in steps if not parameters[d.name].learned]
     learned = [d for d in steps if parameters[d.name].learned]
-    early = min(d.step or 0 for d in steps)
-    if averages and not [d for d in learned if d.step == early]:
-        kinds = {d.name.rpartition("/")[2] for d in averages if d.step == early}
+    first_step = min(d.step or 0 for d in steps)
+    if averages and not [d for d in learned if d.step == first_step]:
+        kinds = {d.name.rpartition("/")[2] for d in averages if d.step == first_step}
         cause = "the running averages are kept in another way"
         if kinds == {"variance"}:
             cause = "the running variance is another one (ours is unbiased)"
         names = [layer.name for layer in workload.network.layers]
         return Place(min((d.layer for d in averages), key=names.index), cause)
-    first = [d for d in learned if d.step == early]
-    layers = list(dict.fromkeys(d.layer for d in first))
-    biases = all(d.name.endswith(("/bias", "/beta")) for d in first)
-    if early > 1:
+    first_violations = [d for d in learned if d.step == first_step]
+    layers = list(dict.fromkeys(d.layer for d in first_violations))
+    biases = all(d.name.endswith(("/bias", "/beta")) for d in first_violations)
+    if first_step > 1:
         cause = "the first update is right: the velocity is kept or reset in another way, which "
         cause += "shows once the learning rate changes, or gradients of earlier steps are used"
     elif biases:

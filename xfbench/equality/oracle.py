@@ -31,13 +31,13 @@ Arrays = dict[str, np.ndarray]
 
 # What an answer depends on, beside the adapter and the workloads.
 _WORKER_FILES = ("check.py", "input.py", "sketch.py")
-_MOST_WORKERS = 4  # each has a network's weights three times over in float64
+_MAX_WORKERS = 4  # each has a network's weights three times over in float64
 # The rate is lowered where rounding grows with the updates and, with the safety factor, ends
 # above one percent.
-_SHRINKS = (1, 8)
-_LARGEST_ROUNDING = 1e-3
-_GROWTH = 3.0
-MOST_DRAWS = 40  # for what the first do not explain: units that tip over tip in few draws
+_MOVE_DIVISORS = (1, 8)
+_MAX_FINAL_ROUNDING = 1e-3
+_MAX_GROWTH = 3.0
+MAX_DRAWS = 40  # for what the first do not explain: units that tip over tip in few draws
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Expected:
     draws: tuple[dict[str, float], ...]
     precision: str = "float32"
 
-    def rounding(self, quantity: str) -> float:
+    def max_rounding(self, quantity: str) -> float:
         """What rounding does: the largest distance in any draw, absolute."""
         return max(draw[quantity] for draw in self.draws)
 
@@ -62,18 +62,18 @@ class Oracle:
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.say = say
-        self.described = adapter.load("reference")
+        self.adapter = adapter.load("reference")
 
     @cached_property
     def environment(self) -> environment.Environment:
-        return environment.ensure(self.described)
+        return environment.ensure(self.adapter)
 
     @cached_property
     def folder(self) -> Path:
         """Where answers are kept: of this very code, on this kind of machine."""
         package = Path(__file__).parent.parent / "worker"
         code = {name: (package / name).read_bytes() for name in _WORKER_FILES}
-        code |= digests.files_below(self.described.folder)
+        code |= digests.files_below(self.adapter.folder)
         code |= digests.files_below(paths.package_folder("xfbench.workloads"))
         key = [digests.of_files(code), machine.describe().microarchitecture]
         folder = paths.cache() / "oracle" / digests.of_json(key)[7:19]
@@ -88,131 +88,143 @@ class Oracle:
         precision: str = "float32",
     ) -> list[Expected]:
         """Truth and draws of each case, in order; the cases come back with their rates set."""
-        rounded = "float32" if precision == "float64" else precision
-        with locks.exclusive(self._lock(cases), "computes what these networks must give"):
-            self._settle([c for c in cases if not self._truth(c).is_file()], activations)
-            truths = [self._read(self._truth(case)) for case in cases]
-            rated = [
-                replace(case, rate=float(truth["rate"]))
+        draw_precision = "float32" if precision == "float64" else precision
+        with locks.exclusive(self._lock_path(cases), "computes what these networks must give"):
+            self._settle_learning_rates(
+                [c for c in cases if not self._truth_path(c).is_file()], activations
+            )
+            truths = [self._read_arrays(self._truth_path(case)) for case in cases]
+            cases_with_rates = [
+                replace(case, learning_rate=float(truth["rate"]))
                 for case, truth in zip(cases, truths, strict=True)
             ]
-            wanted = [
+            missing_draws = [
                 (case, draw)
-                for case in rated
+                for case in cases_with_rates
                 for draw in range(draws)
-                if not self._draw(case, draw, rounded).is_file()
+                if not self._draw_path(case, draw, draw_precision).is_file()
             ]
-            found = self._run([(c, rounded, n) for c, n in wanted], activations)
-            for (case, draw), arrays in zip(wanted, found, strict=True):
-                distances = _distances(self._read(self._truth(case)), arrays)
-                atomic_files.write(self._draw(case, draw, rounded), json.dumps(distances).encode())
+            drawn_arrays = self._run_reference(
+                [(c, draw_precision, n) for c, n in missing_draws], activations
+            )
+            for (case, draw), arrays in zip(missing_draws, drawn_arrays, strict=True):
+                distances = _distances(self._read_arrays(self._truth_path(case)), arrays)
+                atomic_files.write(
+                    self._draw_path(case, draw, draw_precision), json.dumps(distances).encode()
+                )
             return [
                 Expected(
                     case,
                     truth,
                     tuple(
-                        json.loads(self._draw(case, n, rounded).read_text(encoding="utf-8"))
+                        json.loads(
+                            self._draw_path(case, n, draw_precision).read_text(encoding="utf-8")
+                        )
                         for n in range(draws)
                     ),
-                    rounded,
+                    draw_precision,
                 )
-                for case, truth in zip(rated, truths, strict=True)
+                for case, truth in zip(cases_with_rates, truths, strict=True)
             ]
 
-    def activations(self, wholes: Iterable[Expected]) -> Path:
+    def activations(self, whole_networks: Iterable[Expected]) -> Path:
         """One file with the activations of whole networks, keys "<weights>/<layer>"."""
-        found = list(wholes)
-        name = digests.of_json([self._key(expected.case) for expected in found])
+        expected_networks = list(whole_networks)
+        name = digests.of_json([self._case_key(expected.case) for expected in expected_networks])
         target = self.folder / f"{name[7:39]}-activations.npz"
         if not target.is_file():
             arrays = {}
-            for expected in found:
-                with np.load(self._kept(expected.case), allow_pickle=False) as kept:
-                    arrays.update({f"{expected.case.weights}/{k}": v for k, v in kept.items()})
+            for expected in expected_networks:
+                with np.load(self._activations_path(expected.case), allow_pickle=False) as stored:
+                    arrays.update({f"{expected.case.weights}/{k}": v for k, v in stored.items()})
             atomic_files.write(target, partial(_save, arrays))
         return target
 
-    def _settle(self, cases: list[Case], activations: Path | None) -> None:
+    def _settle_learning_rates(self, cases: list[Case], activations: Path | None) -> None:
         """Find each case's truth, at the rate of those tried at which rounding hides least."""
         best: dict[str, tuple[float, Arrays, dict[str, float]]] = {}
-        for shrink in _SHRINKS:
-            moving = [replace(case, largest_move=LARGEST_MOVE / shrink) for case in cases]
-            truths = self._run([(case, "float64", 0) for case in moving], activations)
-            rated = [
-                (replace(case, rate=float(truth["rate"])), "float32", 0)
+        for divisor in _MOVE_DIVISORS:
+            limited_cases = [replace(case, largest_move=LARGEST_MOVE / divisor) for case in cases]
+            truths = self._run_reference(
+                [(case, "float64", 0) for case in limited_cases], activations
+            )
+            draw_runs = [
+                (replace(case, learning_rate=float(truth["rate"])), "float32", 0)
                 for case, truth in zip(cases, truths, strict=True)
             ]
-            first_draws = self._run(rated, activations)
+            first_draws = self._run_reference(draw_runs, activations)
             unsettled = []
-            for case, truth, drawn in zip(cases, truths, first_draws, strict=True):
-                distances = _distances(truth, drawn)
-                hidden = _hidden(truth, distances)
-                if case.name not in best or hidden < best[case.name][0]:
-                    best[case.name] = hidden, truth, distances
-                if shrink != _SHRINKS[-1] and _grows(truth, distances):
+            for case, truth, draw_arrays in zip(cases, truths, first_draws, strict=True):
+                distances = _distances(truth, draw_arrays)
+                rounding = _median_rounding(truth, distances)
+                if case.name not in best or rounding < best[case.name][0]:
+                    best[case.name] = rounding, truth, distances
+                if divisor != _MOVE_DIVISORS[-1] and _has_growing_rounding(truth, distances):
                     unsettled.append(case)
                 else:
-                    self._keep(case, *best[case.name][1:])
+                    self._store(case, *best[case.name][1:])
             cases = unsettled
 
-    def _keep(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
-        kept = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
+    def _store(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
+        activations = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
         values = {k: v for k, v in truth.items() if not _is_activation(k)}
-        atomic_files.write(self._kept(case), partial(_save, kept))
-        atomic_files.write(self._draw(case, 0, "float32"), json.dumps(distances).encode())
-        atomic_files.write(self._truth(case), partial(_save, values))
+        atomic_files.write(self._activations_path(case), partial(_save, activations))
+        atomic_files.write(self._draw_path(case, 0, "float32"), json.dumps(distances).encode())
+        atomic_files.write(self._truth_path(case), partial(_save, values))
 
-    def _run(
-        self, wanted: Sequence[tuple[Case, str, int]], activations: Path | None
+    def _run_reference(
+        self, runs: Sequence[tuple[Case, str, int]], activations: Path | None
     ) -> list[Arrays]:
         """The reference's answers, in order: large cases one by one, small ones together."""
-        workers = min(machine.usable_cores(), _MOST_WORKERS)
-        large = [[one] for one in wanted if one[0].whole]
-        small = [one for one in wanted if not one[0].whole]
+        workers = min(machine.usable_cores(), _MAX_WORKERS)
+        large = [[run] for run in runs if run[0].is_whole_network]
+        small = [run for run in runs if not run[0].is_whole_network]
         batches = large + [small[n::workers] for n in range(workers) if small[n::workers]]
         if batches:
-            names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in wanted))
-            self.say(f"oracle: {len(wanted)} trainings in NumPy: {names[:60]}")
+            names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in runs))
+            self.say(f"oracle: {len(runs)} trainings in NumPy: {names[:60]}")
         with processes.command_threads(workers) as pool:
-            done = list(pool.map(lambda batch: self._batch(batch, activations), batches))
-        found = {key: arrays for batch in done for key, arrays in batch.items()}
-        return [found[case.key(precision, draw)] for case, precision, draw in wanted]
+            batch_arrays = list(
+                pool.map(lambda batch: self._run_batch(batch, activations), batches)
+            )
+        arrays_by_key = {key: arrays for batch in batch_arrays for key, arrays in batch.items()}
+        return [arrays_by_key[case.key(precision, draw)] for case, precision, draw in runs]
 
-    def _batch(
+    def _run_batch(
         self, batch: Sequence[tuple[Case, str, int]], activations: Path | None
     ) -> dict[str, Arrays]:
         case = batch[0][0]
         documents = [case.document(precision, draw) for case, precision, draw in batch]
-        return jobs.check(
+        return jobs.run_cases(
             documents,
             reference.reference_request(case.workload.name, case.batch_size, threads=1),
             case.workload,
-            self.described,
+            self.adapter,
             self.environment,
             activations,
         ).arrays
 
-    def _lock(self, cases: Sequence[Case]) -> Path:
+    def _lock_path(self, cases: Sequence[Case]) -> Path:
         """One for each network: what another process computes of it need not be computed twice."""
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
-    def _key(self, case: Case) -> str:
-        document = replace(case, rate=None, largest_move=LARGEST_MOVE).document("float64")
+    def _case_key(self, case: Case) -> str:
+        document = replace(case, learning_rate=None, largest_move=LARGEST_MOVE).document("float64")
         del document["nudge_units"]
         return digests.of_json({"origin": case.origin, **document})[7:39]
 
-    def _truth(self, case: Case) -> Path:
-        return self.folder / f"{self._key(case)}.npz"
+    def _truth_path(self, case: Case) -> Path:
+        return self.folder / f"{self._case_key(case)}.npz"
 
-    def _kept(self, case: Case) -> Path:
-        return self.folder / f"{self._key(case)}-kept.npz"
+    def _activations_path(self, case: Case) -> Path:
+        return self.folder / f"{self._case_key(case)}-kept.npz"
 
-    def _draw(self, case: Case, draw: int, precision: str) -> Path:
-        return self.folder / f"{self._key(case)}-{precision}-draw{draw}.json"
+    def _draw_path(self, case: Case, draw: int, precision: str) -> Path:
+        return self.folder / f"{self._case_key(case)}-{precision}-draw{draw}.json"
 
     @staticmethod
-    def _read(path: Path) -> Arrays:
+    def _read_arrays(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
 
@@ -221,30 +233,32 @@ def _is_activation(quantity: str) -> bool:
     return quantity.startswith("activation/")
 
 
-def _distances(truth: Arrays, found: Arrays) -> dict[str, float]:
+def _distances(truth: Arrays, arrays: Arrays) -> dict[str, float]:
     return {
-        quantity: float(np.linalg.norm(found[quantity] - value))
+        quantity: float(np.linalg.norm(arrays[quantity] - value))
         for quantity, value in truth.items()
         if quantity != "rate" and not _is_activation(quantity)
     }
 
 
-def _grows(truth: Arrays, distances: dict[str, float]) -> bool:
+def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
     """Whether some weight's rounding grows over the updates and ends above one percent."""
-    early = _of_step(STEPS[0], truth, distances)
-    late = _of_step(STEPS[-1], truth, distances)
+    early = _relative_distances(STEPS[0], truth, distances)
+    late = _relative_distances(STEPS[-1], truth, distances)
     return any(
-        last > max(_LARGEST_ROUNDING, _GROWTH * first)
+        last > max(_MAX_FINAL_ROUNDING, _MAX_GROWTH * first)
         for first, last in zip(early, late, strict=True)
     )
 
 
-def _hidden(truth: Arrays, distances: dict[str, float]) -> float:
+def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
     """What rounding makes of the weights' moves: the median over weights and steps, relative."""
-    return float(np.median([x for step in STEPS for x in _of_step(step, truth, distances)]))
+    return float(
+        np.median([x for step in STEPS for x in _relative_distances(step, truth, distances)])
+    )
 
 
-def _of_step(step: int, truth: Arrays, distances: dict[str, float]) -> list[float]:
+def _relative_distances(step: int, truth: Arrays, distances: dict[str, float]) -> list[float]:
     names = [k for k in truth if k.startswith(f"step{step}/") and k.endswith("/weight")]
     return [distances[name] / (float(np.linalg.norm(truth[name])) or 1.0) for name in names]
 

@@ -26,7 +26,7 @@ from xfbench.equality.verify import Verdict, Verifier
 _ADAPTERS = "XFBENCH_ADAPTERS"
 
 
-class Plant(BaseModel):
+class Mutation(BaseModel):
     """One discrepancy: in `file` of the adapter, `find` (once) becomes `replace`.
 
     `solver` is what a matrix has about it otherwise than published.
@@ -44,7 +44,7 @@ class Plant(BaseModel):
     find: str
     replace: str
 
-    def source(self) -> str:
+    def mutated_source(self) -> str:
         """The changed file. Raises UsageError if what is to be changed is not there once."""
         text = (adapter.load(self.framework).folder / self.file).read_text(encoding="utf-8")
         if text.count(self.find) != 1:
@@ -55,87 +55,95 @@ class Plant(BaseModel):
         return text.replace(self.find, self.replace)
 
 
-def plants() -> list[Plant]:
+def load_mutations() -> list[Mutation]:
     """All of them."""
     file = paths.package_folder("xfbench.equality") / "plants.toml"
-    return [Plant(**plant) for plant in tomllib.loads(file.read_text(encoding="utf-8"))["plant"]]
+    return [
+        Mutation(**mutation)
+        for mutation in tomllib.loads(file.read_text(encoding="utf-8"))["plant"]
+    ]
 
 
-def chosen(names: Sequence[str] | None) -> list[Plant]:
+def select_mutations(names: Sequence[str] | None) -> list[Mutation]:
     """Those whose name contains one of the words, all if there is none. Raises UsageError."""
-    found = [p for p in plants() if names is None or any(word in p.name for word in names)]
-    if not found:
+    matches = [
+        p for p in load_mutations() if names is None or any(word in p.name for word in names)
+    ]
+    if not matches:
         raise errors.UsageError(f"no plant is called {', '.join(names or ())}")
-    return found
+    return matches
 
 
-def self_test(
-    wanted: Sequence[Plant], seeds: int, say: Callable[[str], None], time_limit: float
+def run_self_test(
+    mutations: Sequence[Mutation], seeds: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
     """Verify with each plant, and each right adapter with `seeds` seeds; as `--json` prints it."""
     verifier = Verifier(say, time_limit)
-    planted = []
-    for plant in wanted:
-        with standing(plant):
+    outcomes = []
+    for mutation in mutations:
+        with applied(mutation):
             try:
-                verdict = _verdict(verifier, plant, 0)
+                verdict = _verify(verifier, mutation, 0)
                 caught, place = verdict.verdict == "different", verdict.place
             except CheckError as error:
-                say(f"{plant.name}: {error}")
+                say(f"{mutation.name}: {error}")
                 caught, place = False, None
         layer = place.layer if place else None
-        planted.append(
+        outcomes.append(
             {
-                "name": plant.name,
-                "framework": plant.framework,
-                "workload": plant.workload,
+                "name": mutation.name,
+                "framework": mutation.framework,
+                "workload": mutation.workload,
                 "caught": caught,
-                "layer": plant.layer,
+                "layer": mutation.layer,
                 "first_layer": layer,
-                "located": layer == plant.layer,
+                "located": layer == mutation.layer,
                 "likely_cause": place.cause if place else None,
             }
         )
-        say(f"{plant.name}: {'caught' if caught else 'MISSED'} at {layer}")
+        say(f"{mutation.name}: {'caught' if caught else 'MISSED'} at {layer}")
     trials = alarms = 0
-    kinds = {(p.framework, p.workload, p.ranks, *p.solver.items()): p for p in wanted}
-    for plant in kinds.values():
+    by_cell = {(p.framework, p.workload, p.ranks, *p.solver.items()): p for p in mutations}
+    for mutation in by_cell.values():
         for seed in range(seeds):
             trials += 1
-            verdict = _verdict(verifier, plant, seed)
+            verdict = _verify(verifier, mutation, seed)
             if verdict.verdict != "equal":
                 alarms += 1
-                say(f"FALSE ALARM: {plant.framework}, {plant.workload}, seed {seed}: {verdict}")
-    return {"planted": planted, "false_alarms": {"trials": trials, "alarms": alarms}}
+                say(
+                    f"FALSE ALARM: {mutation.framework}, {mutation.workload}, "
+                    f"seed {seed}: {verdict}"
+                )
+    return {"planted": outcomes, "false_alarms": {"trials": trials, "alarms": alarms}}
 
 
-def _verdict(verifier: Verifier, plant: Plant, seed: int) -> Verdict:
+def _verify(verifier: Verifier, mutation: Mutation, seed: int) -> Verdict:
     matrix = experiment.matrix(
-        framework=[plant.framework],
-        workload=[plant.workload],
-        ranks=[plant.ranks],
-        scaling="weak" if plant.ranks > 1 else None,
-        **plant.solver,
+        framework=[mutation.framework],
+        workload=[mutation.workload],
+        ranks=[mutation.ranks],
+        scaling="weak" if mutation.ranks > 1 else None,
+        **mutation.solver,
     )
     [(cell, _)] = experiment.cells([matrix])
-    found = environment.ensure(adapter.load(plant.framework))
-    return verifier.verify(cell.request(1), found, seed)
+    framework_environment = environment.ensure(adapter.load(mutation.framework))
+    return verifier.verify(cell.request(1), framework_environment, seed)
 
 
 @contextmanager
-def standing(plant: Plant) -> Iterator[None]:
+def applied(mutation: Mutation) -> Iterator[None]:
     """While inside, the framework's adapter is a copy with the discrepancy in it."""
-    before = os.environ.get(_ADAPTERS)
+    previous_folders = os.environ.get(_ADAPTERS)
     with tempfile.TemporaryDirectory(prefix="xfbench-plant-") as root:
-        source = plant.source()
-        folder = Path(root) / plant.framework
-        shutil.copytree(adapter.load(plant.framework).folder, folder)
-        (folder / plant.file).write_text(source, encoding="utf-8")
-        os.environ[_ADAPTERS] = f"{before}:{root}" if before else root
+        source = mutation.mutated_source()
+        folder = Path(root) / mutation.framework
+        shutil.copytree(adapter.load(mutation.framework).folder, folder)
+        (folder / mutation.file).write_text(source, encoding="utf-8")
+        os.environ[_ADAPTERS] = f"{previous_folders}:{root}" if previous_folders else root
         try:
             yield
         finally:
-            if before is None:
+            if previous_folders is None:
                 del os.environ[_ADAPTERS]
             else:
-                os.environ[_ADAPTERS] = before
+                os.environ[_ADAPTERS] = previous_folders

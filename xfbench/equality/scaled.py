@@ -24,43 +24,43 @@ _BATCH_NORM = {
     "gamma_filler": xl.Filler("constant", 1.25),
     "beta_filler": xl.Filler("constant", 0.25),
 }
-Weighted = xl.Convolution | xl.InnerProduct
+WeightedLayer = xl.Convolution | xl.InnerProduct
 
 
-def scaled(network: xl.Network, pixels: Pixels) -> xl.Network:
+def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
     """`network` with other initial values: the same layers, shapes and parameter names."""
-    sizes = {"data": _of_pixels(pixels)}
+    sizes = {"data": _pixels_mean_square(pixels)}
     layers: list[xl.Layer] = []
     for layer in network.layers:
         fillers = _BATCH_NORM if isinstance(layer, xl.BatchNorm) else {}
-        if isinstance(layer, Weighted):
-            wanted = _wanted(network, layer.name)
-            deviation = sqrt(wanted / (_fan_in(network, layer) * sizes[layer.inputs[0]]))
+        if isinstance(layer, WeightedLayer):
+            target = _target_mean_square(network, layer.name)
+            deviation = sqrt(target / (_fan_in(network, layer) * sizes[layer.inputs[0]]))
             fillers = {
                 "weight_filler": xl.Filler("gaussian", deviation),
-                "bias_filler": xl.Filler("gaussian", 0.01 * sqrt(wanted)),
+                "bias_filler": xl.Filler("gaussian", 0.01 * sqrt(target)),
             }
-        changed: xl.Layer = replace(layer, **fillers)  # type: ignore[arg-type]
-        sizes[layer.name] = _size(network, changed, sizes)
-        layers.append(changed)
+        scaled_layer: xl.Layer = replace(layer, **fillers)  # type: ignore[arg-type]
+        sizes[layer.name] = _output_mean_square(network, scaled_layer, sizes)
+        layers.append(scaled_layer)
     return replace(network, layers=tuple(layers))
 
 
-def mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, float]:
+def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, float]:
     """About how large "data" and every layer's output are, at the initial weights."""
-    sizes = {"data": _of_pixels(pixels)}
+    sizes = {"data": _pixels_mean_square(pixels)}
     for layer in network.layers:
-        sizes[layer.name] = _size(network, layer, sizes)
+        sizes[layer.name] = _output_mean_square(network, layer, sizes)
     return sizes
 
 
-def _of_pixels(pixels: Pixels) -> float:
+def _pixels_mean_square(pixels: Pixels) -> float:
     """Of uniform noise over 0 to 255 after the workload's own mean and scale."""
     mean = sum(pixels.mean) / len(pixels.mean)
     return (256**2 / 12 + (127.5 - mean) ** 2) * pixels.scale**2
 
 
-def _wanted(network: xl.Network, name: str) -> float:
+def _target_mean_square(network: xl.Network, name: str) -> float:
     """One, but where an LRN reads the values so much that its neighbours' squares count.
 
     And so little before a batch norm that its eps does.
@@ -74,21 +74,21 @@ def _wanted(network: xl.Network, name: str) -> float:
             return reader.eps / factor
         if not isinstance(reader, xl.ReLU | xl.Pooling):
             return 1.0
-        factor *= _size(network, reader, {name: 1.0})
+        factor *= _output_mean_square(network, reader, {name: 1.0})
         name = reader.name
 
 
-def _fan_in(network: xl.Network, layer: Weighted) -> int:
+def _fan_in(network: xl.Network, layer: WeightedLayer) -> int:
     return prod(layer.parameters(network.input_shapes(layer))["weight"].shape[1:])
 
 
-def _size(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> float:
+def _output_mean_square(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> float:
     """The mean square of a layer's output, given those of its inputs."""
     size = sizes[layer.inputs[0]]
-    if isinstance(layer, Weighted):
+    if isinstance(layer, WeightedLayer):
         fan_in = _fan_in(network, layer)
-        biases = _of_filler(layer.bias_filler, fan_in) if layer.bias else 0.0
-        return fan_in * _of_filler(layer.weight_filler, fan_in) * size + biases
+        biases = _filler_mean_square(layer.bias_filler, fan_in) if layer.bias else 0.0
+        return fan_in * _filler_mean_square(layer.weight_filler, fan_in) * size + biases
     if isinstance(layer, xl.ReLU):
         return size / 2
     if isinstance(layer, xl.Pooling):
@@ -106,6 +106,6 @@ def _size(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> f
     return size
 
 
-def _of_filler(filler: xl.Filler, fan_in: int) -> float:
+def _filler_mean_square(filler: xl.Filler, fan_in: int) -> float:
     """The mean square of the values it draws."""
     return {"xavier": 1 / fan_in, "msra": 2 / fan_in}.get(filler.type, filler.value**2)

@@ -26,7 +26,7 @@ from xfbench.workloads import workloads
 FORMATS = ("text", "markdown")
 
 
-def requests(
+def build_requests(
     frameworks: Sequence[str],
     networks: Sequence[str],
     kernels: Sequence[str],
@@ -37,7 +37,7 @@ def requests(
 
     Raises UsageError on a wrong name.
     """
-    known = list(workloads())
+    workload_names = list(workloads())
     cells = [
         cell
         for name in frameworks
@@ -45,38 +45,44 @@ def requests(
             [
                 experiment.matrix(
                     framework=[name],
-                    workload=known if list(networks) == ["all"] else networks,
-                    kernel=_kernels(name, kernels, settings.get("device", ["cpu"])),
+                    workload=workload_names if list(networks) == ["all"] else networks,
+                    kernel=_expand_kernels(name, kernels, settings.get("device", ["cpu"])),
                     **settings,
                 )
             ],
             pythons,
         )
     ]
-    cells.sort(key=lambda cell: known.index(cell.workload))
+    cells.sort(key=lambda cell: workload_names.index(cell.workload))
     return [cell.request(1) for cell in cells]
 
 
-def _kernels(framework: str, wanted: Sequence[str], devices: Sequence[str]) -> Sequence[str]:
-    if list(wanted) == ["all"] and framework in adapter.names():
-        described = adapter.load(framework)
-        return list(dict.fromkeys(name for one in devices for name in described.kernels_on(one)))
-    return wanted
+def _expand_kernels(
+    framework: str, kernels: Sequence[str], devices: Sequence[str]
+) -> Sequence[str]:
+    if list(kernels) == ["all"] and framework in adapter.names():
+        framework_adapter = adapter.load(framework)
+        return list(
+            dict.fromkeys(
+                name for device in devices for name in framework_adapter.kernels_on(device)
+            )
+        )
+    return kernels
 
 
-def title(request: Request) -> str:
+def request_title(request: Request) -> str:
     """What is verified, in a line."""
     parts = [request.framework, request.workload, request.kernel]
-    together = [f"{request.ranks} ranks {request.together}"] if request.ranks > 1 else []
-    how = filter(None, [request.solver])
-    return " · ".join([*parts, *how, *together, request.device, request.precision])
+    strategy_parts = [f"{request.ranks} ranks {request.together}"] if request.ranks > 1 else []
+    solver_parts = filter(None, [request.solver])
+    return " · ".join([*parts, *solver_parts, *strategy_parts, request.device, request.precision])
 
 
-def verdicts(
+def verify_requests(
     requests: Sequence[Request],
     pythons: Mapping[str, Path],
     seeds: int,
-    again: bool,
+    ignore_certificates: bool,
     time_limit: float,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
@@ -87,49 +93,59 @@ def verdicts(
     """
     verifier = Verifier(say, time_limit)
     for request in requests:
-        described = adapter.load(request.framework)
+        framework_adapter = adapter.load(request.framework)
         try:
-            found = environment.ensure(described, pythons.get(request.framework), say, request.site)
+            framework_environment = environment.ensure(
+                framework_adapter, pythons.get(request.framework), say, request.site
+            )
         except UnavailableError as error:
-            yield _refused(request, str(error), failed=True)
+            yield _unsupported_answer(request, str(error), failed=True)
             continue
-        have = None if again or seeds > 1 else certify.find(certify.subject(request, found))
-        if have and have.verdict == "equal":
-            yield _certified(request, have)
+        cached = (
+            None
+            if ignore_certificates or seeds > 1
+            else certify.find_cached(certify.build_subject(request, framework_environment))
+        )
+        if cached and cached.verdict == "equal":
+            yield _answer_from_certificate(request, cached)
             continue
         try:
             answer = None
             for seed in range(seeds):
-                verdict = certify.prove(verifier, request, found, seed)
+                verdict = certify.verify_cell(verifier, request, framework_environment, seed)
                 if seed == 0 or verdict.verdict == "different":
-                    made = certify.make(verdict, found, seed)
-                    answer = _found(verdict, made, found.version)
+                    certificate = certify.store_verdict(verdict, framework_environment, seed)
+                    answer = _answer_from_verdict(
+                        verdict, certificate, framework_environment.version
+                    )
                 if verdict.verdict != "equal":
                     break
             assert answer is not None
             yield answer
         except CheckError as error:
-            yield _refused(request, str(error), failed=True)
+            yield _unsupported_answer(request, str(error), failed=True)
 
 
-def text(answer: Mapping[str, Any]) -> str:
+def format_text(answer: Mapping[str, Any]) -> str:
     """One answer for a terminal."""
     name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
-    named = ("workload", "solver", "kernel", "device", "precision")
-    parts = [name, *(answer[k] for k in named if answer[k])]
+    field_names = ("workload", "solver", "kernel", "device", "precision")
+    parts = [name, *(answer[k] for k in field_names if answer[k])]
     if answer["ranks"] > 1:
-        chosen = words(answer["strategy_options"].items())
-        parts.append(f"{answer['ranks']} ranks {answer['strategy']} {chosen}".rstrip())
+        option_words = words(answer["strategy_options"].items())
+        parts.append(f"{answer['ranks']} ranks {answer['strategy']} {option_words}".rstrip())
     lines = [f"{' · '.join(parts):<61} {answer['verdict']}"]
     worst = answer["worst"]
     if answer["verdict"] == "different":
         if worst:
-            what = " ".join(filter(None, [worst["quantity"], worst["name"]]))
+            quantity = " ".join(filter(None, [worst["quantity"], worst["name"]]))
             step = f", step {worst['step']}" if worst["step"] else ""
             error = worst["relative_error"]
-            shown = "not there or not finite" if error is None else f"relative error {error:.1e}"
+            error_words = (
+                "not there or not finite" if error is None else f"relative error {error:.1e}"
+            )
             lines.append(
-                f"  worst tensor         {what}, {shown} "
+                f"  worst tensor         {quantity}, {error_words} "
                 f"(rounding allows {worst['tolerance']:.0e}){step}"
             )
         if answer["first_layer"]:
@@ -148,7 +164,7 @@ def text(answer: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def markdown(answers: Sequence[Mapping[str, Any]]) -> str:
+def format_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
     """A table for the docs: one line per kind of check."""
     lines = []
     for answer in answers:
@@ -175,20 +191,20 @@ def markdown(answers: Sequence[Mapping[str, Any]]) -> str:
     return tabulate(lines, headers, "github", disable_numparse=True)
 
 
-def self_test_text(result: Mapping[str, Any]) -> str:
+def format_self_test(result: Mapping[str, Any]) -> str:
     """The outcome of the planted discrepancies, for a terminal."""
     lines = [
         [
-            plant["name"],
-            f"{plant['framework']}, {plant['workload']}",
-            "caught" if plant["caught"] else "MISSED",
-            plant["layer"],
-            plant["first_layer"] or "–",
+            mutation["name"],
+            f"{mutation['framework']}, {mutation['workload']}",
+            "caught" if mutation["caught"] else "MISSED",
+            mutation["layer"],
+            mutation["first_layer"] or "–",
         ]
-        for plant in result["planted"]
+        for mutation in result["planted"]
     ]
-    caught = sum(plant["caught"] for plant in result["planted"])
-    located = sum(plant["located"] for plant in result["planted"])
+    caught = sum(mutation["caught"] for mutation in result["planted"])
+    located = sum(mutation["located"] for mutation in result["planted"])
     alarms = result["false_alarms"]
     return (
         tabulate(lines, ["planted", "in", "", "at", "found at"], disable_numparse=True)
@@ -197,18 +213,22 @@ def self_test_text(result: Mapping[str, Any]) -> str:
     )
 
 
-def _found(verdict: Verdict, made: Certificate | None, version: str) -> dict[str, Any]:
-    equal = made is not None and verdict.verdict == "equal"
-    document = verdict.document(made.id if made and equal else None)
+def _answer_from_verdict(
+    verdict: Verdict, certificate: Certificate | None, version: str
+) -> dict[str, Any]:
+    equal = certificate is not None and verdict.verdict == "equal"
+    document = verdict.document(certificate.id if certificate and equal else None)
     return {**document, "framework_version": version, "failed": False}
 
 
-def _certified(request: Request, have: Certificate) -> dict[str, Any]:
+def _answer_from_certificate(request: Request, certificate: Certificate) -> dict[str, Any]:
     """The answer that stands in a certificate of "equal"."""
-    answer = Verdict(request, have.verdict, checks=have.checks).document(have.id)
-    return {**answer, "framework_version": have.framework_version, "failed": False}
+    answer = Verdict(request, certificate.verdict, checks=certificate.checks).document(
+        certificate.id
+    )
+    return {**answer, "framework_version": certificate.framework_version, "failed": False}
 
 
-def _refused(request: Request, reason: str, *, failed: bool) -> dict[str, Any]:
+def _unsupported_answer(request: Request, reason: str, *, failed: bool) -> dict[str, Any]:
     answer = Verdict(request, "unsupported", reason).document(None)
     return {**answer, "framework_version": None, "failed": failed}

@@ -18,15 +18,15 @@ from xfbench.environments.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
 from xfbench.equality.certificate import Check
 from xfbench.equality.judge import Deviation
-from xfbench.equality.oracle import MOST_DRAWS, Expected, Oracle
+from xfbench.equality.oracle import MAX_DRAWS, Expected, Oracle
 from xfbench.request import Request
 from xfbench.running import reference
 from xfbench.strategy import ASYNCHRONOUS
 
 # An error so large, before any update, that no draw of rounding could explain it.
 _BEYOND_DOUBT = 1000.0
-_TOGETHER = "gradients of the ranks are not joined to their mean over all images"
-_TRAINED = ("step", "losses", "trained_test_loss")
+_RANKS_CAUSE = "gradients of the ranks are not joined to their mean over all images"
+_AFTER_UPDATES = ("step", "losses", "trained_test_loss")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Verdict:
     worst: Deviation | None = None
     place: locate.Place | None = None
     checks: tuple[Check, ...] = ()
-    wrong: tuple[Deviation, ...] = field(default=(), repr=False)
+    violations: tuple[Deviation, ...] = field(default=(), repr=False)
 
     def document(self, certificate: str | None) -> dict[str, Any]:
         """As `verify --json` prints it."""
@@ -61,7 +61,7 @@ class Verdict:
                 "quantity": worst.kind,
                 "name": worst.name or None,
                 "step": worst.step,
-                "relative_error": _finite(worst.relative_error),
+                "relative_error": _finite_or_none(worst.relative_error),
                 "tolerance": worst.tolerance,
                 "case": worst.case.name,
                 "precision": worst.precision,
@@ -73,13 +73,13 @@ class Verdict:
         }
 
 
-def unprovable(request: Request) -> str | None:
+def unverifiable_reason(request: Request) -> str | None:
     """Why no certificate can be had for what the framework can do; None where one can."""
-    together = adapter.load(request.framework).strategy(request.strategy)
-    return ASYNCHRONOUS if together.asynchronous else None
+    strategy = adapter.load(request.framework).strategy(request.strategy)
+    return ASYNCHRONOUS if strategy.asynchronous else None
 
 
-Run = Callable[..., jobs.Results]
+RunCases = Callable[..., jobs.CaseResults]
 
 
 @dataclass
@@ -88,131 +88,149 @@ class Verifier:
 
     say: Callable[[str], None] = lambda _: None
     time_limit: float = reference.TIME_LIMIT
-    run: Run = jobs.check
+    run: RunCases = jobs.run_cases
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.say)
 
-    def verify(self, request: Request, found: Environment, seed: int = 0) -> Verdict:
+    def verify(self, request: Request, environment: Environment, seed: int = 0) -> Verdict:
         """The verdict on one cell. Raises CheckError where the framework gives no results."""
-        refused = capabilities.refusal(request) or unprovable(request)
-        if refused:
-            return Verdict(request, "unsupported", refused)
+        refusal = capabilities.refusal(request) or unverifiable_reason(request)
+        if refusal:
+            return Verdict(request, "unsupported", refusal)
         if request.ranks > 1:
-            return self._together(request, found, seed)
-        workload = cases.of(request)
+            return self._verify_ranks(request, environment, seed)
+        workload = cases.verification_workload(request)
         precision = request.precision
-        whole = cases.whole(workload, seed)
-        wholes = self.oracle.expected(whole, precision=precision)
-        activations = self.oracle.activations(wholes)
-        wanted = [(expected, precision) for expected in wholes]
+        network_cases = cases.whole_network_cases(workload, seed)
+        expected_networks = self.oracle.expected(network_cases, precision=precision)
+        activations = self.oracle.activations(expected_networks)
+        comparisons = [(expected, precision) for expected in expected_networks]
         if precision != "float64":
-            blocks = cases.of_blocks(workload, seed)
-            rounded = self.oracle.expected(blocks, activations, precision=precision)
-            wanted += [(expected, precision) for expected in rounded]
+            blocks = cases.block_cases(workload, seed)
+            expected_blocks = self.oracle.expected(blocks, activations, precision=precision)
+            comparisons += [(expected, precision) for expected in expected_blocks]
             double = request.model_copy(update={"precision": "float64"})
             if capabilities.refusal(double) is None:
-                exact = self.oracle.expected(whole, precision="float64")
-                wanted += [(expected, "float64") for expected in exact]
-        ratios = dropout.ratios(workload.network)
-        self.say(f"{request.framework} {request.kernel}: {workload.name}, {len(wanted)} cases")
-        results = self._run(
+                float64_networks = self.oracle.expected(network_cases, precision="float64")
+                comparisons += [(expected, "float64") for expected in float64_networks]
+        ratios = dropout.layers_by_ratio(workload.network)
+        self.say(f"{request.framework} {request.kernel}: {workload.name}, {len(comparisons)} cases")
+        results = self._run_cases(
             request,
-            found,
-            [expected.case.document(precision) for expected, precision in wanted]
-            + [dropout.document(ratio, seed) for ratio in ratios],
+            environment,
+            [expected.case.document(precision) for expected, precision in comparisons]
+            + [dropout.build_document(ratio, seed) for ratio in ratios],
             activations,
         )
         if results.unsupported:
             return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
         arrays = results.arrays
-        deviations = judged(self.oracle, wanted, arrays, activations)
-        wrong = [deviation for deviation in deviations if not deviation.holds]
+        deviations = judge_cases(self.oracle, comparisons, arrays, activations)
+        violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
         worst = max(deviations, key=lambda deviation: deviation.excess)
         place, reason = None, None
-        if wrong:
+        if violations:
             # Where float64 shows it, nothing that may be rounding is to lead astray.
-            certain = [deviation for deviation in wrong if deviation.precision == "float64"]
-            place = locate.locate(
+            certain = [deviation for deviation in violations if deviation.precision == "float64"]
+            place = locate.find_place(
                 workload,
-                certain or wrong,
-                lambda names, w: self._alone(request, found, names, w, seed),
+                certain or violations,
+                lambda names, w: self._failing_layers(request, environment, names, w, seed),
             )
         for ratio, layer in ratios.items():
-            reason = dropout.defect(ratio, seed, arrays[dropout.name(ratio)])
+            reason = dropout.find_defect(ratio, seed, arrays[dropout.case_name(ratio)])
             if reason:
                 place = place or locate.Place(layer, reason)
                 break
-        verdict: Literal["equal", "different"] = "different" if wrong or reason else "equal"
+        verdict: Literal["equal", "different"] = "different" if violations or reason else "equal"
         return Verdict(
             request,
             verdict,
             reason,
             worst,
             place,
-            _checks(deviations),
-            tuple(wrong),
+            _summarize_checks(deviations),
+            tuple(violations),
         )
 
-    def _together(self, request: Request, found: Environment, seed: int) -> Verdict:
+    def _verify_ranks(self, request: Request, environment: Environment, seed: int) -> Verdict:
         """The law of data parallelism: after every update the weights are those of one process.
 
         The network itself is one rank's certificate to prove.
         """
-        workload = cases.of(request)
-        whole = cases.whole(workload, seed, request.ranks)
-        wanted = [
+        workload = cases.verification_workload(request)
+        network_cases = cases.whole_network_cases(workload, seed, request.ranks)
+        comparisons = [
             (expected, precision)
             for precision in dict.fromkeys((request.precision, "float64"))
             if capabilities.refusal(request.model_copy(update={"precision": precision})) is None
-            for expected in self.oracle.expected(whole, precision=precision)
+            for expected in self.oracle.expected(network_cases, precision=precision)
         ]
-        self.say(f"{request.label()}: {len(wanted)} cases")
-        documents = [expected.case.document(precision) for expected, precision in wanted]
-        results = self._run(request, found, documents, None)
+        self.say(f"{request.label()}: {len(comparisons)} cases")
+        documents = [expected.case.document(precision) for expected, precision in comparisons]
+        results = self._run_cases(request, environment, documents, None)
         if results.unsupported:
             return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
-        deviations = judged(self.oracle, wanted, results.arrays)
-        wrong = tuple(deviation for deviation in deviations if not deviation.holds)
+        deviations = judge_cases(self.oracle, comparisons, results.arrays)
+        violations = tuple(
+            deviation for deviation in deviations if not deviation.is_within_tolerance
+        )
         worst = max(deviations, key=lambda deviation: deviation.excess)
-        place = locate.Place("ranks", _TOGETHER) if wrong else None
-        verdict: Literal["equal", "different"] = "different" if wrong else "equal"
-        return Verdict(request, verdict, None, worst, place, _checks(deviations), wrong)
+        place = locate.Place("ranks", _RANKS_CAUSE) if violations else None
+        verdict: Literal["equal", "different"] = "different" if violations else "equal"
+        return Verdict(
+            request, verdict, None, worst, place, _summarize_checks(deviations), violations
+        )
 
-    def _run(
+    def _run_cases(
         self,
         request: Request,
-        found: Environment,
+        environment: Environment,
         documents: Sequence[dict[str, Any]],
         activations: Path | None,
-    ) -> jobs.Results:
-        described, workload = adapter.load(request.framework), cases.of(request)
+    ) -> jobs.CaseResults:
+        framework_adapter, workload = (
+            adapter.load(request.framework),
+            cases.verification_workload(request),
+        )
         return self.run(
-            documents, request, workload, described, found, activations, self.time_limit
+            documents,
+            request,
+            workload,
+            framework_adapter,
+            environment,
+            activations,
+            self.time_limit,
         )
 
-    def _alone(
-        self, request: Request, found: Environment, names: Sequence[str], weights: str, seed: int
+    def _failing_layers(
+        self,
+        request: Request,
+        environment: Environment,
+        names: Sequence[str],
+        weights: str,
+        seed: int,
     ) -> set[str]:
         """Which of these layers go wrong when each runs alone."""
-        workload = cases.of(request)
-        alone = {name: cases.of_layer(workload, name, weights, seed) for name in names}
-        expected = self.oracle.expected(list(alone.values()), precision=request.precision)
-        results = self._run(
-            request, found, [e.case.document(request.precision) for e in expected], None
+        workload = cases.verification_workload(request)
+        layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
+        expected = self.oracle.expected(list(layer_cases.values()), precision=request.precision)
+        results = self._run_cases(
+            request, environment, [e.case.document(request.precision) for e in expected], None
         )
-        bad = set()
-        for name, one in zip(alone, expected, strict=True):
-            arrays = results.arrays.get(one.case.key(request.precision), {})
-            compared = judge.compare(one, request.precision, arrays)
-            if arrays and any(not deviation.holds for deviation in compared):
-                bad.add(name)
-        return bad
+        failing = set()
+        for name, expected_layer in zip(layer_cases, expected, strict=True):
+            arrays = results.arrays.get(expected_layer.case.key(request.precision), {})
+            deviations = judge.compare(expected_layer, request.precision, arrays)
+            if arrays and any(not deviation.is_within_tolerance for deviation in deviations):
+                failing.add(name)
+        return failing
 
 
-def judged(
+def judge_cases(
     oracle: Oracle,
-    wanted: Sequence[tuple[Expected, str]],
+    comparisons: Sequence[tuple[Expected, str]],
     arrays: Mapping[str, jobs.Arrays],
     activations: Path | None = None,
 ) -> list[Deviation]:
@@ -225,36 +243,39 @@ def judged(
         expected.case.key(precision): judge.compare(
             expected, precision, arrays[expected.case.key(precision)]
         )
-        for expected, precision in wanted
+        for expected, precision in comparisons
     }
-    if _doubtful(itertools.chain.from_iterable(by_case.values())):
-        for expected, precision in wanted:
+    if _may_be_rounding(itertools.chain.from_iterable(by_case.values())):
+        for expected, precision in comparisons:
             key, draws = expected.case.key(precision), cases.DRAWS
-            while any(not d.holds for d in by_case[key]) and draws < MOST_DRAWS:
-                draws = min(2 * draws, MOST_DRAWS)
+            while any(not d.is_within_tolerance for d in by_case[key]) and draws < MAX_DRAWS:
+                draws = min(2 * draws, MAX_DRAWS)
                 more = oracle.expected([expected.case], activations, draws, precision)
                 by_case[key] = judge.compare(more[0], precision, arrays[key])
     return list(itertools.chain.from_iterable(by_case.values()))
 
 
-def _doubtful(deviations: Iterable[Deviation]) -> bool:
+def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
     """Whether something is outside, none of it in float64 and all by little: may be rounding."""
-    wrong = [deviation for deviation in deviations if not deviation.holds]
-    return bool(wrong) and all(
-        d.precision != "float64" and (d.excess < _BEYOND_DOUBT or d.quantity.startswith(_TRAINED))
-        for d in wrong
+    violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
+    return bool(violations) and all(
+        d.precision != "float64"
+        and (d.excess < _BEYOND_DOUBT or d.quantity.startswith(_AFTER_UPDATES))
+        for d in violations
     )
 
 
-def _checks(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
+def _summarize_checks(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
     groups: dict[str, list[Deviation]] = defaultdict(list)
     for deviation in deviations:
-        what = "whole network" if deviation.case.whole else "blocks"
-        groups[f"{what}, {deviation.precision}, {deviation.case.weights} weights"].append(deviation)
-    return tuple(_check(kind, group) for kind, group in groups.items())
+        scope = "whole network" if deviation.case.is_whole_network else "blocks"
+        groups[f"{scope}, {deviation.precision}, {deviation.case.weights} weights"].append(
+            deviation
+        )
+    return tuple(_summarize_check(kind, group) for kind, group in groups.items())
 
 
-def _check(kind: str, group: Sequence[Deviation]) -> Check:
+def _summarize_check(kind: str, group: Sequence[Deviation]) -> Check:
     # Where the truth is nothing but rounding, a relative tolerance says nothing.
     tolerances = sorted(d.tolerance for d in group if d.size > d.allowed) or [0.0]
     return Check(
@@ -262,9 +283,9 @@ def _check(kind: str, group: Sequence[Deviation]) -> Check:
         quantities=len(group),
         tolerance=tolerances[len(tolerances) // 2],
         loosest=tolerances[-1],
-        excess=_finite(max(d.excess for d in group)),
+        excess=_finite_or_none(max(d.excess for d in group)),
     )
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if value < float("inf") else None

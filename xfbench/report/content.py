@@ -21,7 +21,7 @@ from xfbench.records.provenance import trusted_record, unmeasured_source
 from xfbench.records.record import Machine, Record
 from xfbench.report import efficiency, figures, learned, others, profiles, repeat
 from xfbench.report.figures import Figure
-from xfbench.report.others import Others
+from xfbench.report.others import ExternalFigures
 from xfbench.report.sentences import Summary, summary, unbroken
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
@@ -119,7 +119,7 @@ class Report:
     """The whole page. `span` is the first and the last day of the records."""
 
     networks: tuple[Network, ...]
-    others: Others
+    others: ExternalFigures
     proofs: tuple[Proof, ...]
     machines: tuple[tuple[tuple[str, str], ...], ...]
     frameworks: tuple[str, ...]
@@ -168,7 +168,7 @@ def report(
             _network(name, list(group), known)
             for name, group in groupby(boards, key=lambda board: board.table.workload)
         ),
-        others=others.others(elsewhere, networks),
+        others=others.build_external(elsewhere, networks),
         proofs=tuple(_proof(one, place, certificates) for one, place in named.items()),
         machines=tuple(_machine(one) for one in machines),
         frameworks=tuple(
@@ -252,8 +252,8 @@ def _entry(
         name=figures.name(row),
         row=row,
         fields=tuple(_shown(name, of(row), row) for name, of in columns),
-        command=repeat.command(records),
-        named_python=repeat.foreign(records),
+        command=repeat.repeat_command(records),
+        named_python=repeat.has_named_python(records),
         launches=tuple(map(_launch, records)) if whole else (),
         summed=() if whole else _summed(records),
         facts=tuple(_facts(row, records[-1])),
@@ -366,21 +366,26 @@ def _short(identity: str) -> str:
 
 
 def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
-    found = certificates.get(identity)
-    if not isinstance(found, Certificate):
-        return Proof(anchor, _short(identity), "–", found or "not in the results folder", "", "")
-    about = found.subject
+    certificate = certificates.get(identity)
+    if not isinstance(certificate, Certificate):
+        return Proof(
+            anchor, _short(identity), "–", certificate or "not in the results folder", "", ""
+        )
+    about = certificate.subject
     together = [f"{about.ranks} ranks", about.strategy] if about.ranks > 1 else []
     parts = [about.framework, about.workload, about.kernel, about.device, about.precision]
-    worst = max((one.excess for one in found.checks if one.excess is not None), default=None)
+    worst = max((one.excess for one in certificate.checks if one.excess is not None), default=None)
     margin = "" if worst is None else f", the largest error {worst:.2g} of what it may be"
     return Proof(
         anchor=anchor,
         id=_short(identity),
         subject=" · ".join([*parts, *together, about.microarchitecture]),
-        verdict=found.verdict if not found.finding else f"{found.verdict}: {found.finding}",
-        checks=f"{sum(one.quantities for one in found.checks):,} quantities{margin}",
-        versions=f"{about.framework} {found.framework_version}, xfbench {found.xfbench_version}",
+        verdict=certificate.verdict
+        if not certificate.finding
+        else f"{certificate.verdict}: {certificate.finding}",
+        checks=f"{sum(one.quantities for one in certificate.checks):,} quantities{margin}",
+        versions=f"{about.framework} {certificate.framework_version}, "
+        f"xfbench {certificate.xfbench_version}",
     )
 
 

@@ -45,14 +45,14 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
 
 
 def _point(row: Row) -> Point:
-    found = row.efficiency
-    assert found is not None
-    return Point(row.ranks, found.value, found.low, found.high)
+    interval = row.efficiency
+    assert interval is not None
+    return Point(row.ranks, interval.value, interval.low, interval.high)
 
 
 def _efficiency(law: str, lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
     marks = [_scaled(mark, 0.01) for mark in marks]
-    ends = _ends(lines, marks)
+    ends = _x_range(lines, marks)
     perfect = Line("ideal", tuple(Point(x, 1.0) for x in ends), ideal=True)
     return _figure(
         f"Efficiency of {law} scaling",
@@ -69,7 +69,7 @@ def _speed_up(lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
     own = [
         Line(line.name, tuple(_times(point, point.x) for point in line.points)) for line in lines
     ]
-    ends = _ends(own, marks)
+    ends = _x_range(own, marks)
     perfect = Line("ideal", tuple(Point(x, x) for x in ends), ideal=True)
     return _figure(
         "Speed-up",
@@ -91,26 +91,26 @@ def _figure(
     marks: Sequence[Mark],
     text: Callable[[float], str],
 ) -> Figure:
-    told = [
+    sentences = [
         f"{line.name}: " + ", ".join(f"{text(p.y)} at {p.x:g}" for p in line.points)
         for line in lines[:MOST_NAMED]
     ]
-    told += [f"Not measured here: {mark.name}, at {mark.x:g}" for mark in marks[:MOST_NAMED]]
+    sentences += [f"Not measured here: {mark.name}, at {mark.x:g}" for mark in marks[:MOST_NAMED]]
     own = [
         (line.name, f"{point.x:g}", text(point.y), _range(point, text))
         for line in lines
         for point in line.points
     ]
-    theirs = [(mark.name, f"{mark.x:g}", mark.printed, "–") for mark in marks]
+    mark_rows = [(mark.name, f"{mark.x:g}", mark.printed, "–") for mark in marks]
     places = {point.x for line in drawn for point in line.points} | {mark.x for mark in marks}
     more = len(lines) > MOST_LINES
     return Figure(
         title=title,
-        description=f"{says}. {'; '.join(told)}.",
+        description=f"{says}. {'; '.join(sentences)}.",
         x="ranks",
         y=y,
         headers=("configuration", "ranks", y, "95 % interval"),
-        data=(*own, *theirs),
+        data=(*own, *mark_rows),
         lines=tuple(drawn),
         marks=tuple(marks),
         at=tuple(sorted(places)),
@@ -171,7 +171,7 @@ def _times(point: Point, factor: float) -> Point:
     return Point(point.x, point.y * factor, low, high)
 
 
-def _ends(lines: Sequence[Line], marks: Sequence[Mark]) -> tuple[float, float]:
+def _x_range(lines: Sequence[Line], marks: Sequence[Mark]) -> tuple[float, float]:
     places = [point.x for line in lines for point in line.points] + [mark.x for mark in marks]
     return min(places), max(places)
 

@@ -88,14 +88,14 @@ class Figure:
 def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
     """All that the leaderboard has the cells for, in the order of the page."""
     rows = [row for row in (*table.rows, *table.unranked) if row.images_per_second]
-    found = (
+    drawn = (
         _threads([row for row in rows if row.ranks == 1]),
         _kernels(rows),
         _scaling(rows, table.scaling),
         _limit(rows, records),
         _learning(rows, records),
     )
-    return [one for one in found if one]
+    return [one for one in drawn if one]
 
 
 def name(row: Row, *, without: Collection[str] = ()) -> str:
@@ -125,15 +125,15 @@ def _marked(row: Row, text: str) -> str:
     return text if row.reason is None else f"{text} (not ranked)"
 
 
-def _all_else(row: Row) -> tuple[Any, ...]:
+def _other_settings(row: Row) -> tuple[Any, ...]:
     asked = row.request
     return *row.storage, row.checkpoints, asked.allocator, asked.steps, asked.epochs, asked.warmup
 
 
 def _point(row: Row, x: float) -> Point:
-    found = row.images_per_second
-    assert found is not None
-    return Point(x, found.value, found.low, found.high)
+    speed = row.images_per_second
+    assert speed is not None
+    return Point(x, speed.value, speed.low, speed.high)
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
@@ -147,7 +147,7 @@ def _threads(rows: Sequence[Row]) -> Figure | None:
     """Images per second over threads, a line for what differs in nothing else."""
 
     def alike(row: Row) -> tuple[Any, ...]:
-        return row.framework, row.framework_version, row.kernel, *_all_else(row)
+        return row.framework, row.framework_version, row.kernel, *_other_settings(row)
 
     lines = []
     for group in _grouped(rows, alike):
@@ -155,10 +155,10 @@ def _threads(rows: Sequence[Row]) -> Figure | None:
         if len({row.threads for row in group}) > 1:
             points = tuple(_point(row, row.threads) for row in group)
             lines.append(Line(name(group[0], without=("threads",)), points))
-    return _of_lines("Thread sweep", "threads", lines)
+    return _lines_figure("Thread sweep", "threads", lines)
 
 
-def _of_lines(title: str, x: str, lines: list[Line]) -> Figure | None:
+def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
     """The figure of images per second, of the fastest lines where there are many."""
     own = [line for line in lines if not line.ideal]
     if not own:
@@ -168,17 +168,17 @@ def _of_lines(title: str, x: str, lines: list[Line]) -> Figure | None:
     order = {line.name: place for place, line in enumerate(own)}
     drawn = sorted((one for one in lines if one.name in kept), key=lambda one: order[one.name])
     data = tuple(
-        (line.name, f"{point.x:g}", _number(point.y), _ends(point))
+        (line.name, f"{point.x:g}", _number(point.y), _interval_text(point))
         for line in own
         for point in line.points
     )
-    told = [
+    sentences = [
         f"{line.name}: " + ", ".join(f"{_number(p.y)} at {p.x:g}" for p in line.points)
         for line in own[:MOST_NAMED]
     ]
     return Figure(
         title=title,
-        description=f"Images per second by {x}. {'; '.join(told)}.",
+        description=f"Images per second by {x}. {'; '.join(sentences)}.",
         x=x,
         y="images/s",
         headers=("configuration", x, "images/s", "95 % interval"),
@@ -198,25 +198,25 @@ def _kernels(rows: Sequence[Row]) -> Figure | None:
 
     def alike(row: Row) -> tuple[Any, ...]:
         together = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
-        return row.framework, row.framework_version, row.threads, *together, *_all_else(row)
+        return row.framework, row.framework_version, row.threads, *together, *_other_settings(row)
 
     groups = [g for g in _grouped(rows, alike) if len({row.kernel for row in g}) > 1]
     chosen = [row for group in groups for row in group]
-    return _of_bars("Kernels", chosen) if chosen else None
+    return _bars_figure("Kernels", chosen) if chosen else None
 
 
-def _of_bars(title: str, rows: Sequence[Row]) -> Figure:
+def _bars_figure(title: str, rows: Sequence[Row]) -> Figure:
     bars = []
     for row in rows:
         point = _point(row, 0)
         bars.append(Bar(_marked(row, name(row)), point.y, point.low, point.high))
-    told = [f"{bar.name}: {_number(bar.value)}" for bar in bars[:MOST_NAMED]]
+    sentences = [f"{bar.name}: {_number(bar.value)}" for bar in bars[:MOST_NAMED]]
     return Figure(
         title=title,
-        description=f"Images per second. {'; '.join(told)}.",
+        description=f"Images per second. {'; '.join(sentences)}.",
         y="images/s",
         headers=("configuration", "images/s", "95 % interval"),
-        data=tuple((bar.name, _number(bar.value), _ends(bar)) for bar in bars),
+        data=tuple((bar.name, _number(bar.value), _interval_text(bar)) for bar in bars),
         bars=tuple(bars[:MOST_BARS]),
         note=_fastest_of(len(bars), MOST_BARS),
     )
@@ -236,7 +236,7 @@ def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
         perfect = tuple(Point(x, first.y * x / first.x) for x in ends)
         lines += [Line(label, points), Line(label, perfect, ideal=True)]
     title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
-    return _of_lines(title, "ranks", lines)
+    return _lines_figure(title, "ranks", lines)
 
 
 def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
@@ -247,17 +247,17 @@ def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
 
     def alike(row: Row) -> tuple[Any, ...]:
         kept = row.framework, row.framework_version, row.kernel, row.threads
-        return *kept, *_all_else(row)
+        return *kept, *_other_settings(row)
 
-    found = []
+    groups = []
     for group in _grouped(rows, alike):
         alone = [row for row in group if row.ranks == 1]
         several = [row for row in group if row.ranks > 1]
         for of_one in _grouped(several, lambda row: (row.strategy, str(row.strategy_options))):
             both = sorted([*alone, *of_one], key=lambda row: row.ranks)
             if len({row.ranks for row in both}) > 1:
-                found.append(both)
-    return found
+                groups.append(both)
+    return groups
 
 
 def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
@@ -314,14 +314,14 @@ def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | No
             lines.append(Line(_marked(row, name(row)), tuple(points)))
     if not lines:
         return None
-    told = [
+    sentences = [
         f"{line.name}: {line.points[-1].y:.1%} after {line.points[-1].x:.3g} s"
         for line in lines[:MOST_NAMED]
     ]
     headers = ("epoch", "seconds", "test accuracy", "training loss", "test loss")
     return Figure(
         title="Learning",
-        description=f"Test accuracy by seconds since the start. {'; '.join(told)}.",
+        description=f"Test accuracy by seconds since the start. {'; '.join(sentences)}.",
         x="seconds since the start",
         y="test accuracy",
         headers=("configuration", *headers),
@@ -376,15 +376,15 @@ def _spread(count: int) -> list[int]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return statistics.fmean(numbers) if numbers else None
 
 
 def _number(value: float) -> str:
     return tables.format_number(value, 4)
 
 
-def _ends(one: Point | Bar) -> str:
+def _interval_text(one: Point | Bar) -> str:
     if one.low is None or one.high is None:
         return "–"
     return f"{_number(one.low)} – {_number(one.high)}"

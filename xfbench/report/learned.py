@@ -37,7 +37,7 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         lines += [Line(f"{label} · {kind}", tuple(points)) for kind, points in drawn.items()]
     if not lines:
         return []
-    told = [
+    sentences = [
         f"{line.name}: " + ", ".join(f"{p.y:.3g} at {p.x:g}" for p in line.points[1:])
         for line in lines[:MOST_NAMED]
     ]
@@ -49,7 +49,7 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         title="Learning speed-up",
         description=(
             "How many times sooner than one rank the best test loss that every run reached is "
-            f"there, and how many times as many images a second. {'; '.join(told)}."
+            f"there, and how many times as many images a second. {'; '.join(sentences)}."
         ),
         x="ranks",
         y="times",

@@ -27,14 +27,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Others:
+class ExternalFigures:
     """All of it: the figures in groups, and each source with what it is, in pieces."""
 
     groups: tuple[Group, ...] = ()
     sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
+def build_external(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
     """The figures about these networks, then those about no network in particular."""
     found = beside.external_figures(records)
     chosen = {
@@ -55,7 +55,7 @@ def others(records: Iterable[Record], networks: Iterable[str]) -> Others:
         (key, terminal_text.wrap_field(title, _LONGEST))
         for key, title in beside.bibliography(cited)
     ]
-    return Others(tuple(groups), tuple(sources))
+    return ExternalFigures(tuple(groups), tuple(sources))
 
 
 def named(records: Sequence[Record]) -> list[str]:

@@ -34,7 +34,7 @@ def figures(table: Table) -> list[Figure]:
         if (seen := find_layer(profile, layer))
     ]
     most = [(name(row), max(one.layers, key=lambda layer: layer.seconds)) for row, one in found]
-    told = [
+    sentences = [
         f"{label}: most in {layer.layer}, {format_milliseconds(layer.seconds)} ms"
         for label, layer in most[:MOST_NAMED]
     ]
@@ -46,7 +46,7 @@ def figures(table: Table) -> list[Figure]:
             description=(
                 "Milliseconds of a step by layer, forward and backward together, as each "
                 "framework's own profiler saw them after the timed steps, which it slows down. "
-                f"{'; '.join(told)}."
+                f"{'; '.join(sentences)}."
             ),
             y="ms of a step",
             headers=_HEADERS,

@@ -13,7 +13,7 @@ from xfbench.strategy import words
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
-def command(records: Sequence[Record]) -> tuple[str, ...]:
+def repeat_command(records: Sequence[Record]) -> tuple[str, ...]:
     """A command line for the launches of one row, each option with its value a part.
 
     Empty where there is none: for what was not measured by xfbench, for a study's probes, and
@@ -35,42 +35,42 @@ def command(records: Sequence[Record]) -> tuple[str, ...]:
     return ("xfbench run", *(f"{name} {value}" for name, value in given.items()))
 
 
-def _settings(asked: Request) -> dict[str, object]:
+def _settings(request: Request) -> dict[str, object]:
     """Options of `xfbench run`; those are left out whose default is the same everywhere."""
     options: dict[str, object] = {
-        "--workload": asked.workload,
-        "--framework": asked.framework,
-        "--device": asked.device if asked.device != "cpu" else None,
-        "--precision": asked.precision if asked.precision != "float32" else None,
-        "--kernel": asked.kernel,
-        "--threads": asked.threads,
-        "--batch-size": asked.kept_batch_size,
+        "--workload": request.workload,
+        "--framework": request.framework,
+        "--device": request.device if request.device != "cpu" else None,
+        "--precision": request.precision if request.precision != "float32" else None,
+        "--kernel": request.kernel,
+        "--threads": request.threads,
+        "--batch-size": request.kept_batch_size,
         # A prepared set is under the name that `data prepare` gives it, unless somebody chose one.
-        "--data": f"{asked.data}-{asked.data_set.format}" if asked.data_set else asked.data,
-        "--page-cache": asked.page_cache,
-        "--input": asked.input,
-        "--input-threads": asked.input_threads,
-        "--steps": asked.steps,
-        "--epochs": asked.epochs,
-        "--warmup": asked.warmup,
-        "--window": asked.window if asked.window > 1 or asked.device != "cpu" else None,
-        "--checkpoints": asked.checkpoints or None,
-        "--lars": asked.lars,
-        "--learning-rate": asked.learning_rate,
-        "--rate-scaling": asked.rate_scaling,
-        "--rate-warmup": asked.rate_warmup,
-        "--memory-limit": asked.memory_limit,
-        "--allocator": asked.allocator,
+        "--data": f"{request.data}-{request.data_set.format}" if request.data_set else request.data,
+        "--page-cache": request.page_cache,
+        "--input": request.input,
+        "--input-threads": request.input_threads,
+        "--steps": request.steps,
+        "--epochs": request.epochs,
+        "--warmup": request.warmup,
+        "--window": request.window if request.window > 1 or request.device != "cpu" else None,
+        "--checkpoints": request.checkpoints or None,
+        "--lars": request.lars,
+        "--learning-rate": request.learning_rate,
+        "--rate-scaling": request.rate_scaling,
+        "--rate-warmup": request.rate_warmup,
+        "--memory-limit": request.memory_limit,
+        "--allocator": request.allocator,
     }
-    if asked.ranks > 1:
-        options |= {"--ranks": asked.ranks, "--strategy": asked.strategy}
-        options["--strategy-options"] = words(asked.strategy_options).replace(" ", ",") or None
+    if request.ranks > 1:
+        options |= {"--ranks": request.ranks, "--strategy": request.strategy}
+        options["--strategy-options"] = words(request.strategy_options).replace(" ", ",") or None
     return options | {
-        "--nodes": asked.nodes if asked.nodes > 1 else None,
-        "--scaling": asked.scaling,
-        "--affinity": asked.affinity if asked.ranks > 1 or asked.affinity != "none" else None,
-        "--launcher": asked.launcher if asked.launcher != "local" else None,
-        "--site": asked.site,
+        "--nodes": request.nodes if request.nodes > 1 else None,
+        "--scaling": request.scaling,
+        "--affinity": request.affinity if request.ranks > 1 or request.affinity != "none" else None,
+        "--launcher": request.launcher if request.launcher != "local" else None,
+        "--site": request.site,
     }
 
 
@@ -84,6 +84,6 @@ def _launches(records: Sequence[Record]) -> dict[str, object]:
     return {"--until-precision": f"{100 * protocol.precision:g}%"}
 
 
-def foreign(records: Sequence[Record]) -> bool:
+def has_named_python(records: Sequence[Record]) -> bool:
     """Whether the interpreter was one that somebody named, which the command has to as well."""
     return any(one.request and one.request.environment == "python" for one in records)

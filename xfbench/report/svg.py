@@ -27,7 +27,7 @@ _MARKERS = (
     "M-4-1.4h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z",
 )
 # Open ones, for what was not measured here.
-_OTHERS = (
+_OPEN_MARKERS = (
     "M-4.5 0L0-4.5L4.5 0L0 4.5z",
     "M-4-4h8v8h-8z",
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
@@ -71,7 +71,7 @@ def swatch(place: int) -> Markup:
 def other_swatch(place: int) -> Markup:
     """The marker of what was not measured here, for a legend."""
     root = ET.Element("svg", {"viewBox": "0 0 28 10", "class": "swatch", "aria-hidden": "true"})
-    _path(root, _OTHERS[place % len(_OTHERS)], "other", transform="translate(14 5)")
+    _path(root, _OPEN_MARKERS[place % len(_OPEN_MARKERS)], "other", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
@@ -124,12 +124,12 @@ def _draw_lines(root: ET.Element, figure: Figure) -> None:
     for line in figure.lines:
         place += not line.ideal
         group = ET.SubElement(root, "g", {"class": f"s{place % STYLES}"})
-        _one_line(group, line, x, y, place, plain=not figure.at and figure.from_zero)
+        _draw_line(group, line, x, y, place, plain=not figure.at and figure.from_zero)
         # Beside one another, so that none hides another's interval.
         if figure.at:
             group.set("transform", f"translate({4 * (place - (count - 1) / 2):g} 0)")
     for number, mark in enumerate(figure.marks):
-        _one_mark(root, mark, x, y, number)
+        _draw_mark(root, mark, x, y, number)
 
 
 def _as_point(mark: Mark) -> Point:
@@ -137,7 +137,7 @@ def _as_point(mark: Mark) -> Point:
     return Point(mark.x, known[0], mark.low, mark.high)
 
 
-def _one_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, number: int) -> None:
+def _draw_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, number: int) -> None:
     """A value or the ends of a range, open, so that it is not taken for a measured one."""
     if mark.low is not None and mark.high is not None:
         low, high = _inside(y(mark.low)), _inside(y(mark.high))
@@ -146,10 +146,10 @@ def _one_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, number: int) -> 
     for end in ends:
         if end is not None:
             at = f"translate({x(mark.x):.1f} {_inside(y(end)):.1f})"
-            _path(root, _OTHERS[number % len(_OTHERS)], "other", transform=at)
+            _path(root, _OPEN_MARKERS[number % len(_OPEN_MARKERS)], "other", transform=at)
 
 
-def _one_line(
+def _draw_line(
     group: ET.Element, line: Line, x: Scale, y: Scale, place: int, *, plain: bool
 ) -> None:
     course = "M" + "L".join(f"{x(p.x):.0f} {_inside(y(p.y)):.1f}" for p in line.points)

@@ -53,7 +53,7 @@ class ArchiveError(UsageError):
 
 def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source: Store) -> int:
     """Write these records, certificates and searches; how many records. Raises OSError."""
-    certificates = certificate.of_folder(source.folder)
+    certificates = certificate.read_folder(source.folder)
     searches = list(saved.contents(source.folder, store.ignore_warning))
     count = 0
 

@@ -107,7 +107,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
             defects += [
                 Defect(*finding) for finding in submission_audit.audit_submission(path, parse)
             ]
-        certificates = certificate.of_folder(store.open_store(path).folder)
+        certificates = certificate.read_folder(store.open_store(path).folder)
         parts = _files_of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: there is no such file or folder")
@@ -119,7 +119,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
     elif path.suffix in (".json", pack.SUFFIX):
         folder = path.parent.parent if path.suffix == pack.SUFFIX else path.parent.parent.parent
         if (folder / "certificates").is_dir():
-            certificates = certificate.of_folder(folder)
+            certificates = certificate.read_folder(folder)
         parts = (_lines_of_pack if path.suffix == pack.SUFFIX else _single_file)(path, defects)
     else:
         raise UsageError(f"{path}: a folder, .json, {pack.SUFFIX} or .tar is needed")
@@ -318,7 +318,7 @@ def _certificate_error(record: Record, certificates: Certificates) -> str | None
     return (
         certificate_or_error
         if isinstance(certificate_or_error, str)
-        else certificate.refusal(certificate_or_error, record)
+        else certificate.coverage_error(certificate_or_error, record)
     )
 
 

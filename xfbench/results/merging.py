@@ -33,7 +33,7 @@ def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tupl
         if source.folder.resolve() == target.folder.resolve():
             continue
         copy_searches(source.folder, target, _prefix_warnings(source.folder, warn))
-        certificates = certificate.of_folder(source.folder)
+        certificates = certificate.read_folder(source.folder)
         for record, place, content in source.contents(_prefix_warnings(source.folder, warn)):
             try:
                 if record.certificate in certificates:

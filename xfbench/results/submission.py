@@ -82,7 +82,7 @@ def write_submission(
     if not selected:
         raise UsageError(f"{source.folder}: there are no records to submit")
     records = [record for _, record in selected]
-    certificates = _certificates_of(records, certificate.of_folder(source.folder))
+    certificates = _certificates_of(records, certificate.read_folder(source.folder))
     absolute = folder.absolute()
     partial: Path | None = None
     try:
@@ -190,9 +190,9 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "machine": head[6],
                     "cell": launches[-1].cell,
                     "framework": request.framework,
-                    "command": " ".join(repeat.command(launches)) or None,
+                    "command": " ".join(repeat.repeat_command(launches)) or None,
                     "prepared": request.data_set is not None,
-                    "python": repeat.foreign(launches),
+                    "python": repeat.has_named_python(launches),
                     "records": sorted(record.id for record in launches),
                 }
             )

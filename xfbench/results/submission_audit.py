@@ -59,7 +59,7 @@ def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterat
     yield from manifest_findings
     store = Store(folder)
     records = list(store.records())
-    certificates = certificate.of_folder(folder)
+    certificates = certificate.read_folder(folder)
     expected_files = submission.build_files(records, certificates)
     writer_version = _read_object(folder / submission.MANIFEST).get("xfbench")
     if _read_object(folder / submission.MACHINES).get("machines") != submission.describe_machines(
@@ -172,7 +172,7 @@ def _command_error(
 ) -> str | None:
     """Why the command does not repeat these launches, as far as it can be seen."""
     if command is None:
-        return "it has no command" if repeat.command(launches) else None
+        return "it has no command" if repeat.repeat_command(launches) else None
     words = command.split() if isinstance(command, str) else []
     if words[:2] != ["xfbench", "run"] or command != " ".join(words):
         return "its command is not `xfbench run` and options"

@@ -20,8 +20,8 @@ from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.environments.environment import Environment, described_by
 from xfbench.equality import certify, jobs
-from xfbench.equality.certificate import Certificate, Certified, certified_fields
-from xfbench.equality.verify import Verifier, unprovable
+from xfbench.equality.certificate import Certificate, CertifiedFields, certified_fields
+from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.host import machine
 from xfbench.plan import Plan
 from xfbench.records import facts
@@ -144,11 +144,13 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
 
 def _provable(requests: Sequence[Request]) -> list[Request]:
     """One request of each kind of cell, and the single rank that several need first."""
-    kinds: dict[Certified, Request] = {}
+    kinds: dict[CertifiedFields, Request] = {}
     for request in requests:
-        if unprovable(request):
+        if unverifiable_reason(request):
             continue
-        for one in (certify.alone(request), request) if request.ranks > 1 else (request,):
+        for one in (
+            (certify.single_rank_request(request), request) if request.ranks > 1 else (request,)
+        ):
             kinds.setdefault(certified_fields(one), one)
     return list(kinds.values())
 
@@ -162,9 +164,9 @@ def _write_cases(
 ) -> None:
     def keep(
         documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
-    ) -> jobs.Results:
+    ) -> jobs.CaseResults:
         folder.mkdir()
-        document = jobs.document(documents, request, workload, rest[2], folder)
+        document = jobs.build_job(documents, request, workload, rest[2], folder)
         _write_job(document, request, folder, time_limit)
         raise _Written
 
@@ -247,7 +249,7 @@ class _Carried:
 
     def results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
-    ) -> jobs.Results:
+    ) -> jobs.CaseResults:
         """The arrays of the cases that were carried; of others, none."""
         here = self.folder / "checks" / _key(request)
         status = _status(here)
@@ -258,9 +260,9 @@ class _Carried:
         except (OSError, *reply.WRONG) as error:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
         if asked != json.loads(json.dumps(list(documents))):
-            return jobs.Results({}, {})
+            return jobs.CaseResults({}, {})
         answer = job.replied(here, _asked(here), request, status, self.plan.time_limit)
-        return jobs.results(documents, request, answer, here)
+        return jobs.read_results(documents, request, answer, here)
 
 
 def is_one(folder: Path) -> bool:
@@ -310,14 +312,14 @@ def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Rec
 
 def _certificates(
     carried: _Carried, store: Store, say: Callable[[str], None]
-) -> dict[Certified, str]:
-    found: dict[Certified, str] = {}
+) -> dict[CertifiedFields, str]:
+    found: dict[CertifiedFields, str] = {}
     verifier = Verifier(say, run=carried.results)
     for request in _provable(carried.plan.requests):
         of = carried.environment(request.framework)
         if of is None:
             continue
-        made = certify.find(certify.subject(request, *of))
+        made = certify.find_cached(certify.build_subject(request, *of))
         try:
             made = made or _proven(verifier, request, *of)
         except errors.XfbenchError as error:
@@ -335,8 +337,8 @@ def _certificates(
 def _proven(
     verifier: Verifier, request: Request, found: Environment, where: Machine
 ) -> Certificate | None:
-    verdict = certify.prove(verifier, request, found, _SEED, where)
-    return certify.make(verdict, found, _SEED, where)
+    verdict = certify.verify_cell(verifier, request, found, _SEED, where)
+    return certify.store_verdict(verdict, found, _SEED, where)
 
 
 def _asked(folder: Path) -> str:

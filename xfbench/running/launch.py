@@ -16,7 +16,7 @@ from xfbench import adapter, capabilities
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators, environment
 from xfbench.environments.environment import Environment
-from xfbench.equality.certificate import Certified, certified_fields
+from xfbench.equality.certificate import CertifiedFields, certified_fields
 from xfbench.host import conditions, machine, media, roofline
 from xfbench.records import facts
 from xfbench.records.record import Reads, Record, Status, Storage
@@ -40,7 +40,7 @@ class LaunchContext:
 
     store: Store
     environments: dict[str, Environment] = field(default_factory=dict)
-    certificates: dict[Certified, str] = field(default_factory=dict)
+    certificates: dict[CertifiedFields, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     unallocated: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT

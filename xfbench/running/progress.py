@@ -89,7 +89,7 @@ def _certify(requests: Sequence[Request], context: LaunchContext, console: Conso
             else:
                 status.update(Text(line))
 
-        certify.certify(requests, context, working, say)
+        certify.certify_requests(requests, context, working, say)
     have = len(context.certificates)
     wanted = len({certified_fields(request) for request in requests})
     say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")

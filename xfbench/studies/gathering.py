@@ -40,4 +40,4 @@ def _read(
         records.update({record.id: record for _, record in known.select()})
         for line in known.damaged:
             complain(line)
-    certificates.update(certificate.of_folder(store.folder))
+    certificates.update(certificate.read_folder(store.folder))

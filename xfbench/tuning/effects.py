@@ -23,17 +23,17 @@ T = TypeVar("T", bound=Hashable)
 Factors = tuple[Hashable, ...]
 
 
-def half(factors: Mapping[T, Factors]) -> list[T]:
+def select_half(factors: Mapping[T, Factors]) -> list[T]:
     """Every other setting, so that each work and each other choice comes as often as can be."""
     works = list(dict.fromkeys(work for work, *_ in factors.values()))
     levels = [list(dict.fromkeys(column)) for column in zip(*factors.values(), strict=True)][1:]
-    kept: dict[Hashable, list[T]] = {work: [] for work in works}
-    left: dict[Hashable, list[T]] = {work: [] for work in works}
-    for one, (work, *choices) in factors.items():
+    even: dict[Hashable, list[T]] = {work: [] for work in works}
+    odd: dict[Hashable, list[T]] = {work: [] for work in works}
+    for setting, (work, *choices) in factors.items():
         number = works.index(work) + sum(map(list.index, levels, choices))
-        (left if number % 2 else kept)[work].append(one)
-    chosen = {one for work in works for one in kept[work] or left[work][:1]}
-    return [one for one in factors if one in chosen]
+        (odd if number % 2 else even)[work].append(setting)
+    chosen = {one for work in works for one in even[work] or odd[work][:1]}
+    return [setting for setting in factors if setting in chosen]
 
 
 @dataclass(frozen=True)
@@ -52,24 +52,28 @@ class _Fit(Generic[T]):
     @classmethod
     def of(cls, speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> _Fit[T]:
         """By least squares."""
-        seen = [(one, block, speed) for one, own in speeds.items() for block, speed in own.items()]
-        rows = [[("block", block), *enumerate(factors[one])] for one, block, _ in seen]
+        launches = [
+            (setting, block, speed)
+            for setting, by_block in speeds.items()
+            for block, speed in by_block.items()
+        ]
+        rows = [[("block", block), *enumerate(factors[one])] for one, block, _ in launches]
         names = list(dict.fromkeys(name for row in rows for name in row))
         place = {name: number for number, name in enumerate(names)}
         design = np.zeros((len(rows), len(names)))
         for number, row in enumerate(rows):
             design[number, [place[name] for name in row]] = 1
-        logs = np.log([speed for *_, speed in seen])
+        logs = np.log([speed for *_, speed in launches])
         worth, _, rank, _ = np.linalg.lstsq(design, logs, rcond=None)
         return cls(
-            [one for one, *_ in seen],
+            [one for one, *_ in launches],
             dict(zip(names, worth.tolist(), strict=True)),
             logs - design @ worth,
             len(rows) - int(rank),
         )
 
 
-def standing(
+def relative_speeds(
     speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
 ) -> dict[T, float]:
     """Each setting's speed over the fastest's, the fastest first, as all launches tell it.
@@ -82,21 +86,24 @@ def standing(
     if not any(speeds.values()):
         return {}
     fit = _Fit.of(speeds, factors)
-    known = {factors[one][0] for one in fit.settings}
+    works = {factors[one][0] for one in fit.settings}
     beyond: dict[T, list[float]] = {}
-    for one, rest in zip(fit.settings, fit.beyond.tolist(), strict=True):
-        beyond.setdefault(one, []).append(rest)
-    found = {
+    for setting, rest in zip(fit.settings, fit.beyond.tolist(), strict=True):
+        beyond.setdefault(setting, []).append(rest)
+    log_speeds = {
         one: sum(fit.worth.get(name, 0.0) for name in enumerate(own))
         + sum(beyond.get(one, ())) / (1 + len(beyond.get(one, ())))
         for one, own in factors.items()
-        if own[0] in known
+        if own[0] in works
     }
-    most = max(found.values())
-    return {one: math.exp(found[one] - most) for one in sorted(found, key=lambda one: -found[one])}
+    most = max(log_speeds.values())
+    return {
+        one: math.exp(log_speeds[one] - most)
+        for one in sorted(log_speeds, key=lambda one: -log_speeds[one])
+    }
 
 
-def noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
+def estimate_noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
     """How much launches of one setting differ: relative standard deviation, None where unknown."""
     for of in ({one: (one,) for one in speeds}, factors):
         if any(speeds.values()) and (fit := _Fit.of(speeds, of)).spare > 1:

@@ -18,18 +18,18 @@ from typing import Generic, TypeVar
 
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
-from xfbench.tuning.effects import Factors, half, noise, standing
+from xfbench.tuning.effects import Factors, estimate_noise, relative_speeds, select_half
 
 T = TypeVar("T", bound=Hashable)
 
 FINALISTS = 2
-WITHIN = 0.02  # a difference that is not worth more launches
+NEGLIGIBLE = 0.02  # a difference that is not worth more launches
 SHARE = 0.25  # of the time of an exhaustive search, after which the confirmation goes no further
 _ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # of an interval that 5 % of cases are above
-_KEPT = 3  # one in so many goes on, and one more where others tell of each
+_REDUCTION = 3  # one in so many goes on, and one more where others tell of each
 _FEW = 8  # of which each is launched: what is saved is less than what the confirmation takes
 _SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
-FURTHER = 4  # rungs beyond those that are planned, at most
+MAX_EXTRA_RUNGS = 4  # rungs beyond those that are planned, at most
 
 
 @dataclass(frozen=True)
@@ -92,29 +92,33 @@ class Halved(Generic[T]):
         return sum(rung.launches for rung, _ in self.rungs)
 
 
-def rungs(settings: int, first: int | None = None) -> list[Rung]:
+def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
     """What a search among so many settings takes until FINALISTS are left: none for so few.
 
     Further ones may follow, of as many settings as the last at most: see FURTHER.
     `first`: how many of them are launched in the first rung, if not all.
     """
-    found: list[Rung] = []
-    told = first is not None and first < settings  # of each by others' launches too
+    planned: list[Rung] = []
+    is_partial = first is not None and first < settings  # of each by others' launches too
     while settings > FINALISTS:
-        number = len(found) + 1
+        number = len(planned) + 1
         share = _SHARES[min(number, len(_SHARES)) - 1]
-        begun = 1 + sum(one.launches for one in found)
-        launched = first if first and not found else settings
-        often = max(1, number - 1) if told else number
-        kept = _KEPT + 1 if told and not found else _KEPT
-        found.append(Rung(number, launched, often, share, begun))
+        begun = 1 + sum(one.launches for one in planned)
+        launched = first if first and not planned else settings
+        often = max(1, number - 1) if is_partial else number
+        kept = _REDUCTION + 1 if is_partial and not planned else _REDUCTION
+        planned.append(Rung(number, launched, often, share, begun))
         settings = max(FINALISTS, math.ceil(settings / kept))
-    return found
+    return planned
 
 
-def standing_for_all(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
+def first_rung_settings(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
     """The settings that are launched in the first rung."""
-    return half({one: factors(one) for one in settings}) if len(settings) > _FEW else [*settings]
+    return (
+        select_half({one: factors(one) for one in settings})
+        if len(settings) > _FEW
+        else [*settings]
+    )
 
 
 def halve(
@@ -123,12 +127,12 @@ def halve(
     measure: Callable[[Rung, Sequence[T]], Round[T]],
 ) -> Halved[T]:
     """Search among the settings; `measure` does a rung's launches of those that it is given."""
-    left, launched = [*settings], standing_for_all(settings, factors)
+    left, launched = [*settings], first_rung_settings(settings, factors)
     made_of = {one: factors(one) for one in settings}
     speeds: dict[T, dict[tuple[int, int], float]] = {one: {} for one in left}
     dropped: list[Dropped[T]] = []
     done: list[tuple[Rung, int]] = []
-    plan = rungs(len(left), len(launched))
+    plan = plan_rungs(len(left), len(launched))
     planned, spent = len(plan), False
     while plan and len(left) > FINALISTS and not spent:
         rung = plan.pop(0)
@@ -137,14 +141,14 @@ def halve(
         spent = found.spent
         for one in launched:
             speeds[one].update(found.speeds.get(one, {}))
-        stand = standing(speeds, made_of)
+        stand = relative_speeds(speeds, made_of)
         for one in left:
-            if reason := _obstacle(one, found, launched, speeds, stand):
+            if reason := _drop_reason(one, found, launched, speeds, stand):
                 dropped.append(Dropped(one, rung.number, reason))
         gone = {one.setting for one in dropped}
         ranked = {one: stand[one] for one in stand if one in left and one not in gone}
-        if not plan and not spent and len(done) < planned + FURTHER:
-            plan = _further(rung, ranked, speeds, made_of)
+        if not plan and not spent and len(done) < planned + MAX_EXTRA_RUNGS:
+            plan = _plan_extra_rung(rung, ranked, speeds, made_of)
         keep = plan[0].settings if plan and not spent else FINALISTS
         left = [*ranked][:keep]
         for one in [*ranked][keep:]:
@@ -154,7 +158,7 @@ def halve(
     return Halved(tuple(left), tuple(dropped), tuple(done), spent)
 
 
-def _further(
+def _plan_extra_rung(
     rung: Rung,
     ranked: Mapping[T, float],
     speeds: Mapping[T, Launches],
@@ -165,60 +169,60 @@ def _further(
     That is where the difference of two settings has a standard error of more than WITHIN, by how
     much launches of one were seen to differ; who is behind by less may still be one.
     """
-    deviation = noise(speeds, factors)
+    deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:
         return []
     launches = stdlib_statistics.fmean(max(1, len(speeds[one])) for one in ranked)
     error = deviation * math.sqrt(2 / launches)
     last = [*ranked.values()][FINALISTS - 1]
     near = sum(stands >= last * math.exp(-error) for stands in ranked.values())
-    if error <= WITHIN or near <= FINALISTS:
+    if error <= NEGLIGIBLE or near <= FINALISTS:
         return []
     return [Rung(rung.number + 1, near, 1, _SHARES[-1], rung.first + rung.launches)]
 
 
-def _obstacle(
-    one: T,
-    found: Round[T],
+def _drop_reason(
+    setting: T,
+    rung_round: Round[T],
     launched: Sequence[T],
     speeds: Mapping[T, Launches],
     stand: Mapping[T, float],
 ) -> str | None:
     """Why a setting cannot go on, whatever its speed."""
-    if one in found.reasons:
-        return found.reasons[one]
-    if not speeds[one] and (one in launched or found.spent):
+    if setting in rung_round.reasons:
+        return rung_round.reasons[setting]
+    if not speeds[setting] and (setting in launched or rung_round.spent):
         return "not tried: the budget was spent"
-    return None if one in stand else "not tried: no launch with its kernel and threads counted"
+    return None if setting in stand else "not tried: no launch with its kernel and threads counted"
 
 
-def settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
+def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     """Whether more launches would hardly change who is taken; not while the winner has none.
 
     Of each rival that has launches it is known that it is faster, or slower, or at least that it is
     not faster by more than WITHIN.
     """
     for rival in filter(None, rivals if winner else ()):
-        found = statistics.compare(rival, winner, confidence=_ONE_SIDED)
-        high = found.ratio.high
+        comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
+        high = comparison.ratio.high
         if high is None:
             return False
-        if found.verdict == "not_distinguishable" and high > 1 + WITHIN:
+        if comparison.verdict == "not_distinguishable" and high > 1 + NEGLIGIBLE:
             return False
     return bool(winner)
 
 
-def unsettled(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
+def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
     """Of those compared, who is launched again: the winner, and who might still be taken instead.
 
     Nobody where that is settled of all.
     """
     rivals = [one for one in compared if one != winner]
-    still = [one for one in rivals if not settled(speeds[winner], [speeds[one]])]
+    still = [one for one in rivals if not is_settled(speeds[winner], [speeds[one]])]
     return [winner, *still] if still or not speeds[winner] else []
 
 
-def enough(
+def has_spent_share(
     spent: float, all_once: float, speeds: Iterable[Launches], least: int, most: int
 ) -> bool:
     """Whether a search has taken its SHARE of an exhaustive one's time: `spent` seconds.
@@ -230,11 +234,11 @@ def enough(
     if not logs:
         return False
     deviation = math.sqrt(stdlib_statistics.fmean(map(stdlib_statistics.variance, logs)))
-    often = statistics.required_launches(WITHIN, deviation, least, most)
+    often = statistics.required_launches(NEGLIGIBLE, deviation, least, most)
     return spent >= SHARE * often * all_once
 
 
-def taken(winner: T, speeds: Mapping[T, Launches]) -> T:
+def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
     """Whom the confirmation confirms: the search's winner unless others are certainly faster.
 
     Then the fastest of these, and so where the winner has no launch that counts.
@@ -244,12 +248,12 @@ def taken(winner: T, speeds: Mapping[T, Launches]) -> T:
     if not rivals:
         return winner
     if not own:
-        return next(iter(standing(rivals)))
-    found = [statistics.compare(theirs, own) for theirs in rivals.values()]
-    shown = statistics.are_distinguishable([one.p for one in found])
+        return next(iter(relative_speeds(rivals)))
+    comparisons = [statistics.compare(theirs, own) for theirs in rivals.values()]
+    shown = statistics.are_distinguishable([one.p for one in comparisons])
     faster = [
         one
-        for one, against, certain in zip(rivals, found, shown, strict=True)
+        for one, against, certain in zip(rivals, comparisons, shown, strict=True)
         if certain and against.ratio.value > 1
     ]
-    return next(iter(standing({one: rivals[one] for one in faster})), winner)
+    return next(iter(relative_speeds({one: rivals[one] for one in faster})), winner)

@@ -26,14 +26,14 @@ def block(
 
     `launch` gives None where there is none any more.
     """
-    found: dict[T, L] = {}
-    wanted = list(settings)
+    last_launches: dict[T, L] = {}
+    pending = list(settings)
     for _ in range(1 + AGAIN):
-        for one in wanted:
-            if (done := launch(one)) is not None:
-                found[one] = done
-        wanted = [one for one in wanted if one in found and spoiled(found[one])]
-    return found
+        for setting in pending:
+            if (done := launch(setting)) is not None:
+                last_launches[setting] = done
+        pending = [one for one in pending if one in last_launches and spoiled(last_launches[one])]
+    return last_launches
 
 
 class Cores:
@@ -59,13 +59,15 @@ class Cores:
 
     def spoiled(self, record: Record) -> bool:
         """Whether a launch is to be done again, which then counts as one that will be."""
-        if not apart(record, self.nearest) or self.again >= max(AGAIN, self.launches // 2):
+        if not has_distant_cores(record, self.nearest) or self.again >= max(
+            AGAIN, self.launches // 2
+        ):
             return False
         self.again += 1
         return True
 
 
-def apart(record: Record, nearest: float | None) -> bool:
+def has_distant_cores(record: Record, nearest: float | None) -> bool:
     """Whether a launch of more than one thread had its cores farther apart than that.
 
     Not one that measured nothing, which would fail as well with its cores near.

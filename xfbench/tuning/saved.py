@@ -110,10 +110,10 @@ class Tuning(SealedDocument):
         return results / FOLDER / f"{self.id[7:]}.json"
 
 
-def of_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
+def read_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
     """Every search of a results folder, oldest first; `complain` hears of files that are none."""
-    found = [one for one, _ in contents(results, complain)]
-    return sorted(found, key=lambda one: (one.created, one.id))
+    searches = [one for one, _ in contents(results, complain)]
+    return sorted(searches, key=lambda one: (one.created, one.id))
 
 
 def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[Tuning, bytes]]:
@@ -121,11 +121,11 @@ def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[T
     for path in (results / FOLDER).glob("*.json"):
         try:
             content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
-            one = Tuning.read(content)
+            search = Tuning.read(content)
         except ValidationError as error:
             first: Any = error.errors()[0]
             complain(f"{path.name}: no search of `xfbench tune`: {first['msg']}; left out")
         except (OSError, ValueError) as error:
             complain(f"{path.name}: {error}; left out")
         else:
-            yield one, content
+            yield search, content

@@ -30,19 +30,19 @@ from xfbench.running.launch import DEFAULT_TIME_LIMIT, LaunchContext
 from xfbench.session import run_requests
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
-    FURTHER,
+    MAX_EXTRA_RUNGS,
     Halved,
     Round,
     Rung,
-    enough,
+    choose_winner,
+    first_rung_settings,
     halve,
-    rungs,
-    standing_for_all,
-    taken,
-    unsettled,
+    has_spent_share,
+    plan_rungs,
+    settings_to_repeat,
 )
 from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
-from xfbench.tuning.space import Space, factors, setting, told
+from xfbench.tuning.space import Space, describe_setting, factors, setting
 from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
@@ -106,14 +106,14 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
     reason = standing[1] if standing else unproven.get(space.default)
     rivals = dict.fromkeys([*others[:1], *([] if reason else [space.default])])
     confirmed = launching.confirm(winner, [one for one in rivals if one != winner], halved)
-    best = taken(winner, confirmed)
+    best = choose_winner(winner, confirmed)
     runner_up = winner if best != winner else next(iter(others), None)
     speed = confirmed.get(best)
-    found = session.environments[framework]
+    environment = session.environments[framework]
     return Tuning.make(
         machine=machine.describe(),
-        framework_version=found.version,
-        environment_digest=found.digest,
+        framework_version=environment.version,
+        environment_digest=environment.digest,
         adapter_digest=adapter.load(framework).digest,
         workload_digest=facts.workload_facts(workloads()[best.workload]).digest,
         verified=choices.verify,
@@ -161,13 +161,13 @@ def most_launches(space: Space, choices: Choices) -> int:
     compared = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
     whole = planned(space)
     of_rungs = sum(rung.settings * rung.launches for rung in whole)
-    further = FURTHER * whole[-1].settings if whole else 0
+    further = MAX_EXTRA_RUNGS * whole[-1].settings if whole else 0
     return of_rungs + further + compared * choices.most
 
 
 def planned(space: Space) -> list[Rung]:
     """The rungs of a search."""
-    return rungs(len(space.cells), len(standing_for_all(space.cells, factors)))
+    return plan_rungs(len(space.cells), len(first_rung_settings(space.cells, factors)))
 
 
 def steps(cell: Cell, rung: Rung) -> int:
@@ -179,16 +179,16 @@ def steps(cell: Cell, rung: Rung) -> int:
 def _unproven(space: Space, session: LaunchContext, choices: Choices, say: Say) -> dict[Cell, str]:
     """Cells that must not win, and why; all others have their certificate, as far as asked for."""
     every = [*dict.fromkeys([*space.cells, space.default])]
-    wanted = [one.request(1) for one in every if not launch.obstacle(one.request(1))]
+    requests = [one.request(1) for one in every if not launch.obstacle(one.request(1))]
     if not choices.verify:
-        for request in {certified_fields(one): one for one in wanted}.values():
-            certify.attach(request, session)
+        for request in {certified_fields(one): one for one in requests}.values():
+            certify.attach_cached(request, session)
         return {}
-    certify.certify(wanted, session, say, say)
+    certify.certify_requests(requests, session, say, say)
     return {
         request.cell(): f"not proven equal: see `xfbench verify --framework {request.framework} "
         f"--workload {request.workload} --kernel {request.kernel}`"
-        for request in wanted
+        for request in requests
         if certified_fields(request) not in session.certificates
     }
 
@@ -256,11 +256,12 @@ class _Launching:
         for count, block in enumerate(blocks):
             if count >= self.choices.least:
                 speeds = {cell: statistics.launch_speeds(own) for cell, own in done.items()}
-                wanted = unsettled(winner, wanted, speeds)
+                wanted = settings_to_repeat(winner, wanted, speeds)
                 if wanted and self._took_its_share(speeds):
                     self.say(
-                        f"{' and '.join(map(told, wanted))} are not told apart in a quarter of the "
-                        "time that launching every setting takes: --launches for more"
+                        f"{' and '.join(map(describe_setting, wanted))} are not told apart "
+                        "in a quarter of the time that launching every setting takes: "
+                        "--launches for more"
                     )
                     break
             if not wanted:
@@ -291,7 +292,9 @@ class _Launching:
             [record] = run_requests([request], self.session)
             self.own_seconds += _seconds(record)
             handover.remember(record)
-            self.say(f"{stage} · block {request.launch} · {told(cell)} · {_outcome(record)}")
+            self.say(
+                f"{stage} · block {request.launch} · {describe_setting(cell)} · {_outcome(record)}"
+            )
         self.seconds += _seconds(record)
         self.records.append(record)
         self.cores.see(record)
@@ -325,20 +328,20 @@ class _Launching:
         known = [self._foreseen(cell, cell) for cell in self.space.cells if cell in self.last]
         all_once = len(self.space.cells) * stdlib_statistics.fmean(known or [0.0])
         launches = self.choices.least, self.choices.most
-        return enough(self.seconds, all_once, speeds.values(), *launches)
+        return has_spent_share(self.seconds, all_once, speeds.values(), *launches)
 
     def _known(self, requests: Sequence[Request]) -> dict[Request, Record]:
         """What of these was launched before on this kind of machine, in the same environment."""
         if not self.choices.resume:
             return {}
         here = machine_class(machine.describe())
-        found = self.session.environments[self.space.default.framework]
+        environment = self.session.environments[self.space.default.framework]
         return {
             record.request: record
             for record in lookup.finished_records(requests, self.session.store)
             if record.request
             and record.software
-            and record.software.environment_digest == found.digest
+            and record.software.environment_digest == environment.digest
             and machine_class(record.machine) == here
         }
 

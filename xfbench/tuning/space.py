@@ -28,7 +28,7 @@ FIELDS = ("kernel", "threads", "affinity", "allocator", "ranks", "strategy", "gl
 
 
 @dataclass(frozen=True)
-class Asked:
+class SpaceRequest:
     """A framework and a network, and what is tried of the settings OVER; else all there is.
 
     Without `ranks` there is one. `batch_sizes`: images per update, the published where none is
@@ -73,7 +73,7 @@ class Space:
         }
 
 
-def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
+def build_space(asked: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     """All combinations. Raises UsageError, before anything is started, on a wrong name."""
     for name in asked.over:
         if name not in OVER:
@@ -82,8 +82,8 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
             raise errors.unknown_name_error("setting to try", name, OVER)
     [(default, _)] = experiment.cells([_matrix(asked, asked.batch_sizes[:1])], pythons)
     matrices = _matrices(asked)
-    found = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
-    reasons = {cell: _standing(cell) or running.crowded(cell) for cell in found}
+    cells = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
+    reasons = {cell: _launch_obstacle(cell) or running.crowded(cell) for cell in cells}
     return Space(
         tuple(cell for cell, reason in reasons.items() if reason is None),
         default,
@@ -92,7 +92,7 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
     )
 
 
-def _standing(cell: Cell) -> str | None:
+def _launch_obstacle(cell: Cell) -> str | None:
     """Why it cannot be launched here."""
     standing = launch.obstacle(cell.request(1))
     return standing and standing[1]
@@ -109,7 +109,7 @@ def setting(cell: Cell) -> dict[str, str | int]:
     return {name: getattr(cell, name) or allocators.SYSTEM for name in FIELDS}
 
 
-def told(cell: Cell) -> str:
+def describe_setting(cell: Cell) -> str:
     """The setting in words: "onednn · 2 threads · affinity cores"."""
     parts = [cell.kernel, f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"]
     parts += [f"affinity {cell.affinity}"] if cell.affinity != "none" else []
@@ -120,18 +120,18 @@ def told(cell: Cell) -> str:
     return " · ".join(parts)
 
 
-def _matrices(asked: Asked) -> list[Matrix]:
+def _matrices(asked: SpaceRequest) -> list[Matrix]:
     over = asked.over
     kernels = [*over.get("kernel", ("all",))]
     if kernels == ["all"]:
         kernels = adapter.load(asked.framework).kernels_on(asked.device)
     threads = [*over.get("threads", ("powers",))]
-    found: list[Matrix] = []
+    matrices: list[Matrix] = []
     for ranks in _numbers("ranks", over.get("ranks", ("1",))):
         of_ranks: dict[str, Any] = {"ranks": [ranks]}
         if ranks > 1:
             of_ranks |= {"scaling": "strong", "strategy": [*over.get("strategy", ("default",))]}
-        found += [
+        matrices += [
             _matrix(
                 asked,
                 asked.batch_sizes,
@@ -143,10 +143,10 @@ def _matrices(asked: Asked) -> list[Matrix]:
             )
             for affinity in over.get("affinity", ("none", "cores"))
         ]
-    return found
+    return matrices
 
 
-def _matrix(asked: Asked, batch_sizes: Sequence[int], **settings: Any) -> Matrix:
+def _matrix(asked: SpaceRequest, batch_sizes: Sequence[int], **settings: Any) -> Matrix:
     return experiment.matrix(
         framework=[asked.framework],
         workload=[asked.workload],

@@ -23,8 +23,8 @@ from xfbench.records.machines import machine_class
 from xfbench.request import Cell, Protocol
 from xfbench.running import queued
 from xfbench.studies import running
-from xfbench.tuning.saved import Tuning, of_folder
-from xfbench.tuning.space import told
+from xfbench.tuning.saved import Tuning, read_folder
+from xfbench.tuning.space import describe_setting
 from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
@@ -63,7 +63,7 @@ def tuned(
     """
     if any(cell.launcher == "slurm" for cell, _ in cells) and not queued.inside():
         raise errors.UsageError("--tuned is for this machine, and submitted jobs run on others")
-    searches = of_folder(results, say)
+    searches = read_folder(results, say)
     versions: dict[str, str | None] = {}
     found: dict[Cell, Protocol] = {}
     for cell, protocol in cells:
@@ -73,7 +73,7 @@ def tuned(
         fitting = [one for one in searches if fits(one, cell, version, given)]
         if fitting:
             chosen = applied(fitting[-1], cell, given)
-            say(f"tuned: {_name(cell)}: {told(chosen)}{_gain(fitting[-1])}")
+            say(f"tuned: {_name(cell)}: {describe_setting(chosen)}{_gain(fitting[-1])}")
         else:
             chosen = cell
             say(f"not tuned: {_name(cell)}: {_advice(cell, version, results)}")
@@ -118,10 +118,10 @@ def _version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
     """The framework's, where its environment is there."""
     try:
         described = adapter.load(cell.framework)
-        found = environment.find(described, pythons.get(cell.framework), cell.site)
+        framework_environment = environment.find(described, pythons.get(cell.framework), cell.site)
     except UnavailableError:
         return None
-    return found.version if found else None
+    return framework_environment.version if framework_environment else None
 
 
 def _name(cell: Cell) -> str:
