@@ -31,7 +31,7 @@ from tabulate import tabulate
 from tests.tuning.trials import exhaustive, tuned
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
-from xfbench.cli.options import FRAMEWORKS, positive, words
+from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
 from xfbench.host import handover, machine
 from xfbench.plan import Plan
 from xfbench.records.machines import machine_class
@@ -58,10 +58,12 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="a folder for all of it")
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--workload", default=",".join(BATCHES))
-    parser.add_argument("--launches", type=positive, default=10, help="of each setting")
-    parser.add_argument("--of-the-best", type=positive, default=0, help="of those near the best")
-    parser.add_argument("--steps", type=positive, help="timed steps of a launch, else as `run`")
-    parser.add_argument("--trials", type=positive, default=200)
+    parser.add_argument("--launches", type=positive_int, default=10, help="of each setting")
+    parser.add_argument(
+        "--of-the-best", type=positive_int, default=0, help="of those near the best"
+    )
+    parser.add_argument("--steps", type=positive_int, help="timed steps of a launch, else as `run`")
+    parser.add_argument("--trials", type=positive_int, default=200)
     parser.add_argument("--searches", type=int, default=0, help="of `tune` itself")
     parser.add_argument("--over", action="append", default=[], help="as `tune` has it")
     chosen = parser.parse_args()
@@ -73,8 +75,8 @@ def main() -> None:
     rows: list[list] = []
     own: list[list] = []
     for framework, workload in itertools.product(
-        words(chosen.framework, str, "--framework") or (),
-        words(chosen.workload, str, "--workload") or (),
+        parse_list(chosen.framework, str, "--framework") or (),
+        parse_list(chosen.workload, str, "--workload") or (),
     ):
         sizes = BATCHES.get(workload, ())
         asked = Asked(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)

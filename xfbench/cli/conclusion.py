@@ -11,13 +11,13 @@ from xfbench.records.record import Record
 from xfbench.results.store import Store
 
 
-def conclude(records: Sequence[Record], store: Store) -> None:
+def print_conclusion(records: Sequence[Record], store: Store) -> None:
     """The tables of these records, and where everything lies."""
     folder = store.folder
-    made = leaderboard.tables(records, certificate.of_folder(folder))
-    print(tables.text(made))
+    board_tables = leaderboard.tables(records, certificate.of_folder(folder))
+    print(tables.text(board_tables))
     if any(record.request and record.request.profile for record in records):
-        print(profile_tables.FORMATS["text"](made))
+        print(profile_tables.FORMATS["text"](board_tables))
     print(
         f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
     )

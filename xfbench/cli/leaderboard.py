@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import Json, Results, Where, share, words
+from xfbench.cli.options import (
+    JsonOption,
+    RecordFilterOption,
+    ResultsOption,
+    parse_fraction,
+    parse_list,
+)
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
@@ -43,9 +49,9 @@ def leaderboard(
             help="Below the tables what others published or measured with other tools, unranked.",
         ),
     ] = False,
-    where: Where = None,
-    results: Results = None,
-    as_json: Json = False,
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Tables of all records: images per second with a 95 % interval over launches.
 
@@ -83,35 +89,52 @@ def leaderboard(
             "--where figure.about.study=slowdown`"
         )
     fields = best.parse(by)
-    [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
-    wanted = words(workload, str, "--workload")
-    for name in wanted or ():
+    [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [
+        boards.TARGET_ACCURACY
+    ]
+    workload_names = parse_list(workload, str, "--workload")
+    for name in workload_names or ():
         if name not in workloads():
             raise errors.unknown("workload", name, workloads())
     folder = paths.results(results)
     store = existing(folder)
     certificates = certificate.of_folder(folder)
     conditions = selection.parse(where or ())
-    sets = [conditions]
-    if wanted is not None:
-        sets = [[*conditions, selection.equal("request.workload", one)] for one in set(wanted)]
-    with index.opened(store, say) as found:
-        made = ranked.tables(found, sets, certificates, target)
-        elsewhere = beside.stored(found) if published else []
-    for line in found.damaged:
+    condition_sets = [conditions]
+    if workload_names is not None:
+        condition_sets = [
+            [*conditions, selection.equal("request.workload", workload_name)]
+            for workload_name in set(workload_names)
+        ]
+    with index.opened(store, say) as record_index:
+        ranked_tables = ranked.tables(record_index, condition_sets, certificates, target_accuracy)
+        stored_figures = beside.stored(record_index) if published else []
+    for line in record_index.damaged:
         say(line)
-    chosen = "json" if as_json else format
+    output_format = "json" if as_json else format
     if columns == _SLOWDOWN:
-        print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
+        print(slowdown_tables.FORMATS[output_format](slowdown.slowdowns(ranked_tables, fields)))
         return
-    made = best.of_each(made, fields)
+    ranked_tables = best.of_each(ranked_tables, fields)
     if columns == _LAYERS:
-        print(profile_tables.FORMATS[chosen](made))
+        print(profile_tables.FORMATS[output_format](ranked_tables))
         return
     if not published:
-        print(tables.FORMATS[chosen](made, columns))
+        print(tables.FORMATS[output_format](ranked_tables, columns))
         return
-    networks = wanted or {of for one in elsewhere if (of := beside.workload(one))}
-    if wanted:
-        elsewhere = [one for one in elsewhere if beside.workload(one) in wanted]
-    print(beside.shown(chosen, made, columns, [*literature.records(), *elsewhere], networks))
+    networks = workload_names or {
+        network for figure in stored_figures if (network := beside.workload(figure))
+    }
+    if workload_names:
+        stored_figures = [
+            figure for figure in stored_figures if beside.workload(figure) in workload_names
+        ]
+    print(
+        beside.shown(
+            output_format,
+            ranked_tables,
+            columns,
+            [*literature.records(), *stored_figures],
+            networks,
+        )
+    )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import Json, positive, words
+from xfbench.cli.options import JsonOption, parse_list, positive_int
 
 
 def predict(
@@ -28,7 +28,7 @@ def predict(
         str | None,
         typer.Option(help="The link between nodes, e.g. 100Gbit,1us; else as it was measured."),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Images per second on more ranks than were measured, with a 95 % interval.
 
@@ -49,25 +49,25 @@ def predict(
     from xfbench.exchange import Link
     from xfbench.layout import tables
 
-    side = comparison.Side.parse(where, paths.results(results))
-    described = Link.parse(link) if link else None
-    asked = words(to_ranks, positive, "--to-ranks")
-    found = series.of(side.records(say))
-    if not found:
+    selection = comparison.Side.parse(where, paths.results(results))
+    node_link = Link.parse(link) if link else None
+    rank_counts = parse_list(to_ranks, positive_int, "--to-ranks")
+    matching_series = series.of(selection.records(say))
+    if not matching_series:
         raise errors.UsageError(
-            f"{side.folder} has no steady launches under a scaling law that match: make some "
+            f"{selection.folder} has no steady launches under a scaling law that match: make some "
             "with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
         )
-    if len(found) > 1:
-        titles = "".join(f"\n  {one.title}" for one in found)
+    if len(matching_series) > 1:
+        titles = "".join(f"\n  {candidate.title}" for candidate in matching_series)
         raise errors.UsageError(f"choose one of these with --where:{titles}")
-    [chosen] = found
-    fitted = prediction.fit(chosen, described)
-    asked = asked or [chosen.most * times for times in (2, 4, 8, 16)]
-    known = {ranks for ranks, _ in chosen.groups}
-    points = [fitted.point(ranks) for ranks in sorted({*asked, *known})]
-    fit = fitted.document()
+    [chosen_series] = matching_series
+    model = prediction.fit(chosen_series, node_link)
+    rank_counts = rank_counts or [chosen_series.most * factor for factor in (2, 4, 8, 16)]
+    measured_ranks = {ranks for ranks, _ in chosen_series.groups}
+    points = [model.point(ranks) for ranks in sorted({*rank_counts, *measured_ranks})]
+    fit_document = model.document()
     if as_json:
-        print(json.dumps({"points": [asdict(point) for point in points], "fit": fit}))
+        print(json.dumps({"points": [asdict(point) for point in points], "fit": fit_document}))
     else:
-        print(tables.prediction(points, fit))
+        print(tables.prediction(points, fit_document))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.terminal_text import legible, say
-from xfbench.cli.options import Json, Results, Where
+from xfbench.cli.options import JsonOption, RecordFilterOption, ResultsOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def results() -> None:
     """Find, join, check and exchange results."""
 
 
-def _there(results: Path | None) -> Store:
+def _open_store(results: Path | None) -> Store:
     from xfbench.base import paths
     from xfbench.results import store
 
@@ -36,14 +36,14 @@ def _there(results: Path | None) -> Store:
 
 @app.command("list")
 def list_(
-    where: Where = None,
+    where: RecordFilterOption = None,
     limit: Annotated[int, typer.Option(help="How many at most; 0: all.", min=0)] = 50,
     published: Annotated[
         bool,
         typer.Option("--published", help="Instead, all figures of others that xfbench brings."),
     ] = False,
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Records, the newest first.
 
@@ -57,39 +57,43 @@ def list_(
 
     conditions = selection.parse(where or ())
     if published:
-        _published(conditions, as_json)
+        _print_published(conditions, as_json)
         return
-    with index.opened(_there(results), say) as known:
-        records = [record for _, record in known.newest(conditions, limit)]
-        of = known.count(conditions)
-    for line in known.damaged:
+    with index.opened(_open_store(results), say) as record_index:
+        records = [record for _, record in record_index.newest(conditions, limit)]
+        match_count = record_index.count(conditions)
+    for line in record_index.damaged:
         say(line)
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
         return
     print(listing.table(records))
-    if limit and len(records) == limit < of:
-        print(f"{limit} of {of} records: --limit 0 shows all")
+    if limit and len(records) == limit < match_count:
+        print(f"{limit} of {match_count} records: --limit 0 shows all")
 
 
-def _published(conditions: Sequence[Condition], as_json: bool) -> None:
+def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
     """What others published, from the package: it is in no results folder."""
     from xfbench import published
     from xfbench.layout import beside
 
     documents = [(record, record.document()) for record in published.records()]
-    chosen = [(r, d) for r, d in documents if all(one.holds(d) for one in conditions)]
+    matches = [
+        (record, document)
+        for record, document in documents
+        if all(condition.holds(document) for condition in conditions)
+    ]
     if as_json:
-        print(json.dumps({"records": [document for _, document in chosen]}))
+        print(json.dumps({"records": [document for _, document in matches]}))
     else:
-        print(beside.listed([record for record, _ in chosen]))
+        print(beside.listed([record for record, _ in matches]))
 
 
 @app.command()
 def show(
     record: Annotated[str, typer.Argument(help="A record's id, or how it begins.")],
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """One record, whole: what was asked for, what was seen, and where its run lies.
 
@@ -100,25 +104,27 @@ def show(
     from xfbench.base import errors
     from xfbench.results import index, listing
 
-    store = _there(results)
+    store = _open_store(results)
     prefix = record.removeprefix("sha256:").lower()
-    with index.opened(store, say) as known:
-        found = list(known.select(prefix=prefix)) if prefix else []
-    if len(found) != 1:
-        told = ", ".join(one.id[7:19] for _, one in found[:5]) or "none"
-        raise errors.UsageError(f"{record}: the start of one record's id is needed, not of {told}")
-    [(place, one)] = found
+    with index.opened(store, say) as record_index:
+        matches = list(record_index.select(prefix=prefix)) if prefix else []
+    if len(matches) != 1:
+        candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
+        raise errors.UsageError(
+            f"{record}: the start of one record's id is needed, not of {candidates}"
+        )
+    [(location, matching_record)] = matches
     if as_json:
-        print(json.dumps(one.document()))
+        print(json.dumps(matching_record.document()))
     else:
-        print(listing.whole(one, place, store))
+        print(listing.whole(matching_record, location, store))
 
 
 @app.command()
 def merge(
     sources: Annotated[list[Path], typer.Argument(help="Results folders.")],
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take in the records of other folders, with certificates, runs and searches.
 
@@ -130,10 +136,12 @@ def merge(
     from xfbench.results.store import Store, existing
 
     store = Store(paths.results(results))
-    damaged: list[str] = []
-    new, known = merging.merge([existing(one) for one in sources], store, damaged.append)
-    words = f"{new} records merged into {store.folder}; {known} were there"
-    _conclude({"merged": new, "known": known}, words, damaged, as_json)
+    damage_messages: list[str] = []
+    new_count, known_count = merging.merge(
+        [existing(source) for source in sources], store, damage_messages.append
+    )
+    summary = f"{new_count} records merged into {store.folder}; {known_count} were there"
+    _print_outcome({"merged": new_count, "known": known_count}, summary, damage_messages, as_json)
 
 
 @app.command()
@@ -141,8 +149,8 @@ def pack(
     everything: Annotated[
         bool, typer.Option("--all", help="Into one pack with those that are packed already.")
     ] = False,
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Put the records that are single files into one file, a line each; nothing else changes.
 
@@ -150,12 +158,12 @@ def pack(
     xfbench results pack
     xfbench results pack --all
     """
-    store = _there(results)
-    damaged: list[str] = []
-    count = store.pack(damaged.append, everything=everything)
-    names = [path.name for path in store.packs()]
-    words = f"{count} records packed; packs now: {len(names)}"
-    _conclude({"packed": count, "packs": names}, words, damaged, as_json)
+    store = _open_store(results)
+    damage_messages: list[str] = []
+    count = store.pack(damage_messages.append, everything=everything)
+    pack_names = [path.name for path in store.packs()]
+    summary = f"{count} records packed; packs now: {len(pack_names)}"
+    _print_outcome({"packed": count, "packs": pack_names}, summary, damage_messages, as_json)
 
 
 @app.command()
@@ -164,7 +172,7 @@ def validate(
         Path,
         typer.Argument(help="A results folder, a submission, a record, a pack or an archive."),
     ],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what is wrong with results: each defect with its file; exit status 1 if there is any.
 
@@ -173,16 +181,16 @@ def validate(
     xfbench results validate theirs.tar --json
     xfbench results validate submission
     """
-    from xfbench.cli.options import of_run
+    from xfbench.cli.options import parse_run_command
     from xfbench.results import audit
 
-    checked, defects = audit.validate(path, of_run)
+    checked, defects = audit.validate(path, parse_run_command)
     if as_json:
-        found = [defect.document() for defect in defects]
-        print(json.dumps({"checked": checked, "defects": found}))
+        documents = [defect.document() for defect in defects]
+        print(json.dumps({"checked": checked, "defects": documents}))
     else:
-        for one in defects:
-            print(f"{legible(one.file, 4096)}: {one.defect}: {legible(one.detail, 400)}")
+        for defect in defects:
+            print(f"{legible(defect.file, 4096)}: {defect.defect}: {legible(defect.detail, 400)}")
         print(f"{checked} records, certificates and searches checked, {len(defects)} defects")
     if defects:
         raise typer.Exit(1)
@@ -191,9 +199,9 @@ def validate(
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(help="FILE.tar, .tar.gz, .csv or .parquet.")],
-    where: Where = None,
-    results: Results = None,
-    as_json: Json = False,
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write records to one file: an archive with all that belongs to them, or a table of fields.
 
@@ -206,10 +214,10 @@ def export(
 
     write = exporting.writer(file)
     conditions = selection.parse(where or ())
-    store = _there(results)
-    with index.opened(store, say) as known:
-        count = write(file, known.select(conditions), store)
-    for line in known.damaged:
+    store = _open_store(results)
+    with index.opened(store, say) as record_index:
+        count = write(file, record_index.select(conditions), store)
+    for line in record_index.damaged:
         say(line)
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
 
@@ -217,9 +225,9 @@ def export(
 @app.command()
 def submit(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    where: Where = None,
-    results: Results = None,
-    as_json: Json = False,
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a folder for a leaderboard that many share: records, machines, how to repeat them.
 
@@ -230,12 +238,12 @@ def submit(
     from xfbench.results import index, selection, submission
 
     conditions = selection.parse(where or ())
-    store = _there(results)
-    left: list[str] = []
-    with index.opened(store, say) as known:
-        count = submission.write(folder, known.select(conditions), store, left.append)
-        left += known.damaged
-    _conclude({"submitted": count}, f"{count} records written to {folder}", left, as_json)
+    store = _open_store(results)
+    messages: list[str] = []
+    with index.opened(store, say) as record_index:
+        count = submission.write(folder, record_index.select(conditions), store, messages.append)
+        messages += record_index.damaged
+    _print_outcome({"submitted": count}, f"{count} records written to {folder}", messages, as_json)
 
 
 @app.command("import")
@@ -247,8 +255,8 @@ def import_(
             "files of pytest-benchmark, ReFrame or MLPerf."
         ),
     ],
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take in results from elsewhere: with certificates from xfbench, as figures from other tools.
 
@@ -268,21 +276,23 @@ def import_(
 
     store = Store(paths.results(results))
     if not carry.is_one(source):
-        damaged: list[str] = []
-        new, known = _take(source, store, damaged)
-        words = f"{new} records imported into {store.folder}; {known} were there"
-        _conclude({"imported": new, "known": known}, words, damaged, as_json)
+        damage_messages: list[str] = []
+        new_count, known_count = _import_source(source, store, damage_messages)
+        summary = f"{new_count} records imported into {store.folder}; {known_count} were there"
+        _print_outcome(
+            {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
+        )
         return
     records = list(carry.read(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:
-        conclusion.conclude(records, store)
+        conclusion.print_conclusion(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
 
 
-def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
+def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
     """By what it is: how many records are new, and were there."""
     from xfbench.base.errors import UsageError
     from xfbench.results import archive, merging, submission, submission_audit, taking
@@ -291,23 +301,25 @@ def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
     if submission.is_one(source):
         for file, _, detail in submission_audit.against_manifest(source):
             raise UsageError(f"{file}: {detail}: nothing of the submission is taken")
-        return merging.merge([existing(source)], store, damaged.append)
+        return merging.merge([existing(source)], store, damage_messages.append)
     if not source.exists():
         raise UsageError(f"{source}: there is no such file or folder")
-    packed = source.name.endswith(archive.SUFFIXES)
+    is_archive = source.name.endswith(archive.SUFFIXES)
     with suppress(OSError):
-        packed = packed or is_tarfile(source)
-    if packed and source.is_file():
-        return archive.take(source, store, damaged.append)
+        is_archive = is_archive or is_tarfile(source)
+    if is_archive and source.is_file():
+        return archive.take(source, store, damage_messages.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
-    return taking.take(source, store, damaged.append, say)
+    return taking.take(source, store, damage_messages.append, say)
 
 
-def _conclude(document: dict[str, object], words: str, damaged: list[str], as_json: bool) -> None:
+def _print_outcome(
+    document: dict[str, object], summary: str, damage_messages: list[str], as_json: bool
+) -> None:
     """Print what was done, and first what was left because it is damaged: then the exit is 1."""
-    for line in damaged:
+    for line in damage_messages:
         say(line)
-    print(json.dumps({**document, "damaged": damaged}) if as_json else words)
-    if damaged:
+    print(json.dumps({**document, "damaged": damage_messages}) if as_json else summary)
+    if damage_messages:
         raise typer.Exit(1)

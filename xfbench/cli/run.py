@@ -13,25 +13,25 @@ import typer
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
-    DryRun,
-    Json,
-    Lars,
-    LearningRate,
-    Pythons,
-    RateScaling,
-    RateWarmup,
-    Results,
-    Resume,
-    StrategyOptions,
-    TimeLimit,
-    choices,
-    natural,
-    positive,
-    pythons,
-    share,
-    size,
-    solver,
-    words,
+    DryRunOption,
+    JsonOption,
+    LarsOption,
+    LearningRateOption,
+    PythonsOption,
+    RateScalingOption,
+    RateWarmupOption,
+    ResultsOption,
+    ResumeOption,
+    StrategyOptionsOption,
+    TimeLimitOption,
+    non_negative_int,
+    parse_fraction,
+    parse_interpreters,
+    parse_list,
+    parse_size,
+    parse_strategy_options,
+    positive_int,
+    solver_settings,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def run(
         str | None,
         typer.Option(help="How they do it (default: the framework's first).", show_default=False),
     ] = None,
-    strategy_options: StrategyOptions = None,
+    strategy_options: StrategyOptionsOption = None,
     scaling: Annotated[
         str | None,
         typer.Option(help="strong: --batch-size is that of all ranks; weak: that of each."),
@@ -143,10 +143,10 @@ def run(
             show_default=False,
         ),
     ] = None,
-    lars: Lars = None,
-    learning_rate: LearningRate = None,
-    rate_scaling: RateScaling = None,
-    rate_warmup: RateWarmup = None,
+    lars: LarsOption = None,
+    learning_rate: LearningRateOption = None,
+    rate_scaling: RateScalingOption = None,
+    rate_warmup: RateWarmupOption = None,
     window: Annotated[
         int | None,
         typer.Option(
@@ -203,10 +203,10 @@ def run(
         str,
         typer.Option(help="Of weights and data; several, as in 0,1,2, are launches of one row."),
     ] = "0",
-    python: Pythons = None,
-    results: Results = None,
-    time_limit: TimeLimit = 1800,
-    resume: Resume = False,
+    python: PythonsOption = None,
+    results: ResultsOption = None,
+    time_limit: TimeLimitOption = 1800,
+    resume: ResumeOption = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Prove nothing first: new cells are not ranked.")
     ] = False,
@@ -235,8 +235,8 @@ def run(
         typer.Option(help="Write it all to this folder, to be run where nothing of ours is."),
     ] = None,
     job: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure: every combination of the lists given is a cell, every launch a fresh process.
 
@@ -268,69 +268,69 @@ def run(
     if job:
         store = Store(paths.results(results))
         with queued.counting(job.parent):
-            _conclude(measure(Plan.read(job), store), store, as_json)
+            _print_records(measure(Plan.read(job), store), store, as_json)
         return
-    widths = words(until_precision, share, "--until-precision")
+    target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
     plan = asked.plan(
         {
-            "framework": words(framework, str, "--framework"),
-            "workload": words(workload, str, "--workload"),
-            "device": words(device, str, "--device"),
-            "precision": words(precision, str, "--precision"),
-            "kernel": words(kernel, str, "--kernel"),
-            "threads": words(threads, positive, "--threads"),
-            "batch_size": words(batch_size, positive, "--batch-size"),
-            "ranks": words(ranks, positive, "--ranks"),
-            "strategy": words(strategy, str, "--strategy"),
-            "nodes": words(nodes, positive, "--nodes"),
-            "data": words(data, str, "--data"),
-            "page_cache": words(page_cache, str, "--page-cache"),
-            "input": words(reading, str, "--input"),
+            "framework": parse_list(framework, str, "--framework"),
+            "workload": parse_list(workload, str, "--workload"),
+            "device": parse_list(device, str, "--device"),
+            "precision": parse_list(precision, str, "--precision"),
+            "kernel": parse_list(kernel, str, "--kernel"),
+            "threads": parse_list(threads, positive_int, "--threads"),
+            "batch_size": parse_list(batch_size, positive_int, "--batch-size"),
+            "ranks": parse_list(ranks, positive_int, "--ranks"),
+            "strategy": parse_list(strategy, str, "--strategy"),
+            "nodes": parse_list(nodes, positive_int, "--nodes"),
+            "data": parse_list(data, str, "--data"),
+            "page_cache": parse_list(page_cache, str, "--page-cache"),
+            "input": parse_list(reading, str, "--input"),
             "input_threads": input_threads,
             "steps": steps,
             "epochs": epochs,
             "warmup": warmup,
             "window": window,
             "scaling": scaling,
-            "strategy_options": choices(strategy_options),
+            "strategy_options": parse_strategy_options(strategy_options),
             "launcher": launcher,
             "site": site,
             "queue": queue or None,
             "affinity": affinity,
-            **solver(lars, learning_rate, rate_scaling, rate_warmup),
+            **solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
             "checkpoints": checkpoints,
             "profile": profile or None,
-            "memory_limit": size(memory_limit, "--memory-limit"),
-            "allocator": words(allocator, str, "--allocator"),
+            "memory_limit": parse_size(memory_limit, "--memory-limit"),
+            "allocator": parse_list(allocator, str, "--allocator"),
             "launches": launches,
-            "until_precision": widths[0] if widths else None,
-            "seed": words(seed, natural, "--seed"),
+            "until_precision": target_widths[0] if target_widths else None,
+            "seed": parse_list(seed, non_negative_int, "--seed"),
         },
-        pythons=pythons(python),
+        pythons=parse_interpreters(python),
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
         carried=carry is not None,
-        adjust=_adjustment(results) if tuned else None,
+        adjust=_load_adjustment(results) if tuned else None,
     )
     store = Store(paths.results(results))
     if carry:
-        _carry(plan, carry, dry_run, as_json)
+        _write_bundle(plan, carry, dry_run, as_json)
         return
     done = lookup.done(plan.requests, store) if resume else []
     if queued.wanted(plan):
         jobs = queued.prepare(plan, store, minutes, queue, account)
-        _submit(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
+        _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
         raise errors.UsageError("--no-wait is for --launcher slurm on a login node")
     elif dry_run:
-        _show(plan.without(done), as_json)
+        _print_commands(plan.without(done), as_json)
     else:
-        _conclude(measure(plan, store, done), store, as_json)
+        _print_records(measure(plan, store, done), store, as_json)
 
 
-def _adjustment(results: Path | None) -> Adjustment:
+def _load_adjustment(results: Path | None) -> Adjustment:
     """Return what sets the values that `xfbench tune` found."""
     from xfbench.base import paths
     from xfbench.tuning import using  # which takes a while to load, and most runs need none
@@ -338,7 +338,7 @@ def _adjustment(results: Path | None) -> Adjustment:
     return using.adjustment(paths.results(results))
 
 
-def _submit(
+def _submit_jobs(
     jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool, dry_run: bool, as_json: bool
 ) -> None:
     """From a login node; a dry run prints the scripts."""
@@ -348,49 +348,51 @@ def _submit(
         scripts = queued.scripts(jobs)
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
     elif records := queued.measure(jobs, store, done, wait=wait):
-        _conclude(records, store, as_json)
+        _print_records(records, store, as_json)
 
 
-def _carry(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
+def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
     """Write it down for another machine; a dry run says what, since commands are known there."""
     from xfbench.running import carry
 
     if dry_run:
-        _list(plan, as_json)
+        _print_requests(plan, as_json)
         return
     carry.write(plan, folder, say)
     print(f"{folder}: take it there, run `sh run.sh FRAMEWORK=PYTHON ...`, bring it back, and")
     print(f"read it with: xfbench results import {folder}")
 
 
-def _conclude(records: Sequence[Record], store: Store, as_json: bool) -> None:
+def _print_records(records: Sequence[Record], store: Store, as_json: bool) -> None:
     """Print what came of it; the exit status says whether all held."""
     from xfbench.cli import conclusion
 
     summary = dict(Counter(record.status for record in records))
     if as_json:
-        print(json.dumps({"records": [r.document() for r in records], "summary": summary}))
+        print(
+            json.dumps({"records": [record.document() for record in records], "summary": summary})
+        )
     else:
-        conclusion.conclude(records, store)
+        conclusion.print_conclusion(records, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
 
 
-def _show(plan: Plan, as_json: bool) -> None:
+def _print_commands(plan: Plan, as_json: bool) -> None:
     """The launches that may be needed and exactly what would run; none is done."""
     from xfbench.running import dry
 
     commands = dry.commands(plan)
-    _list(plan, as_json, commands=commands)
+    _print_requests(plan, as_json, commands=commands)
     if not as_json:
         for label, lines in commands.items():
             print(f"\n# {label}", *lines, sep="\n")
 
 
-def _list(plan: Plan, as_json: bool, **more: object) -> None:
+def _print_requests(plan: Plan, as_json: bool, **extra: object) -> None:
     if as_json:
         requests = [request.model_dump(mode="json") for request in plan.requests]
-        print(json.dumps({"requests": requests, **more}))
+        print(json.dumps({"requests": requests, **extra}))
         return
     for request in plan.requests:
         batch = f"batch {request.global_batch_size}"

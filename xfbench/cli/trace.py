@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Pythons, pythons
+from xfbench.cli.options import PythonsOption, parse_interpreters
 
 
 def trace(
@@ -27,7 +27,7 @@ def trace(
         typer.Option(help="digits or synthetic (default: the workload's).", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights and data.")] = 0,
-    python: Pythons = None,
+    python: PythonsOption = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds it may take.")] = 1800,
 ) -> None:
     """Write input, initial weights, first gradients, losses and final weights to FILE.npz.
@@ -53,5 +53,5 @@ def trace(
         seed=seed,
         launches=1,
     )
-    observed = tracing.trace(matrix, pythons(python), output, time_limit)
-    print(f"{output}: {framework} {observed['framework_version']}, {workload}, {steps} steps")
+    observation = tracing.trace(matrix, parse_interpreters(python), output, time_limit)
+    print(f"{output}: {framework} {observation['framework_version']}, {workload}, {steps} steps")

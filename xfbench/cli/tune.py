@@ -11,15 +11,15 @@ import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
-    DryRun,
-    Json,
-    Pythons,
-    Results,
-    Resume,
-    TimeLimit,
-    positive,
-    pythons,
-    words,
+    DryRunOption,
+    JsonOption,
+    PythonsOption,
+    ResultsOption,
+    ResumeOption,
+    TimeLimitOption,
+    parse_interpreters,
+    parse_list,
+    positive_int,
 )
 
 if TYPE_CHECKING:
@@ -83,16 +83,16 @@ def tune(
         float | None, typer.Option(min=0, help="The same in minutes.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the launches' order.")] = 0,
-    python: Pythons = None,
-    results: Results = None,
-    time_limit: TimeLimit = 1800,
-    resume: Resume = False,
+    python: PythonsOption = None,
+    results: ResultsOption = None,
+    time_limit: TimeLimitOption = 1800,
+    resume: ResumeOption = False,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Try kernels too that are not proven equal.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a noisy machine.")] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the best setting for a network here, and keep it for `xfbench run --tuned`.
 
@@ -115,15 +115,15 @@ def tune(
 
     if budget is not None and minutes is not None:
         raise errors.UsageError("--budget and --minutes: only one of them")
-    interpreters, usual = pythons(python), Protocol()
-    asked = space.Asked(
+    interpreters, usual_protocol = parse_interpreters(python), Protocol()
+    tuning_request = space.Asked(
         framework=framework,
         workload=workload,
         device=device,
         precision=precision,
-        batch_sizes=words(batch_size, positive, "--batch-size") or (),
+        batch_sizes=parse_list(batch_size, positive_int, "--batch-size") or (),
         data=data,
-        over=_over(over or ()),
+        over=_parse_over(over or ()),
         steps=steps,
         warmup=warmup,
     )
@@ -135,78 +135,79 @@ def tune(
         strict=strict,
         resume=resume,
         time_limit=time_limit,
-        least=launches or usual.least,
-        most=launches or usual.most,
+        least=launches or usual_protocol.least,
+        most=launches or usual_protocol.most,
     )
-    searched = space.space(asked, interpreters)
-    if not searched.cells:
-        raise errors.UsageError(f"there is nothing to try: {searched.left_out[0][1]}")
-    if len(asked.batch_sizes) > 1:
+    search_space = space.space(tuning_request, interpreters)
+    if not search_space.cells:
+        raise errors.UsageError(f"there is nothing to try: {search_space.left_out[0][1]}")
+    if len(tuning_request.batch_sizes) > 1:
         say("several batch sizes: another batch is different training, not the same made faster")
     if dry_run:
-        _foresee(searched, choices, as_json)
+        _print_plan(search_space, choices, as_json)
         return
     if strict:
         doctor.insist()
     store = Store(paths.results(results))
-    found = searching.search(searched, choices, store, say)
-    file = found.write(store.folder)
+    tuning = searching.search(search_space, choices, store, say)
+    file = tuning.write(store.folder)
     if as_json:
-        print(json.dumps({**found.document(), "file": str(file)}))
+        print(json.dumps({**tuning.document(), "file": str(file)}))
     else:
-        _tell(found, file)
-    if not found.confirmed:
+        _print_tuning(tuning, file)
+    if not tuning.confirmed:
         raise typer.Exit(1)
 
 
-def _over(pairs: Sequence[str]) -> dict[str, list[str]]:
+def _parse_over(pairs: Sequence[str]) -> dict[str, list[str]]:
     """From `threads=1,2` and the like. Raises UsageError on another form, or a name twice."""
     from xfbench.base.errors import UsageError
 
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for pair in pairs:
         name, equals, values = (part.strip() for part in pair.partition("="))
-        several = [one.strip() for one in values.split(",")]
-        if not name or not equals or not all(several) or name in found:
+        value_list = [value.strip() for value in values.split(",")]
+        if not name or not equals or not all(value_list) or name in values_by_name:
             raise UsageError(
                 f"--over {pair}: the form is NAME=VALUE,..., as in threads=1,2, each name once"
             )
-        found[name] = several
-    return found
+        values_by_name[name] = value_list
+    return values_by_name
 
 
-def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
+def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
     """The settings, the rungs, and launches at most; nothing is done."""
     from xfbench.tuning import halving, repeating, searching
     from xfbench.tuning.space import setting, told
 
     rungs = [
         {
-            "settings": one.settings,
-            "launches": one.launches,
-            "steps": searching.steps(searched.cells[0], one),
+            "settings": planned_rung.settings,
+            "launches": planned_rung.launches,
+            "steps": searching.steps(search_space.cells[0], planned_rung),
         }
-        for one in searching.planned(searched)
+        for planned_rung in searching.planned(search_space)
     ]
-    most = searching.most_launches(searched, choices)
+    max_launches = searching.most_launches(search_space, choices)
     if as_json:
         document = {
-            "settings": [setting(one) for one in searched.cells],
+            "settings": [setting(cell) for cell in search_space.cells],
             "left_out": [
-                {"setting": setting(one), "reason": why} for one, why in searched.left_out
+                {"setting": setting(cell), "reason": reason}
+                for cell, reason in search_space.left_out
             ],
-            "default": setting(searched.default),
+            "default": setting(search_space.default),
             "rungs": rungs,
             "further_rungs_at_most": halving.FURTHER if rungs else 0,
             "confirmation": {
                 "launches": [choices.least, choices.most],
-                "steps": searched.default.steps,
+                "steps": search_space.default.steps,
             },
-            "launches_at_most": most,
+            "launches_at_most": max_launches,
         }
         print(json.dumps(document))
         return
-    print(f"{len(searched.cells)} settings, {most} launches at most")
+    print(f"{len(search_space.cells)} settings, {max_launches} launches at most")
     for number, rung in enumerate(rungs, 1):
         print(
             f"rung {number}: {rung['settings']} settings, launches of each: {rung['launches']}, "
@@ -217,47 +218,49 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
             f"further rungs, while launches differ too much to tell: {halving.FURTHER} at most, "
             f"of {rungs[-1]['settings']} settings at most, launches of each: 1"
         )
-    often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
-    print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")
+    launch_counts = (
+        f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
+    )
+    print(f"confirmation: launches of each: {launch_counts}, steps: {search_space.default.steps}")
     print(f"again, {repeating.AGAIN} times each at most: launches while the cores lay apart")
-    several = len({one.global_batch_size for one in searched.cells}) > 1
-    for cell in searched.cells:
-        print(told(cell) + (f" · batch {cell.global_batch_size}" if several else ""))
-    for cell, why in searched.left_out:
-        print(f"left out: {told(cell)}: {why}")
+    has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
+    for cell in search_space.cells:
+        print(told(cell) + (f" · batch {cell.global_batch_size}" if has_several_batches else ""))
+    for cell, reason in search_space.left_out:
+        print(f"left out: {told(cell)}: {reason}")
 
 
-def _tell(found: Tuning, file: Path) -> None:
+def _print_tuning(tuning: Tuning, file: Path) -> None:
     """For a person: the best, how sure that is, what it cost, how to use it."""
     from xfbench.tuning.space import told
 
-    best, default = found.best, told(found.default)
-    if found.default.global_batch_size != best.global_batch_size:
-        default += f" · batch {found.default.global_batch_size}"
+    best, default = tuning.best, told(tuning.default)
+    if tuning.default.global_batch_size != best.global_batch_size:
+        default += f" · batch {tuning.default.global_batch_size}"
     print(f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {told(best)}")
-    if found.images_per_second:
-        print(f"  {_figure(found.images_per_second)} images/s")
+    if tuning.images_per_second:
+        print(f"  {_format_figure(tuning.images_per_second)} images/s")
     else:
         print("  not confirmed: go on with --resume, and a larger budget")
-    if found.over_default:
-        print(f"  {_figure(found.over_default)} times the default ({default})")
-    elif best == found.default:
+    if tuning.over_default:
+        print(f"  {_format_figure(tuning.over_default)} times the default ({default})")
+    elif best == tuning.default:
         print("  that is the default")
-    elif found.default_reason:
-        print(f"  not compared with the default ({default}): {found.default_reason}")
-    other = found.runner_up
-    if found.over_runner_up and other and other != found.default:
-        print(f"  {_figure(found.over_runner_up)} times {told(other)}")
+    elif tuning.default_reason:
+        print(f"  not compared with the default ({default}): {tuning.default_reason}")
+    runner_up = tuning.runner_up
+    if tuning.over_runner_up and runner_up and runner_up != tuning.default:
+        print(f"  {_format_figure(tuning.over_runner_up)} times {told(runner_up)}")
     print(
-        f"  settings: {found.settings}, launches: {found.launches}, "
-        f"{found.machine_seconds:.0f} s, of which {found.search_seconds:.0f} s the search"
-        + (", ended by the budget" if found.ended_by_budget else "")
+        f"  settings: {tuning.settings}, launches: {tuning.launches}, "
+        f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s the search"
+        + (", ended by the budget" if tuning.ended_by_budget else "")
     )
-    used = "used by" if found.confirmed else "when it is confirmed, it is used by"
-    print(f"Kept in {file}; {used} `xfbench run --tuned`")
+    usage = "used by" if tuning.confirmed else "when it is confirmed, it is used by"
+    print(f"Kept in {file}; {usage} `xfbench run --tuned`")
 
 
-def _figure(one: Figure) -> str:
-    if one.low is None or one.high is None:
-        return f"{one.value:.4g} ({one.label})"
-    return f"{one.value:.4g} ({one.low:.4g} to {one.high:.4g}, {one.launches} launches)"
+def _format_figure(figure: Figure) -> str:
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.4g} ({figure.label})"
+    return f"{figure.value:.4g} ({figure.low:.4g} to {figure.high:.4g}, {figure.launches} launches)"

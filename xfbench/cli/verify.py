@@ -11,19 +11,19 @@ from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
-    DryRun,
-    Json,
-    Lars,
-    LearningRate,
-    Pythons,
-    RateScaling,
-    RateWarmup,
-    StrategyOptions,
-    choices,
-    positive,
-    pythons,
-    solver,
-    words,
+    DryRunOption,
+    JsonOption,
+    LarsOption,
+    LearningRateOption,
+    PythonsOption,
+    RateScalingOption,
+    RateWarmupOption,
+    StrategyOptionsOption,
+    parse_interpreters,
+    parse_list,
+    parse_strategy_options,
+    positive_int,
+    solver_settings,
 )
 
 
@@ -47,7 +47,7 @@ def verify(
     strategy: Annotated[
         str, typer.Option(help="How they do it (default: the framework's first).")
     ] = "default",
-    strategy_options: StrategyOptions = None,
+    strategy_options: StrategyOptionsOption = None,
     launcher: Annotated[
         str | None,
         typer.Option(help="local, mpi, slurm (in an allocation): what starts ranks."),
@@ -55,10 +55,10 @@ def verify(
     site: Annotated[
         str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
     ] = None,
-    lars: Lars = None,
-    learning_rate: LearningRate = None,
-    rate_scaling: RateScaling = None,
-    rate_warmup: RateWarmup = None,
+    lars: LarsOption = None,
+    learning_rate: LearningRateOption = None,
+    rate_scaling: RateScalingOption = None,
+    rate_warmup: RateWarmupOption = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
     ] = 1,
@@ -72,13 +72,13 @@ def verify(
     only: Annotated[
         str | None, typer.Option(help="With --self-test, only these plants.", show_default=False)
     ] = None,
-    python: Pythons = None,
+    python: PythonsOption = None,
     time_limit: Annotated[
         float, typer.Option(min=1, help="Seconds one framework may take.")
     ] = 3600,
     format: Annotated[str, typer.Option(help="text, markdown.")] = "text",
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare with the NumPy oracle: outputs, loss, every gradient, weights after 1, 3, 10 steps.
 
@@ -102,30 +102,32 @@ def verify(
     if self_test:
         from xfbench.equality import plants
 
-        chosen = plants.chosen(words(only, str, "--only"))
+        mutations = plants.chosen(parse_list(only, str, "--only"))
         if dry_run:
-            for plant in chosen:
-                print(f"{plant.name}: {plant.framework}, {plant.workload}, at {plant.layer}")
+            for mutation in mutations:
+                print(
+                    f"{mutation.name}: {mutation.framework}, {mutation.workload}, at {mutation.layer}"
+                )
             return
-        result = plants.self_test(chosen, seeds, say, time_limit)
-        print(json.dumps(result) if as_json else verdicts.self_test_text(result))
-        missed = any(not plant["caught"] for plant in result["planted"])
-        if missed or result["false_alarms"]["alarms"]:
+        report = plants.self_test(mutations, seeds, say, time_limit)
+        print(json.dumps(report) if as_json else verdicts.self_test_text(report))
+        missed = any(not mutation["caught"] for mutation in report["planted"])
+        if missed or report["false_alarms"]["alarms"]:
             raise typer.Exit(1)
         return
-    interpreters = pythons(python)
+    interpreters = parse_interpreters(python)
     requests = verdicts.requests(
-        words(framework or FRAMEWORKS, str, "--framework") or [],
-        words(workload, str, "--workload") or [],
-        words(kernel, str, "--kernel") or [],
+        parse_list(framework or FRAMEWORKS, str, "--framework") or [],
+        parse_list(workload, str, "--workload") or [],
+        parse_list(kernel, str, "--kernel") or [],
         interpreters,
-        device=words(device, str, "--device"),
-        precision=words(precision, str, "--precision"),
-        ranks=words(ranks, positive, "--ranks"),
-        strategy=words(strategy, str, "--strategy"),
-        strategy_options=choices(strategy_options) or {},
+        device=parse_list(device, str, "--device"),
+        precision=parse_list(precision, str, "--precision"),
+        ranks=parse_list(ranks, positive_int, "--ranks"),
+        strategy=parse_list(strategy, str, "--strategy"),
+        strategy_options=parse_strategy_options(strategy_options) or {},
         scaling="weak",
-        **solver(lars, learning_rate, rate_scaling, rate_warmup),
+        **solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
         launcher=launcher,
         site=site,
     )
@@ -133,14 +135,14 @@ def verify(
         for request in requests:
             print(verdicts.title(request))
         return
-    found = []
+    answers = []
     for answer in verdicts.verdicts(requests, interpreters, seeds, again, time_limit, say):
-        found.append(answer)
+        answers.append(answer)
         if not as_json and format == "text":
             print(verdicts.text(answer), flush=True)
     if as_json:
-        print(json.dumps({"verdicts": found}))
+        print(json.dumps({"verdicts": answers}))
     elif format == "markdown":
-        print(verdicts.markdown(found))
-    if any(answer["verdict"] == "different" or answer["failed"] for answer in found):
+        print(verdicts.markdown(answers))
+    if any(answer["verdict"] == "different" or answer["failed"] for answer in answers):
         raise typer.Exit(1)
