@@ -1,6 +1,6 @@
-"""The `xfbench` command: parses, calls, prints; what is computed is computed elsewhere.
+"""The `xfbench` command line. It parses options, calls other modules and prints.
 
-Commands import what they need when they run, so that `--help` answers at once.
+Commands import their modules when they run, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from xfbench.cli import (
 
 _INTERRUPTED_STATUS = 130
 _INTERNAL_ERROR_STATUS = 3
-_MAX_LINE_CHARS = 4000  # characters of a line
-# typer carries its own copy of click; this is the base of what it raises on a wrong line.
+_MAX_LINE_CHARS = 4000
+# typer vendors its own copy of click; this is the base class of its usage errors.
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
@@ -88,14 +88,15 @@ def _set_global_options(
 
 
 def main() -> None:
-    """The entrance. Exit status 0: all that was asked ran and held; 1: something ran and did not;
+    """Run the command line and exit.
 
-    2: the command line or a file is wrong; 3: a defect of ours; 130: interrupted, nothing lost.
+    Exit status 0: everything requested ran and passed. 1: something ran and failed. 2: the
+    command line or a file is wrong. 3: a bug in xfbench. 130: interrupted, with all records kept.
     """
     debug = "--debug" in sys.argv[1:]
     try:
         status = app(standalone_mode=False)
-        if status == _INTERRUPTED_STATUS:  # typer makes a status of Ctrl-C
+        if status == _INTERRUPTED_STATUS:  # typer turns Ctrl-C into a status
             raise KeyboardInterrupt
     except XfbenchError as error:
         if debug:
@@ -107,7 +108,7 @@ def main() -> None:
             " ".join(message.split()) or "wrong command line: see xfbench --help", 2
         )
     except (KeyboardInterrupt, typer.Abort):
-        status = _print_error("interrupted; what was done is kept", _INTERRUPTED_STATUS)
+        status = _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)
     except BrokenPipeError:
         sys.stderr.close()
         status = 0
@@ -120,16 +121,14 @@ def main() -> None:
             sys.exit(_print_error(str(error), 2))
         if isinstance(error, OSError) and (system_message := of_the_system(error)):
             sys.exit(
-                _print_error(
-                    f"{system_message}; what was done is kept, a run goes on with --resume", 1
-                )
+                _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
             )
         with tempfile.NamedTemporaryFile(
             "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
             log.write(traceback.format_exc())
         status = _print_error(
-            f"a defect of xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
+            f"bug in xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
         )
     sys.exit(status)
 

@@ -1,4 +1,4 @@
-"""What a command that measured prints in the end."""
+"""The final output of a command that measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.results.store import Store
 
 
 def print_conclusion(records: Sequence[Record], store: Store) -> None:
-    """The tables of these records, and where everything lies."""
+    """Print the tables of these records and the folder that contains them."""
     folder = store.folder
     board_tables = leaderboard.tables(records, certificate.of_folder(folder))
     print(tables.text(board_tables))

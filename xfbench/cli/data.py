@@ -1,4 +1,4 @@
-"""`xfbench data`: data sets in a form of our own, from format to format, checked and listed."""
+"""`xfbench data`: prepare, convert, check and list data sets."""
 
 from __future__ import annotations
 
@@ -21,39 +21,48 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Data sets: prepare, convert, check, list.")
 
 FormatOption = Annotated[
-    str, typer.Option("--format", help="raw, folder, tfrecord, lmdb, recordio.", show_default=True)
+    str,
+    typer.Option(
+        "--format", help="Format: raw, folder, tfrecord, lmdb or recordio.", show_default=True
+    ),
 ]
 SizeOption = Annotated[
     str | None,
-    typer.Option(help="Of every image, in pixels: 256 or HEIGHTxWIDTH.", show_default=False),
+    typer.Option(help="Size of every image in pixels: 256 or HEIGHTxWIDTH.", show_default=False),
 ]
 FitOption = Annotated[
-    str, typer.Option(help="squash: all of it; crop: scale the shorter side, cut the middle out.")
+    str,
+    typer.Option(
+        help="How to fit --size. squash: scale both sides; crop: scale the shorter side, then "
+        "crop the center."
+    ),
 ]
 EncodeOption = Annotated[
     str | None,
     typer.Option(
-        help="pixels, png, jpeg:QUALITY: decode and encode anew (default: files stay as they are).",
+        help="Encoding: pixels, png or jpeg:QUALITY (default: keep the files as they are).",
         show_default=False,
     ),
 ]
 
 NameOption = Annotated[
     str | None,
-    typer.Option("--as", help="What to call it (default: its kind, or its folder's name)."),
+    typer.Option("--as", help="Name of the data set (default: its kind or its folder's name)."),
 ]
 
 
 @app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="digits, mnist, cifar10, imagenet or folder.")],
+    name: Annotated[
+        str, typer.Argument(help="Data set: digits, mnist, cifar10, imagenet or folder.")
+    ],
     source: Annotated[
-        Path | None, typer.Option("--from", help="Where its published files are.")
+        Path | None, typer.Option("--from", help="Folder with the published files.")
     ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
-            help="The folder to make (default: $XFBENCH_DATA/NAME-FORMAT).", show_default=False
+            help="Folder to create (default: $XFBENCH_DATA/NAME-FORMAT).", show_default=False
         ),
     ] = None,
     format: FormatOption = "raw",
@@ -61,14 +70,17 @@ def prepare(
     fit: FitOption = "squash",
     encode: EncodeOption = None,
     classes: Annotated[
-        int | None, typer.Option(min=2, help="Of ImageNet, only the first so many classes.")
+        int | None,
+        typer.Option(
+            min=2, help="Number of ImageNet classes to use, from the first (default: all)."
+        ),
     ] = None,
     set_name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a data set that you have into a form that every framework is fed from.
+    """Convert a data set that you have into a format that every framework can read.
 
-    Nothing is downloaded. An interrupted run goes on where it was when it is started again.
+    Nothing is downloaded. If a run is interrupted, start it again and it continues.
 
     \b
     xfbench data prepare mnist --from ~/mnist
@@ -82,9 +94,9 @@ def prepare(
     if name not in ("digits", *sources.PUBLISHED):
         raise errors.unknown("data set", name, ["digits", *sources.PUBLISHED])
     if source is None and name != "digits":
-        raise errors.UsageError(f"{name}: say where its files are by --from: nothing is downloaded")
+        raise errors.UsageError(f"{name} needs --from FOLDER with its files: nothing is downloaded")
     if classes and name != "imagenet":
-        raise errors.UsageError("--classes is for imagenet")
+        raise errors.UsageError("--classes works only with imagenet")
     settings = _parse_settings(format, size, fit, encode)
     with _report_data_errors():
         if source is None or name == "digits":
@@ -101,10 +113,10 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FROM", help="A data set's folder, or FORMAT:FOLDER of other tools."
+            metavar="FROM", help="Folder of a data set, or FORMAT:FOLDER from another tool."
         ),
     ],
-    to: Annotated[Path, typer.Argument(help="The folder to make.")],
+    to: Annotated[Path, typer.Argument(help="Folder to create.")],
     format: FormatOption = "raw",
     size: SizeOption = None,
     fit: FitOption = "squash",
@@ -112,10 +124,10 @@ def convert(
     set_name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The same samples in another format, in the same order.
+    """Convert a data set to another format; samples and order stay the same.
 
-    What other tools wrote has no manifest: name its format, as in tfrecord:DIR. Class folders of
-    theirs have no order, and are mixed in a fixed one.
+    Files of other tools have no manifest, so name their format: tfrecord:DIR. Class folders of
+    other tools have no order; they are shuffled with a fixed seed.
 
     \b
     xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -133,12 +145,12 @@ def convert(
 
 @app.command()
 def check(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Data sets.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of data sets.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Whether data sets are whole, and give the same samples in the same order.
+    """Check that data sets are complete and contain the same samples in the same order.
 
-    Every image is read, decoded and compared by its digest.
+    Every image is read and decoded, and its digest is compared.
 
     \b
     xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
@@ -176,7 +188,7 @@ def check(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """The data sets that are prepared: what `run --data NAME` can be.
+    """List the prepared data sets: the names that `run --data` accepts.
 
     \b
     xfbench data list
@@ -218,20 +230,20 @@ def _format_counts(samples: Mapping[str, int]) -> str:
 
 
 def _rename_source(source: Source, name: str | None) -> Source:
-    """The source under the name that somebody chose. Raises UsageError for what is none."""
+    """Return the source with the name given by --as. Raises UsageError if the name is invalid."""
     from xfbench.base import errors
 
     if name is None:
         return source
     if not name or set(name) & set("/,\\\n\t "):
-        raise errors.UsageError(f"--as {name!r}: a name has no blanks, commas or slashes")
+        raise errors.UsageError(f"--as {name!r}: a name has no spaces, commas or slashes")
     return replace(source, name=name)
 
 
 def _parse_settings(
     format_name: str, size: str | None, fit: str, encode: str | None
 ) -> dict[str, Any]:
-    """What is to be done to images, before any is looked for. Raises UsageError."""
+    """Return the preprocessing settings. Raises UsageError if an option is invalid."""
     from xfbench.base import errors
     from xfbench.data import preparing
     from xfbench.worker.prepared import FORMATS
@@ -264,17 +276,18 @@ def _make_data_set(
         return
     counts = _format_counts({name: split.samples for name, split in manifest.splits.items()})
     print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
-    print(f"use it: xfbench run --data {target if to else target.name}")
+    print(f"to use it: xfbench run --data {target if to else target.name}")
     if rotated_count := sum(split.turned for split in manifest.splits.values()):
         say(
-            f"{rotated_count} JPEG files ask to be shown turned (EXIF), and readers differ: ours leave "
-            "them as they are stored, and with --size or --encode all do (docs/data.md)"
+            f"{rotated_count} JPEG files have an EXIF rotation, and readers differ: xfbench "
+            "reads them "
+            "as stored; with --size or --encode all readers do (docs/data.md)"
         )
 
 
 @contextmanager
 def _report_data_errors() -> Iterator[None]:
-    """What is wrong with a data set or its disk, as an error of the command line."""
+    """Turn errors of a data set or its disk into a UsageError."""
     from xfbench.base.errors import UsageError
     from xfbench.worker.formats import Damaged
 
@@ -284,14 +297,15 @@ def _report_data_errors() -> Iterator[None]:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(
-            f"{error.filename or 'the disk'}: {error.strerror}: what is made so far has no final "
-            "name; start it again to go on"
+            f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete and "
+            "has no "
+            "final name; run the command again to continue"
         ) from error
 
 
 @contextmanager
 def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; elsewhere a line for each tenth."""
+    """Yield a progress reporter: a bar on a terminal, else a line for every tenth."""
     from rich.console import Console
     from rich.progress import Progress
 

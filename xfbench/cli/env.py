@@ -12,17 +12,17 @@ from xfbench.cli.options import DryRunOption, JsonOption
 
 app = typer.Typer(
     name="env",
-    help="The environments frameworks run in: create, list, remove.",
+    help="Environments of frameworks: create, list, remove.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Names = Annotated[list[str], typer.Argument(help="Frameworks.", show_default=False)]
+_Names = Annotated[list[str], typer.Argument(help="Names of frameworks.", show_default=False)]
 
 
 @app.command()
 def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
-    """Make the environments of these frameworks now, instead of at their first run.
+    """Create the environments of these frameworks now, not at their first run.
 
     \b
     xfbench env create torch mxnet
@@ -49,7 +49,7 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """The environments that exist, their place and size."""
+    """List the existing environments with their folder and size."""
     from tabulate import tabulate
 
     from xfbench.environments import environment
@@ -80,7 +80,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def remove(frameworks: _Names, dry_run: DryRunOption = False) -> None:
-    """Delete the environments of these frameworks; they are made again when needed."""
+    """Delete the environments of these frameworks; the next run creates them again."""
     from xfbench import adapter
     from xfbench.environments import environment
 
@@ -90,4 +90,4 @@ def remove(frameworks: _Names, dry_run: DryRunOption = False) -> None:
         elif environment.remove(framework):
             print(f"{framework.name}: removed")
         else:
-            print(f"{framework.name}: there was none")
+            print(f"{framework.name}: no environment to remove")

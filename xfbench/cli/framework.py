@@ -1,4 +1,4 @@
-"""`xfbench framework list`: which adapters there are, and which can be used here and now."""
+"""`xfbench framework list`: the adapters and whether each can be used on this machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 from xfbench.cli.options import JsonOption
 
 app = typer.Typer(
-    name="framework", help="The frameworks: list.", no_args_is_help=True, rich_markup_mode=None
+    name="framework", help="Frameworks: list.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """Every framework: installed, available (made when first needed), or unavailable and why."""
+    """List frameworks: installed, available (created when first needed) or unavailable."""
     from dataclasses import asdict
 
     from tabulate import tabulate

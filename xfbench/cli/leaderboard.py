@@ -19,41 +19,46 @@ _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
 
 def leaderboard(
-    workload: Annotated[str | None, typer.Option(help="Only these networks.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Workloads to show (default: all).")] = None,
     by: Annotated[
         str,
         typer.Option(
             metavar="FIELD[,FIELD]",
-            help="row: every configuration; else the best of each framework, kernel, threads, "
-            "machine, or any field of the request.",
+            help="Rows to show. row: every configuration; else the best of each framework, kernel, "
+            "threads, machine or any field of the request.",
         ),
     ] = "row",
-    format: Annotated[str, typer.Option(help="text, markdown, latex, csv, json, html.")] = "text",
+    format: Annotated[
+        str, typer.Option(help="Output format: text, markdown, latex, csv, json or html.")
+    ] = "text",
     columns: Annotated[
         str,
         typer.Option(
-            help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
-            "energy; communication: what of a step of several ranks is not computing; "
-            "storage: how far launches lie apart, waiting for input, checkpoints; "
-            "slowdown: each framework (or --by) against the best one, over all networks; "
-            "layers: where the time of a step goes, of what was run with --profile."
+            help="Columns to show. throughput: images per second; accuracy: test accuracy over "
+            "seeds; "
+            "costs: start-up, time to an outcome, memory and energy; communication: the share "
+            "of a step "
+            "of several ranks that is not computing; storage: spread of launches, waiting for "
+            "input and "
+            "checkpoints; slowdown: each framework (or --by) against the best over all workloads; "
+            "layers: time of a step by layer, for launches with --profile."
         ),
     ] = "throughput",
     accuracy: Annotated[
-        str, typer.Option(help="The test accuracy that the time to accuracy is to.")
+        str, typer.Option(help="Test accuracy to reach in the time-to-accuracy column.")
     ] = "95%",
     published: Annotated[
         bool,
         typer.Option(
             "--published",
-            help="Below the tables what others published or measured with other tools, unranked.",
+            help="Also show figures that others published or measured with other tools, unranked.",
         ),
     ] = False,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tables of all records: images per second with a 95 % interval over launches.
+    """Show tables of all records: images per second with a 95 % interval over launches.
 
     \b
     xfbench leaderboard
@@ -85,7 +90,8 @@ def leaderboard(
         raise errors.unknown("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published goes with the tables of networks: see `xfbench results list --published "
+            "--published works only with the tables of workloads: see `xfbench results list "
+            "--published "
             "--where figure.about.study=slowdown`"
         )
     fields = best.parse(by)

@@ -1,4 +1,4 @@
-"""`xfbench machine` and `doctor`: what this host is, and what would disturb a measurement."""
+"""`xfbench machine` and `xfbench doctor`: facts about this host and problems for measurements."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def machine(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Instead: what this folder lies on, and how fast it can be read (a minute).",
+            help="Folder to test instead: its storage and its read speed (takes a minute).",
             show_default=False,
         ),
     ] = None,
     size_mib: Annotated[
-        int, typer.Option("--read-size", min=8, metavar="MIB", help="MiB to read in a round.")
+        int, typer.Option("--read-size", min=8, metavar="MIB", help="MiB to read in each round.")
     ] = 256,
     as_json: JsonOption = False,
 ) -> None:
-    """What this host is: processor, cores, memory, accelerators, libraries, limits.
+    """Show this host: processor, cores, memory, accelerators, libraries and limits.
 
-    With --read, a data set's own files are read; in any other folder one that is written for it
-    and is gone afterwards.
+    With --read, the files of a data set are read. In any other folder a temporary file is
+    written, read and deleted.
     """
     if read is not None:
         _print_storage(read, size_mib * _MIB, as_json)
@@ -61,12 +61,14 @@ def _print_storage(folder: Path, size_bytes: int, as_json: bool) -> None:
 
 
 def doctor(
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What would keep a measurement here from being good, and how to mend it.
+    """Check this host for problems that affect measurements, and how to fix them.
 
-    Exit status 1 if something is bad.
+    The exit status is 1 if a check is bad.
     """
     from dataclasses import asdict
 

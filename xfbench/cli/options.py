@@ -1,4 +1,4 @@
-"""What several commands ask for in the same words: lists, interpreters, the results folder."""
+"""Options that several commands share, and the functions that parse their values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.base.errors import UsageError
 
 T = TypeVar("T")
 
-# What is measured and proven where nothing is named: the experiment `quick`.
+# The default frameworks and workloads: those of the experiment `quick`.
 FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
 WORKLOADS = "lenet,convnet"
 
@@ -29,50 +29,55 @@ RecordFilterOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=VALUE",
-        help="Only such records, by any field (repeatable; also !=, >=, <=, >, <, ~ for text "
-        "that has it in it): framework=torch, threads>=2, machine.cpu_model~xeon.",
+        help="Condition on any field of a record (repeatable; also !=, >=, <=, >, <, and ~ for "
+        "'contains'): framework=torch, threads>=2, machine.cpu_model~xeon.",
         show_default=False,
     ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    bool, typer.Option("--dry-run", help="Show what the command would do, and do nothing.")
 ]
-TimeLimitOption = Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Leave out launches already done.")]
+TimeLimitOption = Annotated[float, typer.Option(min=1, help="Time limit of one launch in seconds.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Skip launches that are already done.")
+]
 StrategyOptionsOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=VALUE,...",
-        help="What may be chosen about it, as in servers=2,bucket_size=1MB: see docs/clusters.md.",
+        help="Options of the strategy, such as servers=2,bucket_size=1MB: see docs/clusters.md.",
         show_default=False,
     ),
 ]
 PythonsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--python", metavar="NAME=PATH", help="Use this interpreter for a framework (repeatable)."
+        "--python", metavar="NAME=PATH", help="Python interpreter of a framework (repeatable)."
     ),
 ]
 
 
-# What may be otherwise than published about the solver: see `running/training.py`.
+# Changes to the published solver: see `running/training.py`.
 LarsOption = Annotated[
     str | None,
     typer.Option(
-        help="Trust coefficients of LARS, 0 for none (default: none).", show_default=False
+        help="LARS trust coefficients; 0: no LARS (default: no LARS).", show_default=False
     ),
 ]
 LearningRateOption = Annotated[
-    str | None, typer.Option(help="Base rates (default: the network's).", show_default=False)
+    str | None,
+    typer.Option(help="Base learning rates (default: the workload's).", show_default=False),
 ]
 RateScalingOption = Annotated[
     str | None,
-    typer.Option(help="linear: the rate grows with the batch; none (default).", show_default=False),
+    typer.Option(
+        help="LR scaling: linear (with the batch) or none (default: none).", show_default=False
+    ),
 ]
 RateWarmupOption = Annotated[
     str | None,
     typer.Option(
-        help="Epochs in which the rate grows to what it is to be (default: none).",
+        help="Learning-rate warm-up in epochs (default: no warm-up).",
         show_default=False,
     ),
 ]
@@ -81,7 +86,7 @@ RateWarmupOption = Annotated[
 def solver_settings(
     lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
 ) -> dict[str, Any]:
-    """These options as settings. Raises UsageError that names the option."""
+    """Return these options as settings. Raises UsageError that names the option."""
     return {
         "lars": parse_list(lars, float, "--lars"),
         "learning_rate": parse_list(learning_rate, float, "--learning-rate"),
@@ -91,7 +96,7 @@ def solver_settings(
 
 
 def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> list[T] | None:
-    """A comma-separated list, each item converted. Raises UsageError that names the option."""
+    """Return the values of a comma-separated list. Raises UsageError that names the option."""
     if text is None:
         return None
     try:
@@ -101,7 +106,7 @@ def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> li
 
 
 def parse_strategy_options(text: str | None) -> dict[str, str] | None:
-    """From `servers=2,bucket_size=1MB`. Raises UsageError on another form, or a name twice."""
+    """Parse `servers=2,bucket_size=1MB`. Raises UsageError on another form or a repeated name."""
     if text is None:
         return None
     value_by_name: dict[str, str] = {}
@@ -109,7 +114,7 @@ def parse_strategy_options(text: str | None) -> dict[str, str] | None:
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not name or not equals or not value or name in value_by_name:
             raise UsageError(
-                f"--strategy-options {text}: the form is NAME=VALUE,..., as in servers=2, "
+                f"--strategy-options {text}: expected NAME=VALUE,... such as servers=2, "
                 "each name once"
             )
         value_by_name[name] = value
@@ -117,21 +122,21 @@ def parse_strategy_options(text: str | None) -> dict[str, str] | None:
 
 
 def positive_int(text: str) -> int:
-    """A whole number of one or more."""
+    """Parse a whole number of one or more."""
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"{text!r} is not a whole number of one or more")
     return int(text)
 
 
 def non_negative_int(text: str) -> int:
-    """A whole number, as seeds are."""
+    """Parse a whole number of zero or more, such as a seed."""
     if not text.isdecimal():
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def parse_fraction(text: str) -> float:
-    """A share of one: "2%" or "0.02"."""
+    """Parse a fraction between 0 and 1, given as "2%" or "0.02"."""
     fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 < fraction < 1:
         raise ValueError(f"{text!r} is not between 0 and 100 %")
@@ -139,7 +144,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_size(text: str | None, option: str) -> int | None:
-    """Bytes, from 8GB or 512MiB. Raises UsageError that names the option."""
+    """Parse a size such as 8GB or 512MiB in bytes. Raises UsageError that names the option."""
     from xfbench.strategy import in_bytes
 
     try:
@@ -149,22 +154,20 @@ def parse_size(text: str | None, option: str) -> int | None:
 
 
 def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
-    """From `torch=/usr/bin/python3` and the like. Raises UsageError, also on a missing file."""
+    """Parse `torch=/usr/bin/python3` pairs. Raises UsageError, also if a file is missing."""
     from xfbench import asked
 
     interpreters = {}
     for pair in pairs or ():
         name, equals, path = pair.partition("=")
         if not equals or not path:
-            raise UsageError(
-                f"--python {pair}: the form is NAME=PATH, as in torch=/usr/bin/python3"
-            )
+            raise UsageError(f"--python {pair}: expected NAME=PATH, such as torch=/usr/bin/python3")
         interpreters[name] = asked.interpreter(name, path)
     return interpreters
 
 
 def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """What `xfbench run` makes of these words, and would do. Raises UsageError for a wrong one."""
+    """Return the parameters that `xfbench run` parses. Raises UsageError if one is wrong."""
     from xfbench import cli
 
     command = typer.main.get_command(cli.app)

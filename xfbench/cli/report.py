@@ -13,12 +13,12 @@ from xfbench.cli.options import RecordFilterOption, ResultsOption
 
 
 def report(
-    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     where: RecordFilterOption = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     results: ResultsOption = None,
 ) -> None:
-    """Write one HTML file that needs nothing else: summary, leaderboards, figures, studies.
+    """Write a self-contained HTML file: summary, leaderboards, figures and studies.
 
     \b
     xfbench report
@@ -39,7 +39,7 @@ def report(
     for line in record_index.damaged:
         say(line)
     if not records:
-        raise errors.UsageError(f"{folder} has no record of what was asked for")
+        raise errors.UsageError(f"{folder} has no record that matches --where")
     certificates = certificate.of_folder(folder)
     study_sections = studies.sections(records, certificates, say)
     text = page.html(records, certificates, literature.records(), study_sections).encode()

@@ -1,4 +1,4 @@
-"""`xfbench results`: finds, joins, packs, checks and exchanges what a results folder holds."""
+"""`xfbench results`: find, merge, pack, check and exchange the contents of a results folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from xfbench.results.selection import Condition
     from xfbench.results.store import Store
 
-app = typer.Typer(no_args_is_help=True, help="Find, join, check and exchange results.")
+app = typer.Typer(no_args_is_help=True, help="Results: find, merge, check and exchange.")
 
 
 @app.callback()
 def results() -> None:
-    """Find, join, check and exchange results."""
+    """Results: find, merge, check and exchange."""
 
 
 def _open_store(results: Path | None) -> Store:
@@ -37,15 +37,17 @@ def _open_store(results: Path | None) -> Store:
 @app.command("list")
 def list_(
     where: RecordFilterOption = None,
-    limit: Annotated[int, typer.Option(help="How many at most; 0: all.", min=0)] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of records; 0: all.", min=0)] = 50,
     published: Annotated[
         bool,
-        typer.Option("--published", help="Instead, all figures of others that xfbench brings."),
+        typer.Option(
+            "--published", help="List the published figures that come with xfbench instead."
+        ),
     ] = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Records, the newest first.
+    """List records, newest first.
 
     \b
     xfbench results list
@@ -73,7 +75,7 @@ def list_(
 
 
 def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
-    """What others published, from the package: it is in no results folder."""
+    """Print the published figures that come with the package; no results folder has them."""
     from xfbench import published
     from xfbench.layout import beside
 
@@ -91,11 +93,11 @@ def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
 
 @app.command()
 def show(
-    record: Annotated[str, typer.Argument(help="A record's id, or how it begins.")],
+    record: Annotated[str, typer.Argument(help="Id of a record, or the start of one.")],
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One record, whole: what was asked for, what was seen, and where its run lies.
+    """Show one record: the request, the observations and the run folder.
 
     \b
     xfbench results show 7f3a
@@ -111,7 +113,7 @@ def show(
     if len(matches) != 1:
         candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
         raise errors.UsageError(
-            f"{record}: the start of one record's id is needed, not of {candidates}"
+            f"{record}: expected the start of one record's id, but it matches {candidates}"
         )
     [(location, matching_record)] = matches
     if as_json:
@@ -122,11 +124,11 @@ def show(
 
 @app.command()
 def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Results folders.")],
+    sources: Annotated[list[Path], typer.Argument(help="Results folders to merge.")],
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take in the records of other folders, with certificates, runs and searches.
+    """Merge the records of other folders, with certificates, runs and searches.
 
     \b
     xfbench results merge ../laptop/results ../node7/results
@@ -140,19 +142,22 @@ def merge(
     new_count, known_count = merging.merge(
         [existing(source) for source in sources], store, damage_messages.append
     )
-    summary = f"{new_count} records merged into {store.folder}; {known_count} were there"
+    summary = f"{new_count} records merged into {store.folder}; {known_count} already present"
     _print_outcome({"merged": new_count, "known": known_count}, summary, damage_messages, as_json)
 
 
 @app.command()
 def pack(
     everything: Annotated[
-        bool, typer.Option("--all", help="Into one pack with those that are packed already.")
+        bool,
+        typer.Option(
+            "--all", help="Rewrite everything into one pack, with the records of earlier packs."
+        ),
     ] = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put the records that are single files into one file, a line each; nothing else changes.
+    """Pack records that are single files into one file, one line each; nothing else changes.
 
     \b
     xfbench results pack
@@ -170,11 +175,11 @@ def pack(
 def validate(
     path: Annotated[
         Path,
-        typer.Argument(help="A results folder, a submission, a record, a pack or an archive."),
+        typer.Argument(help="Results folder, submission, record, pack or archive to check."),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is wrong with results: each defect with its file; exit status 1 if there is any.
+    """Check results and list each defect with its file; exit status 1 if there are defects.
 
     \b
     xfbench results validate results
@@ -198,12 +203,14 @@ def validate(
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(help="FILE.tar, .tar.gz, .csv or .parquet.")],
+    file: Annotated[
+        Path, typer.Argument(help="File to write: FILE.tar, .tar.gz, .csv or .parquet.")
+    ],
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write records to one file: an archive with all that belongs to them, or a table of fields.
+    """Write records to one file: an archive with related files, or a table of fields.
 
     \b
     xfbench results export ours.tar.gz
@@ -224,12 +231,12 @@ def export(
 
 @app.command()
 def submit(
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    folder: Annotated[Path, typer.Argument(help="New folder to write.")],
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a folder for a leaderboard that many share: records, machines, how to repeat them.
+    """Write a folder for a shared leaderboard: records, machines and commands to repeat them.
 
     \b
     xfbench results submit submission --where workload=lenet
@@ -251,14 +258,14 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="An exported archive, a submission, a folder that `run --carry` has written, or "
+            help="Exported archive, submission, bundle folder of `run --carry`, or "
             "files of pytest-benchmark, ReFrame or MLPerf."
         ),
     ],
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take in results from elsewhere: with certificates from xfbench, as figures from other tools.
+    """Import results from another xfbench, with certificates, or figures from other tools.
 
     \b
     xfbench results import theirs.tar.gz
@@ -278,7 +285,7 @@ def import_(
     if not carry.is_one(source):
         damage_messages: list[str] = []
         new_count, known_count = _import_source(source, store, damage_messages)
-        summary = f"{new_count} records imported into {store.folder}; {known_count} were there"
+        summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
         _print_outcome(
             {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
         )
@@ -293,17 +300,17 @@ def import_(
 
 
 def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
-    """By what it is: how many records are new, and were there."""
+    """Import by the kind of source. Return how many records are new and how many were present."""
     from xfbench.base.errors import UsageError
     from xfbench.results import archive, merging, submission, submission_audit, taking
     from xfbench.results.store import existing
 
     if submission.is_one(source):
         for file, _, detail in submission_audit.against_manifest(source):
-            raise UsageError(f"{file}: {detail}: nothing of the submission is taken")
+            raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
         return merging.merge([existing(source)], store, damage_messages.append)
     if not source.exists():
-        raise UsageError(f"{source}: there is no such file or folder")
+        raise UsageError(f"{source}: no such file or folder")
     is_archive = source.name.endswith(archive.SUFFIXES)
     with suppress(OSError):
         is_archive = is_archive or is_tarfile(source)
@@ -317,7 +324,7 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
 def _print_outcome(
     document: dict[str, object], summary: str, damage_messages: list[str], as_json: bool
 ) -> None:
-    """Print what was done, and first what was left because it is damaged: then the exit is 1."""
+    """Print damage messages, then the summary. Exit with status 1 if anything is damaged."""
     for line in damage_messages:
         say(line)
     print(json.dumps({**document, "damaged": damage_messages}) if as_json else summary)

@@ -1,4 +1,4 @@
-"""`xfbench study`: questions that were asked in print, run here, with what was found beside."""
+"""`xfbench study`: repeat published studies here and compare with the published figures."""
 
 from __future__ import annotations
 
@@ -35,33 +35,38 @@ if TYPE_CHECKING:
     from xfbench.studies.rising import Line
     from xfbench.studies.running import Prepared
 
-app = typer.Typer(no_args_is_help=True, help="Questions asked in print: list, show, run, report.")
+app = typer.Typer(
+    no_args_is_help=True, help="Published studies to repeat: list, show, run, report."
+)
 
 NameArgument = Annotated[
-    str, typer.Argument(help="A study's name, or the path of your own TOML file.")
+    str, typer.Argument(help="Name of a study, or path of your own TOML file.")
 ]
 SizeOption = Annotated[
     str | None,
-    typer.Option("--size", help="smoke: minutes; laptop: an hour; paper: as it was published."),
+    typer.Option(
+        "--size",
+        help="Size. smoke: minutes; laptop: an hour; paper: as published (default: the smallest).",
+    ),
 ]
 WithOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--with",
         metavar="RESULTS",
-        help="Somebody else's records too: a results folder or an exported archive (repeatable).",
+        help="Results folder or exported archive with more records (repeatable).",
     ),
 ]
 
 
 @app.callback()
 def study() -> None:
-    """Questions that were asked in print: list, show, run, report."""
+    """Published studies to repeat: list, show, run, report."""
 
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """Every study: the built-in ones and your own.
+    """List all studies: the built-in ones and your own.
 
     \b
     xfbench study list
@@ -88,7 +93,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """A study: its question, method, cells by size, and what was published.
+    """Show a study: its question, method, cells by size and published figures.
 
     \b
     xfbench study show thread-sweep
@@ -131,22 +136,26 @@ def run(
     size: SizeOption = None,
     framework: Annotated[
         str | None,
-        typer.Option(help="Only these of its frameworks.", show_default=False),
+        typer.Option(help="Frameworks to run (default: all of the study).", show_default=False),
     ] = None,
     launches: Annotated[
         str | None,
-        typer.Option(help="So many of each cell (default: the file's).", show_default=False),
+        typer.Option(help="Launches per cell (default: the study file's).", show_default=False),
     ] = None,
     launcher: Annotated[
-        str | None, typer.Option(help="local, mpi, slurm (default: the file's, or the site's).")
+        str | None,
+        typer.Option(
+            help="Launcher: local, mpi or slurm (default: the study file's, else the site's)."
+        ),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
+        str | None,
+        typer.Option(help="Site configuration: name or TOML file. See docs/clusters.md."),
     ] = None,
     medium: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=DIR", help="Another medium to keep the study's data on (repeatable)."
+            metavar="NAME=DIR", help="Additional storage medium for the study's data (repeatable)."
         ),
     ] = None,
     python: PythonsOption = None,
@@ -157,28 +166,35 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Where batches rise: private memory of a rank, as in 8GB (default: the file's, "
-            "or what is available).",
+            help="Private memory per rank for batch-size searches, such as 8GB (default: the "
+            "study file's, "
+            "else the available memory).",
             show_default=False,
         ),
     ] = None,
-    minutes: Annotated[int, typer.Option(min=1, help="How long a submitted job may take.")] = 60,
-    queue: Annotated[str, typer.Option(help="Slurm's partition.", show_default=False)] = "",
+    minutes: Annotated[
+        int, typer.Option(min=1, help="Time limit of a submitted job in minutes.")
+    ] = 60,
+    queue: Annotated[
+        str, typer.Option(help="Slurm partition (default: the site's).", show_default=False)
+    ] = "",
     account: Annotated[
-        str, typer.Option(help="Whom a job is charged to.", show_default=False)
+        str, typer.Option(help="Account to charge the job to.", show_default=False)
     ] = "",
     resume: ResumeOption = False,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Prove nothing first: less can be compared.")
+        bool, typer.Option("--no-verify", help="Do not verify first; fewer cells can be compared.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a noisy machine.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
+    ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a study, and say what came of it. A dry run says what would run, and how long.
+    """Run a study and print its answer. A dry run shows the launches and their time.
 
-    A study's own data are made in the cache, for a dry run too. What this machine cannot do is
-    told, cell by cell, and the rest is run.
+    The data of a study are created in the cache, also for a dry run. Cells that this machine
+    cannot run are listed with a reason, and the others run.
 
     \b
     xfbench study run thread-sweep
@@ -198,7 +214,7 @@ def run(
     answer.check(chosen_study)
     counts = parse_list(launches, positive_int, "--launches")
     if counts and len(counts) > 1:
-        raise errors.UsageError(f"--launches {launches}: one number is needed")
+        raise errors.UsageError(f"--launches {launches}: expected one number")
     choices = running.Choices(
         frameworks=parse_list(framework, str, "--framework") or (),
         launches=counts[0] if counts else None,
@@ -254,13 +270,14 @@ def report(
     name: NameArgument,
     size: SizeOption = None,
     output: Annotated[
-        Path | None, typer.Option(help="FILE.html or .md (default: Markdown on the terminal).")
+        Path | None,
+        typer.Option(help="File to write: FILE.html or .md (default: Markdown on the terminal)."),
     ] = None,
     other_sources: WithOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What a study came to: the answer, figures, tables, published beside measured, limits.
+    """Report a study: answer, figures, tables with published and measured values, limits.
 
     \b
     xfbench study report thread-sweep
@@ -273,7 +290,7 @@ def report(
 
     chosen_study = experiment.load(name)
     if output is not None and output.suffix not in (".html", ".md"):
-        raise errors.UsageError(f"--output {output}: FILE.html or FILE.md is needed")
+        raise errors.UsageError(f"--output {output}: expected FILE.html or FILE.md")
     results_folder = paths.results(results)
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
     study_answer = _build_answer(
@@ -315,9 +332,9 @@ def _print_plan(
     store: Store,
     as_json: bool,
 ) -> None:
-    """The cells, the launches at most, how long they take, and what cannot be done here.
+    """Print the cells, the maximum of launches, their time, and what cannot run here.
 
-    Of batches that are found out, from where on: their cells are not known.
+    Cells of batch-size searches are unknown, so their starting points are printed.
     """
     from xfbench import capabilities
     from xfbench.studies import media, running
@@ -352,7 +369,9 @@ def _print_plan(
             f"{len(launch_rows)} cells, {len(requests)} launches at most; time: {estimate.words()}"
         )
     if batch_searches:
-        print("of these the batches, and so the launches, are not known beforehand:")
+        print(
+            "batch sizes of these cells are searched, so their launches are not known in advance:"
+        )
     for line in batch_searches:
         max_launches, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
         limit = line.cell.memory_limit
@@ -369,7 +388,7 @@ def _print_plan(
 
 
 def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
-    """What the records of these folders and archives say. Raises UsageError where none do."""
+    """Return what the records of these sources say. Raises UsageError if they say nothing."""
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
@@ -377,7 +396,8 @@ def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence
     chosen_size = size or cells.fullest(chosen_study, records)
     if chosen_size is None:
         raise errors.UsageError(
-            f"{sources[0]} has nothing of {chosen_study.name}: make it with `xfbench study run {chosen_study.name}`"
+            f"{sources[0]} has no records of {chosen_study.name}: measure with `xfbench study "
+            f"run {chosen_study.name}`"
         )
     return answer.answer(chosen_study, chosen_size, records, certificates)
 
@@ -400,7 +420,7 @@ def _parse_media(pairs: Sequence[str] | None) -> dict[str, Path]:
     for pair in pairs or ():
         name, equals, folder = pair.partition("=")
         if not name or not equals or not folder:
-            raise UsageError(f"--medium {pair}: the form is NAME=DIR, as in nvme=/scratch")
+            raise UsageError(f"--medium {pair}: expected NAME=DIR, such as nvme=/scratch")
         folder_by_name[name] = Path(folder).expanduser()
     return folder_by_name
 

@@ -1,4 +1,4 @@
-"""`xfbench tune`: the best setting of a framework for a network, found with few launches."""
+"""`xfbench tune`: search the best setting of a framework for a workload with few launches."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 
 def tune(
-    framework: Annotated[str, typer.Option(help="One framework.", show_default=False)],
+    framework: Annotated[str, typer.Option(help="Framework to tune.", show_default=False)],
     workload: Annotated[
-        str, typer.Option(help="One network: see `xfbench workload list`.", show_default=False)
+        str, typer.Option(help="Workload: see `xfbench workload list`.", show_default=False)
     ],
     over: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="Try these of kernel, threads, affinity, allocator, ranks (on this node, sharing "
-            "the batch), strategy (repeatable; default: all kernels, powers of two up to the "
+            help="Values to try for kernel, threads, affinity, allocator, ranks (on this node, "
+            "sharing "
+            "the batch) or strategy (repeatable; default: all kernels, powers of two up to the "
             "cores, both affinities, all allocators, one rank).",
             show_default=False,
         ),
@@ -46,60 +47,67 @@ def tune(
     batch_size: Annotated[
         str | None,
         typer.Option(
-            help="Images per update (default: the published). Several are tried as well, but "
-            "another batch is different training.",
+            help="Images per update (default: the published batch size). Several values are "
+            "all tried, "
+            "but another batch size is different training.",
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     precision: Annotated[
-        str, typer.Option(help="float32, float64, tf32, bfloat16, float16.")
+        str, typer.Option(help="Precision: float32, float64, tf32, bfloat16 or float16.")
     ] = "float32",
     data: Annotated[
         str | None,
-        typer.Option(help="As in `xfbench run` (default: the workload's).", show_default=False),
+        typer.Option(
+            help="Data set, as in `xfbench run` (default: the workload's).", show_default=False
+        ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Timed steps of a launch of usual length (default: 20).", show_default=False
+            min=1, help="Timed steps of a full-length launch (default: 20).", show_default=False
         ),
     ] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first.")] = 3,
+    warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first step.")] = 3,
     launches: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Of each setting that the confirmation compares (default: 5 to 20, until it "
-            "is clear, or has taken a quarter of launching everything).",
+            help="Launches of each setting in the confirmation (default: 5 to 20, until the "
+            "difference "
+            "is clear or a quarter of the cost of launching everything is spent).",
             show_default=False,
         ),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds that launches may take together (default: no limit)."),
+        typer.Option(min=0, help="Total time of all launches in seconds (default: no limit)."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="The same in minutes.", show_default=False)
+        float | None,
+        typer.Option(min=0, help="--budget in minutes (default: no limit).", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the launches' order.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of launches.")] = 0,
     python: PythonsOption = None,
     results: ResultsOption = None,
     time_limit: TimeLimitOption = 1800,
     resume: ResumeOption = False,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Try kernels too that are not proven equal.")
+        bool, typer.Option("--no-verify", help="Also try kernels that are not verified.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a noisy machine.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
+    ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the best setting for a network here, and keep it for `xfbench run --tuned`.
+    """Find the best setting for a workload here and save it for `xfbench run --tuned`.
 
-    Short launches of all settings take turns, of many of every other; the better part goes on to
-    more and longer ones, until two are left, the more the more launches differ. Launches of usual
-    length then compare the better of these with the other, and with what `run` does where nobody
-    chooses. All launches are records as any others.
+    The search starts with short launches of all settings in turn; if there are many settings, of
+    every second one. The better part continues with more and longer launches, until two settings
+    are left, or more if launches differ much. Full-length launches then compare the best setting
+    with the other one and with the default of `run`. All launches become ordinary records.
 
     \b
     xfbench tune --framework torch --workload lenet
@@ -114,7 +122,7 @@ def tune(
     from xfbench.tuning import searching, space
 
     if budget is not None and minutes is not None:
-        raise errors.UsageError("--budget and --minutes: only one of them")
+        raise errors.UsageError("--budget and --minutes exclude each other: give one of them")
     interpreters, usual_protocol = parse_interpreters(python), Protocol()
     tuning_request = space.Asked(
         framework=framework,
@@ -140,9 +148,9 @@ def tune(
     )
     search_space = space.space(tuning_request, interpreters)
     if not search_space.cells:
-        raise errors.UsageError(f"there is nothing to try: {search_space.left_out[0][1]}")
+        raise errors.UsageError(f"there are no settings to try: {search_space.left_out[0][1]}")
     if len(tuning_request.batch_sizes) > 1:
-        say("several batch sizes: another batch is different training, not the same made faster")
+        say("several batch sizes: another batch size is different training, not a faster setting")
     if dry_run:
         _print_plan(search_space, choices, as_json)
         return
@@ -160,7 +168,7 @@ def tune(
 
 
 def _parse_over(pairs: Sequence[str]) -> dict[str, list[str]]:
-    """From `threads=1,2` and the like. Raises UsageError on another form, or a name twice."""
+    """Parse `threads=1,2` pairs. Raises UsageError on another form or a repeated name."""
     from xfbench.base.errors import UsageError
 
     values_by_name: dict[str, list[str]] = {}
@@ -169,14 +177,14 @@ def _parse_over(pairs: Sequence[str]) -> dict[str, list[str]]:
         value_list = [value.strip() for value in values.split(",")]
         if not name or not equals or not all(value_list) or name in values_by_name:
             raise UsageError(
-                f"--over {pair}: the form is NAME=VALUE,..., as in threads=1,2, each name once"
+                f"--over {pair}: expected NAME=VALUE,... such as threads=1,2, each name once"
             )
         values_by_name[name] = value_list
     return values_by_name
 
 
 def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
-    """The settings, the rungs, and launches at most; nothing is done."""
+    """Print the settings, the rungs and the maximum of launches without running them."""
     from xfbench.tuning import halving, repeating, searching
     from xfbench.tuning.space import setting, told
 
@@ -215,14 +223,16 @@ def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
         )
     if rungs:
         print(
-            f"further rungs, while launches differ too much to tell: {halving.FURTHER} at most, "
-            f"of {rungs[-1]['settings']} settings at most, launches of each: 1"
+            f"further rungs, while launches differ too much to decide: at most {halving.FURTHER}, "
+            f"with at most {rungs[-1]['settings']} settings, launches of each: 1"
         )
     launch_counts = (
         f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
     )
     print(f"confirmation: launches of each: {launch_counts}, steps: {search_space.default.steps}")
-    print(f"again, {repeating.AGAIN} times each at most: launches while the cores lay apart")
+    print(
+        f"repeated at most {repeating.AGAIN} times each: launches with a high core-to-core latency"
+    )
     has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
     for cell in search_space.cells:
         print(told(cell) + (f" · batch {cell.global_batch_size}" if has_several_batches else ""))
@@ -231,7 +241,7 @@ def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
 
 
 def _print_tuning(tuning: Tuning, file: Path) -> None:
-    """For a person: the best, how sure that is, what it cost, how to use it."""
+    """Print the best setting with its confidence interval, the search cost and how to use it."""
     from xfbench.tuning.space import told
 
     best, default = tuning.best, told(tuning.default)
@@ -241,7 +251,7 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
     if tuning.images_per_second:
         print(f"  {_format_figure(tuning.images_per_second)} images/s")
     else:
-        print("  not confirmed: go on with --resume, and a larger budget")
+        print("  not confirmed: continue with --resume and a larger budget")
     if tuning.over_default:
         print(f"  {_format_figure(tuning.over_default)} times the default ({default})")
     elif best == tuning.default:
@@ -256,8 +266,8 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
         f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s the search"
         + (", ended by the budget" if tuning.ended_by_budget else "")
     )
-    usage = "used by" if tuning.confirmed else "when it is confirmed, it is used by"
-    print(f"Kept in {file}; {usage} `xfbench run --tuned`")
+    usage = "used by" if tuning.confirmed else "after confirmation it is used by"
+    print(f"Saved in {file}; {usage} `xfbench run --tuned`")
 
 
 def _format_figure(figure: Figure) -> str:

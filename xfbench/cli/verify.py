@@ -1,4 +1,4 @@
-"""`xfbench verify`: prove that frameworks train the same network."""
+"""`xfbench verify`: verify that frameworks train the same network."""
 
 from __future__ import annotations
 
@@ -32,59 +32,68 @@ def verify(
         str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
     ] = None,
     workload: Annotated[
-        str, typer.Option(help="Networks, or all: see `xfbench workload list`.")
+        str, typer.Option(help="Workloads, or all: see `xfbench workload list`.")
     ] = WORKLOADS,
     kernel: Annotated[
-        str, typer.Option(help="Kernel libraries, or all of each framework.")
+        str, typer.Option(help="Kernel libraries; all: every one of each framework.")
     ] = "default",
-    device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Devices: cpu, cuda.")] = "cpu",
     precision: Annotated[
-        str, typer.Option(help="float32, float64, tf32, bfloat16, float16.")
+        str, typer.Option(help="Precisions: float32, float64, tf32, bfloat16, float16.")
     ] = "float32",
     ranks: Annotated[
-        str, typer.Option(help="Processes that train together: the law that they must keep.")
+        str,
+        typer.Option(help="Ranks: processes that train together, verified against one process."),
     ] = "1",
     strategy: Annotated[
-        str, typer.Option(help="How they do it (default: the framework's first).")
+        str,
+        typer.Option(help="Strategies to train on several ranks (default: the framework's first)."),
     ] = "default",
     strategy_options: StrategyOptionsOption = None,
     launcher: Annotated[
         str | None,
-        typer.Option(help="local, mpi, slurm (in an allocation): what starts ranks."),
+        typer.Option(help="Launcher of the ranks: local, mpi or slurm (in an allocation)."),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
+        str | None,
+        typer.Option(help="Site configuration: name or TOML file. See docs/clusters.md."),
     ] = None,
     lars: LarsOption = None,
     learning_rate: LearningRateOption = None,
     rate_scaling: RateScalingOption = None,
     rate_warmup: RateWarmupOption = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
+        int, typer.Option(min=1, help="Number of seeds to verify with, from 0; all must be equal.")
     ] = 1,
     again: Annotated[
-        bool, typer.Option("--again", help="Also where there is a certificate already.")
+        bool, typer.Option("--again", help="Verify again if a certificate exists.")
     ] = False,
     self_test: Annotated[
         bool,
-        typer.Option("--self-test", help="Plant known discrepancies instead: is each one caught?"),
+        typer.Option(
+            "--self-test",
+            help="Test the verifier instead: apply mutations and check that each is caught.",
+        ),
     ] = False,
     only: Annotated[
-        str | None, typer.Option(help="With --self-test, only these plants.", show_default=False)
+        str | None,
+        typer.Option(help="Mutations of --self-test to apply (default: all).", show_default=False),
     ] = None,
     python: PythonsOption = None,
     time_limit: Annotated[
-        float, typer.Option(min=1, help="Seconds one framework may take.")
+        float, typer.Option(min=1, help="Time limit of one framework in seconds.")
     ] = 3600,
-    format: Annotated[str, typer.Option(help="text, markdown.")] = "text",
+    format: Annotated[str, typer.Option(help="Output format: text or markdown.")] = "text",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare with the NumPy oracle: outputs, loss, every gradient, weights after 1, 3, 10 steps.
+    """Compare frameworks with the NumPy oracle.
 
-    The tolerance of each number is ten times what rounding does to it. A framework that is
-    equal gets a certificate, without which nothing is ranked; `run` makes one when it is missing.
-    Of several ranks the law is proven: weights after 1, 3, 10 steps as one process would have them.
+    The comparison covers outputs, loss, every gradient and the weights after 1, 3 and 10 steps.
+    The tolerance of each number is ten times the effect of rounding on it. A framework that is
+    equal gets a certificate. Only verified configurations are ranked, and `run` verifies them
+    automatically. On several ranks the weights after 1, 3 and 10 steps must equal those of one
+    process.
 
     \b
     xfbench verify
@@ -106,7 +115,8 @@ def verify(
         if dry_run:
             for mutation in mutations:
                 print(
-                    f"{mutation.name}: {mutation.framework}, {mutation.workload}, at {mutation.layer}"
+                    f"{mutation.name}: {mutation.framework}, {mutation.workload}, at "
+                    f"{mutation.layer}"
                 )
             return
         report = plants.self_test(mutations, seeds, say, time_limit)

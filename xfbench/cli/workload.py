@@ -1,4 +1,4 @@
-"""`xfbench workload`: which networks there are, one in full, and one for another tool."""
+"""`xfbench workload`: list workloads, show one, and export one for another tool."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from xfbench.cli.options import JsonOption
 
 app = typer.Typer(
     name="workload",
-    help="The networks: list, show, export.",
+    help="Workloads: list, show, export.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_NameArgument = Annotated[str, typer.Argument(help="A workload's name.", show_default=False)]
+_NameArgument = Annotated[str, typer.Argument(help="Name of a workload.", show_default=False)]
 
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """Every workload, its input, size and work."""
+    """List workloads with their input, size and number of operations."""
     from tabulate import tabulate
 
     from xfbench.workloads import workloads
@@ -47,7 +47,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(name: _NameArgument, as_json: JsonOption = False) -> None:
-    """One network: every layer, its output and parameters.
+    """Show one workload: every layer with its output and parameters.
 
     \b
     xfbench workload show googlenet
@@ -82,13 +82,15 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def export(
     name: _NameArgument,
-    format: Annotated[str, typer.Option(help="caffe (prototxt) or json.")] = "caffe",
+    format: Annotated[str, typer.Option(help="Output format: caffe (prototxt) or json.")] = "caffe",
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Images per update (default: the published).", show_default=False),
+        typer.Option(
+            min=1, help="Images per update (default: the published batch size).", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """The network for another tool, on standard output.
+    """Export the network for another tool on standard output.
 
     \b
     xfbench workload export alexnet --format caffe > alexnet.prototxt
