@@ -141,7 +141,9 @@ class Recorded:
         self.random, self.launched, self.default = random.Random(seed), launched, default
         self.seconds = 0.0
         every = [one for own in launched.values() for one in own.values()]
-        self.cores = repeating.Cores([one for record in every for one in handover.of(record)])
+        self.cores = repeating.Cores(
+            [one for record in every for one in handover.record_latencies(record)]
+        )
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
@@ -194,7 +196,9 @@ def speeds(launched: dict) -> dict:
 
 def counted(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
-    nearest = distance.nearest([seen for one in records.values() for seen in handover.of(one)])
+    nearest = distance.nearest(
+        [seen for one in records.values() for seen in handover.record_latencies(one)]
+    )
     near = {block: one for block, one in records.items() if not repeating.apart(one, nearest)}
     return {
         (block, 0): speed

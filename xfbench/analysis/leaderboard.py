@@ -32,7 +32,7 @@ from xfbench.analysis.statistics import (
     spread_interval,
 )
 from xfbench.equality.certificate import Certificate, refusal
-from xfbench.host.roofline import share_of_peak
+from xfbench.host.roofline import record_peak_share
 from xfbench.records.provenance import not_measured
 from xfbench.records.record import Record, is_asynchronous
 from xfbench.request import Request
@@ -233,7 +233,7 @@ def _row(cell: str, records: list[Record], certificates: Certificates, target: f
     ours = [record for record in records if not_measured(record) is None]
     bad = [record for record in ours if record.status != "ok"]
     unstable = [record for record in ours if record.status == "ok" and not is_steady(record)]
-    peaks = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
+    peaks = [record_peak_share(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
     if bad:
         reason = f"{bad[-1].status}: {bad[-1].reason}"

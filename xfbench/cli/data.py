@@ -139,7 +139,7 @@ def convert(
     settings = _parse_settings(format, size, fit, encode)
     with _report_data_errors():
         _make_data_set(
-            _rename_source(sources.existing(source), set_name), to, format, settings, as_json
+            _rename_source(sources.open_existing(source), set_name), to, format, settings, as_json
         )
 
 
@@ -198,7 +198,7 @@ def list_(as_json: JsonOption = False) -> None:
     from xfbench.data import sets
     from xfbench.worker.input import DIGITS
 
-    prepared_sets = sets.prepared()
+    prepared_sets = sets.list_prepared()
     if as_json:
         print(json.dumps({"data": [prepared_set.document() for prepared_set in prepared_sets]}))
         return
@@ -254,7 +254,11 @@ def _parse_settings(
     ):
         if value not in choices:
             raise errors.unknown(kind, value, choices)
-    return {"size": preparing.size(size), "fit": fit, "encoding": preparing.encoding(encode)}
+    return {
+        "size": preparing.parse_size(size),
+        "fit": fit,
+        "encoding": preparing.parse_encoding(encode),
+    }
 
 
 def _make_data_set(
@@ -269,7 +273,7 @@ def _make_data_set(
     )
     target = (to or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
-        manifest = writing.make(source, target, format_name, preprocessing, report)  # type: ignore[arg-type]
+        manifest = writing.make_data_set(source, target, format_name, preprocessing, report)  # type: ignore[arg-type]
     if as_json:
         document = manifest.model_dump(mode="json", by_alias=True)
         print(json.dumps({"folder": str(target), **document}))

@@ -56,7 +56,7 @@ def _print_storage(folder: Path, size_bytes: int, as_json: bool) -> None:
     if as_json:
         print(json.dumps(media.document(medium, reads)))
         return
-    for line in media.lines(medium, reads):
+    for line in media.format_lines(medium, reads):
         print(line)
 
 

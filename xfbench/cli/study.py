@@ -257,7 +257,7 @@ def run(
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
     search_records = rising.measure(lines, prepared.plan, measure, earlier_records, say)
-    records += [record for record in search_records if not memory.is_out(record)]
+    records += [record for record in search_records if not memory.is_out_of_memory(record)]
     _print_answer(
         _build_answer(chosen_study, chosen_size, [store.folder, *(other_sources or ())]), as_json
     )

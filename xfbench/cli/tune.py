@@ -155,7 +155,7 @@ def tune(
         _print_plan(search_space, choices, as_json)
         return
     if strict:
-        doctor.insist()
+        doctor.require_quiet()
     store = Store(paths.results(results))
     tuning = searching.search(search_space, choices, store, say)
     file = tuning.write(store.folder)

@@ -14,26 +14,26 @@ from xfbench.worker.stored import Stored
 Records = Callable[[Stored], Iterator[tuple[int, int]]]
 
 
-def first(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
+def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
     """Where the first `count` records begin and end. Raises Damaged where fewer are whole."""
     if not count:
         return []
-    found = list(itertools.islice(records(Stored(path)), count))
-    if len(found) < count:
-        raise Damaged(f"{path} has {len(found)} records, not the {count} that were written")
-    return found
+    bounds = list(itertools.islice(records(Stored(path)), count))
+    if len(bounds) < count:
+        raise Damaged(f"{path} has {len(bounds)} records, not the {count} that were written")
+    return bounds
 
 
-def cut(path: Path, size: int) -> None:
+def truncate_file(path: Path, size: int) -> None:
     """Leave the first `size` bytes of a file; with none, there is an empty one afterwards."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if size else "wb") as file:
         file.truncate(size)
         os.fsync(file.fileno())
-    settle(path.parent)
+    sync_folder(path.parent)
 
 
-class Appended:
+class AppendedFile:
     """A file that a format's writer adds to, whether it is its only one or not."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -49,7 +49,7 @@ class Appended:
         self.file.close()
 
 
-def settle(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring a folder's list of files to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -18,30 +18,35 @@ from xfbench.worker import cgroup, memory
 
 # Of what is available, for the driver, for libraries' own pages, and for what others do meanwhile.
 _MARGIN = 0.15
-_STEP = 2**28  # limits that come of what is available are whole multiples of it
+_LIMIT_STEP_BYTES = 2**28  # limits that come of what is available are whole multiples of it
 
 
-def available() -> int:
+def available_bytes() -> int:
     """Bytes that launches on this node may have together, less a margin: they end before it does.
 
     The least of what the machine has available, what its cgroups leave, and what Slurm gave.
     """
-    most = [psutil.virtual_memory().available, *filter(None, (cgroup.memory_left(), _of_slurm()))]
-    return max(_STEP, int(min(most) * (1 - _MARGIN)) // _STEP * _STEP)
+    limits = [
+        psutil.virtual_memory().available,
+        *filter(None, (cgroup.memory_left(), _slurm_bytes())),
+    ]
+    return max(
+        _LIMIT_STEP_BYTES, int(min(limits) * (1 - _MARGIN)) // _LIMIT_STEP_BYTES * _LIMIT_STEP_BYTES
+    )
 
 
-def _of_slurm() -> int | None:
+def _slurm_bytes() -> int | None:
     """What the job has of a node; Slurm says so in MiB, and nothing where it does not limit it."""
-    whole, each = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
+    per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
-    if whole.isdecimal() and int(whole):
-        return int(whole) * 2**20
-    if each.isdecimal() and cpus.isdecimal():
-        return int(each) * int(cpus) * 2**20
+    if per_node.isdecimal() and int(per_node):
+        return int(per_node) * 2**20
+    if per_cpu.isdecimal() and cpus.isdecimal():
+        return int(per_cpu) * int(cpus) * 2**20
     return None
 
 
-def kills() -> int:
+def count_oom_kills() -> int:
     """How many processes this system's kernel has ended for memory since it was started."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
@@ -50,7 +55,9 @@ def kills() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | None:
+def out_of_memory_reason(
+    outcome: Outcome, stderr: str, limit: int | None, kill_count: int
+) -> str | None:
     """The reason, where a process that ended so was out of memory; None where it was not.
 
     `said` is what it wrote to standard error; `killed` how many the kernel has ended for memory
@@ -59,18 +66,18 @@ def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | 
     """
     if outcome.timed_out or outcome.status == 0:
         return None
-    words = memory.words(said, limit)
-    if words:
-        return f"{memory.PREFIX}: it aborted: {words}"
-    if outcome.status == -signal.SIGKILL and killed:
+    message = memory.words(stderr, limit)
+    if message:
+        return f"{memory.PREFIX}: it aborted: {message}"
+    if outcome.status == -signal.SIGKILL and kill_count:
         return f"{memory.PREFIX}: the kernel killed it"
-    missed = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
-    if limit and outcome.status in missed:
+    memory_signals = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
+    if limit and outcome.status in memory_signals:
         return f"{memory.PREFIX}, it seems: {outcome} without a word of why, under a memory limit"
     return None
 
 
-def is_out(record: Record) -> bool:
+def is_out_of_memory(record: Record) -> bool:
     """Whether a launch ended for want of memory."""
     reason = re.sub(r"^rank \d+ of \d+: ", "", record.reason or "")
     return record.status == "failed" and reason.startswith(memory.PREFIX)

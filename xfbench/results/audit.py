@@ -20,7 +20,7 @@ from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.host.roofline import share_of_peak
+from xfbench.host.roofline import record_peak_share
 from xfbench.records import provenance
 from xfbench.records.elsewhere import impossible
 from xfbench.records.record import Record
@@ -250,7 +250,7 @@ def _of_figures(file: str, record: Record) -> Iterator[Defect]:
         return
     if why := overlong(request, measured):
         yield Defect(file, "time", why)
-    if why := beyond_peak(share_of_peak(record)):
+    if why := beyond_peak(record_peak_share(record)):
         yield Defect(file, "peak", why)
 
 
