@@ -1,7 +1,7 @@
 """xfbench: which framework trains this network fastest here, and how sure are we?
 
-From Python: `load` reads a results folder, `run` measures. Both come when they are first asked
-for, so that importing this costs nothing. See docs/python.md.
+From Python, `load` reads a results folder and `run` measures. Both are imported on first use, so
+that `import xfbench` is fast. See docs/python.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""xfbench from Python: what `import xfbench` gives. Reads results, and runs cells.
+"""The Python interface of xfbench: read results and run cells.
 
-It asks and reads as the command line does, by the same functions; nothing is computed here.
+It calls the same functions as the command line; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Results:
     conditions: tuple[Condition, ...] = ()
 
     def records(self) -> list[Record]:
-        """The records, oldest first: one per launch, with the fields of docs/schema.md."""
+        """Return the records, oldest first: one per launch, with the fields of docs/schema.md."""
         with index.opened(Store(self.folder), _warn) as record_index:
             records = [record for _, record in record_index.select(self.conditions)]
         for line in record_index.damaged:
@@ -154,7 +154,7 @@ def run(
     strict: bool = False,
     tuned: bool = False,
 ) -> list[Record]:
-    """Measure as `xfbench run` does, with its options and defaults; the records.
+    """Measure with the options and defaults of `xfbench run`, and return the records.
 
     Lists make a matrix, every launch is a fresh process, and a cell gets 5 to 20 of them unless
     `launches` says how many. `until_precision` is a share of one (0.02), `time_limit` in
@@ -221,7 +221,7 @@ def run(
 
 
 def _load_adjustment(results: Path) -> asked.Adjustment:
-    from xfbench.tuning import using  # which takes a while to load, and most runs need none
+    from xfbench.tuning import using  # slow to import, and most runs do not need it
 
     return using.adjustment(results)
 

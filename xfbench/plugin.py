@@ -27,7 +27,7 @@ _WORKLOADS = "lenet,convnet"
 _STEPS = 10
 _SESSION: pytest.StashKey[LaunchContext] = pytest.StashKey()
 _SELECTION: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
-# Whoever gives one of these wants benchmarks; a plain `pytest` is for tests.
+# One of these options requests benchmarks; a plain `pytest` runs only tests.
 _BENCHMARK_OPTIONS = (
     *(f"benchmark_{name}" for name in ("only", "enable", "disable", "json", "save", "autosave")),
     *("benchmark_compare", "benchmark_histogram"),
@@ -36,7 +36,7 @@ _BENCHMARK_OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our options; none has a value unless it was given."""
+    """Add the options of xfbench; none has a default value."""
     group = parser.getgroup("xfbench", "xfbench: training benchmarks")
     group.addoption(
         "--xfbench-arch",
@@ -65,12 +65,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--xfbench-results",
         metavar="FOLDER",
         type=Path,
-        help="Where records go. Default: $XFBENCH_RESULTS, else ./results.",
+        help="Results folder for records. Default: $XFBENCH_RESULTS, else ./results.",
     )
 
 
 def pytest_configure(config: Config) -> None:
-    """A wrong name stops the session before anything runs."""
+    """Stop the session early if an option has an invalid name."""
     if any(
         config.getoption(name) is not None
         for name in _BENCHMARK_OPTIONS
@@ -80,7 +80,7 @@ def pytest_configure(config: Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One benchmark per cell, each with a timer of its own."""
+    """Generate one benchmark per cell, each with its own timer."""
     if "xfbench_cell" not in metafunc.fixturenames:
         return
     config = metafunc.config
@@ -111,7 +111,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def xfbench_cell(
     workload: str, framework: str, kernel: str, device: str, threads: int, pytestconfig: Config
 ) -> Cell:
-    """The cell that the benchmark's parameters name."""
+    """Return the cell of the benchmark's parameters."""
     parameters = (workload, framework, kernel, device, threads)
     _, cells = _select_cells(pytestconfig)
     return next(cell for cell in cells if _cell_parameters(cell) == parameters)
@@ -119,7 +119,7 @@ def xfbench_cell(
 
 @pytest.fixture
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
-    """What all launches share; the framework's environment is ready, or it is known why not."""
+    """Return the shared launch context; the framework's environment is ready or has a reason."""
     from xfbench.base import paths
     from xfbench.results.store import Store
     from xfbench.running.launch import LaunchContext

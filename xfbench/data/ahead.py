@@ -1,7 +1,7 @@
-"""Decodes, scales and digests images ahead of whoever writes them, on all cores, in their order.
+"""Decode, scale and digest images in order on all cores, ahead of the writer.
 
-Threads do, since Pillow's decoding and scaling, and digests, run beside each other in one process;
-they end with it, whatever ends it.
+Threads are enough: Pillow's decoding and scaling, and digests, run in parallel in one process.
+Threads also end with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _ITEMS_PER_TASK = 8  # items of a task: small images take no longer than a task'
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Generator[Result, None, None]:
-    """What `do` makes of each item, in their order, at most a few tasks ahead of who asks.
+    """Yield `function(item)` in the order of items, computed at most a few tasks ahead.
 
-    Whatever `do` raises comes where its result would have. Close it, so that no thread goes on.
+    An exception of `function` is raised in place of its result. Close the generator to stop the
+    threads.
     """
     cores = len(os.sched_getaffinity(0))
     pool = ThreadPoolExecutor(cores, thread_name_prefix="ahead")

@@ -1,7 +1,7 @@
-"""Whether several data sets, whatever their formats, are the same samples in the same order.
+"""Check that data sets of any format contain the same samples in the same order.
 
-Every image is read and decoded, and its digest compared with what the list says, and with the
-others'.
+Every image is read and decoded. Its digest is compared with the list of its set and with the
+other sets.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class CheckedSet:
-    """One data set: the digest of all its samples as they were read.
+    """A checked data set, with the digest of all samples as they were read.
 
-    `largest_pixel_difference` is from the first set, of 255, None where shapes or numbers differ;
-    `defect` is what is wrong with the set itself.
+    `largest_pixel_difference` is the difference from the first set, at most 255, or None if shapes
+    or counts differ. `defect` describes a fault of the set itself.
     """
 
     folder: str
@@ -37,9 +37,10 @@ class CheckedSet:
 
 
 def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[CheckedSet]:
-    """Read every sample of every set; `report` hears the folder, samples done, of how many.
+    """Read every sample of every set.
 
-    Raises Damaged where a folder is no data set, or an image cannot be read.
+    `report` gets the folder, the number of samples done and the total. Raises Damaged if a folder
+    is no data set or an image cannot be read.
     """
     sets = [(folder, Manifest.read(folder), prepared.open_(folder)) for folder in folders]
     first_set = sets[0][2]
@@ -105,7 +106,7 @@ def _pixel_difference(
 
 
 def document(checked_sets: Sequence[CheckedSet]) -> dict[str, Any]:
-    """As `data check --json` prints it."""
+    """Return the document that `data check --json` prints."""
     equal = len({checked_set.stream_digest for checked_set in checked_sets}) == 1 and not any(
         checked_set.defect for checked_set in checked_sets
     )

@@ -62,13 +62,13 @@ class Manifest(_ManifestModel):
 
     @property
     def digest(self) -> str:
-        """Of the streams of all splits and the classes: equal for the same samples."""
+        """Return the digest of all splits and classes; it is equal for the same samples."""
         streams = {name: split.stream_digest for name, split in self.splits.items()}
         return digests.of_json({"streams": streams, "classes": list(self.classes)})
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Raises Damaged where there is none, or none of ours."""
+        """Read the manifest. Raises Damaged if it is missing or invalid."""
         document = prepared.read_manifest(folder)
         try:
             return cls.model_validate(document)

@@ -1,4 +1,4 @@
-"""Finds prepared data sets: by name in the data folder, or where somebody says one is."""
+"""Find prepared data sets: by name in the data folder, or by path."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BUILT_IN = ("digits", "synthetic")
 
 @dataclass(frozen=True)
 class PreparedDataSet:
-    """A data set and where it is."""
+    """A prepared data set and its folder."""
 
     folder: Path
     manifest: Manifest
 
     def facts(self) -> PreparedSet:
-        """What a request says of it: no paths."""
+        """Return the facts that a request stores: no paths."""
         manifest, medium = self.manifest, media.describe(self.folder)
         counts = {f"{name}_images": split.samples for name, split in manifest.splits.items()}
         return PreparedSet(
@@ -37,13 +37,13 @@ class PreparedDataSet:
         )
 
     def document(self) -> dict[str, Any]:
-        """As `data list --json` prints it."""
+        """Return the document that `data list --json` prints."""
         manifest = self.manifest.model_dump(mode="json", by_alias=True)
         return {"folder": str(self.folder), "digest": self.manifest.digest, **manifest}
 
 
 def list_prepared() -> list[PreparedDataSet]:
-    """Every data set of the data folder, by its folder's name; what is none is passed over."""
+    """Return the data sets in the data folder, sorted by folder name; skip other folders."""
     data_sets = []
     for folder in sorted(paths.data().glob("*/manifest.json")):
         try:
@@ -54,7 +54,7 @@ def list_prepared() -> list[PreparedDataSet]:
 
 
 def find(name: str) -> PreparedDataSet:
-    """The data set of that name or in that folder. Raises UsageError."""
+    """Return the data set with this name or folder. Raises UsageError if there is none."""
     if "/" in name or name.startswith((".", "~")):
         folder = Path(name).expanduser().absolute()
         try:

@@ -1,7 +1,7 @@
-"""The noise gate: what else went on in the machine while a launch ran.
+"""The noise gate: other activity in the machine during a launch.
 
-Read before and after, and subtracted; nothing runs beside the launch to look. What was
-seen stands in the record, `disturbances` says which of it may have changed the figures.
+Counters are read before and after a launch and subtracted; no monitor runs during it. The record
+stores them, and `disturbances` lists those that may have changed the figures.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reading:
 
 
 def read_conditions() -> Reading:
-    """The machine as it is now."""
+    """Read the present state of the machine."""
     handed_over = handover.measure_latency()
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
@@ -74,9 +74,10 @@ def read_conditions() -> Reading:
 def conditions_between(
     before: Reading, after: Reading, launch_cpu_seconds: float = 0.0
 ) -> Conditions:
-    """What went on between two readings; `ours` are CPU seconds of the launch itself.
+    """Return the activity between two readings.
 
-    Beyond those of this process and its children.
+    `launch_cpu_seconds` are CPU seconds of the launch beyond those of this process and its
+    children.
     """
     seconds = max(after.moment - before.moment, 1e-9)
     competing = [
@@ -111,7 +112,7 @@ def conditions_between(
 
 
 def disturbances(conditions: Conditions, cores: int) -> list[str]:
-    """What may have changed a launch's figures, a line each."""
+    """Return what may have changed the figures of a launch, one line each."""
     reasons = [
         f"{competitor.name} used {competitor.cpus:.1f} of a core"
         for competitor in conditions.competing
@@ -138,7 +139,7 @@ def disturbances(conditions: Conditions, cores: int) -> list[str]:
 
 
 def record_disturbances(record: Record) -> list[str]:
-    """What may have changed the figures of a record, a line each: in the machine, and its GPUs."""
+    """Return what may have changed the figures of a record, in the machine and its GPUs."""
     conditions, observation, measurement = record.conditions, record.observed, record.measurement
     reasons = (
         disturbances(conditions, record.machine.cores) if conditions and record.machine else []
@@ -160,10 +161,10 @@ def record_disturbances(record: Record) -> list[str]:
 def launch_defect(
     conditions: Conditions, device: str, *, has_rank_reports: bool = False
 ) -> str | None:
-    """Why the launch does not count, whoever was the cause; None where it does.
+    """Return why the launch does not count, or None if it counts.
 
-    `told`: ranks' own devices said who else was on them, so that whoever computed on others' does
-    not matter.
+    If `has_rank_reports`, the ranks reported other processes on their own devices, so processes on
+    the other devices do not matter.
     """
     if device == "cuda" and conditions.accelerator_processes and not has_rank_reports:
         return (
@@ -192,13 +193,13 @@ def launch_defect(
 
 
 def _own_seconds() -> float:
-    """CPU seconds of this process and of those it started and that have ended."""
+    """Return CPU seconds of this process and its ended children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _thermal_throttles(folder: Path = _CPUS) -> int | None:
-    """How often cores have slowed down to cool since boot; None where they do not say."""
+    """Return the number of thermal throttles since boot, or None if it is unknown."""
     files = [*folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
     try:
         return sum(int(file.read_text(encoding="utf-8")) for file in files) if files else None

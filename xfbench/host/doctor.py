@@ -1,4 +1,4 @@
-"""What would keep a measurement on this host from being good, and how to mend it."""
+"""Problems of this host that affect measurements, and how to fix them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SAMPLE_SECONDS = 0.5
 
 
 class NoisyError(XfbenchError):
-    """The machine is not fit to measure on; the message says why, and how to mend it."""
+    """The machine is too noisy to measure on; the message says why and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: its state ("ok", "warn" or "bad"), what was seen, how to mend it."""
+    """A check with its state ("ok", "warn" or "bad"), its detail and its fix."""
 
     check: str
     state: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; takes about a second."""
+    """Run all checks; this takes about a second."""
     return [
         _load(),
         *_busy(),
@@ -48,7 +48,7 @@ def examine() -> list[Finding]:
 
 
 def require_quiet() -> None:
-    """Raises NoisyError where something would keep a measurement from being good."""
+    """Raise NoisyError if a check is not ok."""
     problems = [finding for finding in examine() if finding.state != "ok"]
     if problems:
         lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]
@@ -66,7 +66,7 @@ def _load() -> Finding:
 
 
 def _busy() -> list[Finding]:
-    """Other processes that are using a core right now."""
+    """Check for other processes that use a core now."""
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
@@ -156,7 +156,7 @@ def _disk() -> Finding:
 
 
 def _accelerators() -> list[Finding]:
-    """Whether an accelerator is anybody else's too; nothing where there is none."""
+    """Check for other processes on accelerators; return nothing if there are none."""
     if not machine.accelerators():
         return []
     process_names = machine.accelerator_processes()

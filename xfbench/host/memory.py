@@ -47,7 +47,7 @@ def _slurm_bytes() -> int | None:
 
 
 def count_oom_kills() -> int:
-    """How many processes this system's kernel has ended for memory since it was started."""
+    """Return the number of processes that the kernel has killed for memory since boot."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -78,6 +78,6 @@ def out_of_memory_reason(
 
 
 def is_out_of_memory(record: Record) -> bool:
-    """Whether a launch ended for want of memory."""
+    """Return whether a launch ran out of memory."""
     reason = re.sub(r"^rank \d+ of \d+: ", "", record.reason or "")
     return record.status == "failed" and reason.startswith(memory.PREFIX)

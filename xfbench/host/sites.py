@@ -83,25 +83,25 @@ class Site(_Table):
 
 
 def user_folder() -> Path:
-    """Where a person's own site files lie."""
+    """Return the folder of the user's site files."""
     return platformdirs.user_config_path("xfbench") / "sites"
 
 
 def site_files() -> dict[str, Path]:
-    """Site name to file; one of the user's own replaces a built-in one of its name."""
+    """Return the file of each site; a user's site replaces a built-in site of the same name."""
     built_in = paths.package_folder("xfbench.launchers.sites")
     files = [file for root in (built_in, user_folder()) for file in sorted(root.glob("*.toml"))]
     return {file.stem: file for file in files}
 
 
 def names() -> list[str]:
-    """Every site's name, in order."""
+    """Return the sorted names of all sites."""
     return sorted(site_files())
 
 
 @cache
 def load(name: str | None) -> Site:
-    """The site of that name, or of that file; none is any machine. Raises UsageError."""
+    """Load the site with this name or TOML file, or defaults for no name. Raises UsageError."""
     if not name:
         return Site(title="this machine")
     file = Path(name) if name.endswith(".toml") else site_files().get(name)
