@@ -1,4 +1,4 @@
-"""Samples as bytes, for the formats that are written: pictures, and protocol-buffer fields."""
+"""Encode samples for the formats: image files and protocol-buffer fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xfbench.worker.stored import LARGEST_LABEL
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture file as it is kept: its bytes, its kind (JPEG or PNG), its size in pixels."""
+    """An image file: its bytes, its kind (JPEG or PNG) and its size in pixels."""
 
     content: bytes
     kind: str
@@ -25,23 +25,22 @@ class Picture:
 
 
 def validate_pixels(pixels: np.ndarray) -> np.ndarray:
-    """Pixels as a Sample has them. Raises ValueError where they are none."""
+    """Return pixels of a valid shape and type. Raises ValueError if they are invalid."""
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
         raise ValueError(f"{pixels.dtype} {pixels.shape} are no uint8 pixels (1 or 3, H, W)")
     return pixels
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
-    """A PNG file of uint8 pixels (C, H, W), gray or RGB.
+    """Encode uint8 pixels (C, H, W), gray or RGB, as a PNG file.
 
-    Runs alone are looked for, which takes a quarter of zlib's usual time for 2 % more bytes of a
-    photograph.
+    Run-length compression takes a quarter of zlib's usual time for 2 % more bytes of a photograph.
     """
     return _encode(pixels, "png", compress_type=zlib.Z_RLE)
 
 
 def encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
-    """A JPEG file of uint8 pixels (C, H, W), gray or RGB; its quality is libjpeg's, 1 to 100."""
+    """Encode uint8 pixels (C, H, W), gray or RGB, as a JPEG file of libjpeg quality 1 to 100."""
     return _encode(pixels, "jpeg", quality=quality)
 
 
@@ -52,9 +51,9 @@ def _encode(pixels: np.ndarray, kind: str, **options: int) -> bytes:
 
 
 def build_picture(image: np.ndarray | bytes, key: str) -> Picture:
-    """The picture file of a sample's image: its own bytes, or a PNG of its pixels.
+    """Return the image file of a sample: its own bytes, or a PNG file of its pixels.
 
-    Raises UsageError where bytes are neither a JPEG nor a PNG file.
+    Raises UsageError if the bytes are neither a JPEG nor a PNG file.
     """
     content = image if isinstance(image, bytes) else encode_png(image)
     try:
@@ -65,14 +64,14 @@ def build_picture(image: np.ndarray | bytes, key: str) -> Picture:
 
 
 def validate_label(label: int, key: str, max_label: int = LARGEST_LABEL) -> int:
-    """The label. Raises UsageError where the format cannot keep it."""
+    """Return the label. Raises UsageError if the format cannot store it."""
     if not 0 <= label <= max_label:
         raise UsageError(f"{key} has label {label}: this format keeps 0 to {max_label}")
     return label
 
 
 def encode_key(key: str) -> bytes:
-    """A key as bytes. Raises UsageError where it is empty, of several lines, or no text."""
+    """Encode a key. Raises UsageError if it is empty, not text, or has line ends or tabs."""
     if not key or any(mark in key for mark in "\n\r\t"):
         raise UsageError(f"{key!r} is no key: it is empty or has line ends or tabs")
     try:
@@ -82,7 +81,7 @@ def encode_key(key: str) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """A number as a protocol buffer has it; negative ones as int64."""
+    """Encode a number as a protocol-buffer varint; negative numbers as int64."""
     value &= 2**64 - 1
     content = bytearray()
     while value > 0x7F:
@@ -92,10 +91,10 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_number_field(field: int, value: int) -> bytes:
-    """A field that is a number."""
+    """Encode a number field."""
     return encode_varint(field << 3) + encode_varint(value)
 
 
 def encode_bytes_field(field: int, content: bytes) -> bytes:
-    """A field that is bytes, or a message."""
+    """Encode a field of bytes or a message."""
     return encode_varint(field << 3 | 2) + encode_varint(len(content)) + content

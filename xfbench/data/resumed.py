@@ -1,4 +1,4 @@
-"""Files of records that are appended to: what an interrupted run left is kept or cut off."""
+"""Files that records are appended to; after an interrupted run they are kept or truncated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Records = Callable[[Stored], Iterator[tuple[int, int]]]
 
 
 def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
-    """Where the first `count` records begin and end. Raises Damaged where fewer are whole."""
+    """Return start and end of the first `count` records. Raises Damaged if fewer are complete."""
     if not count:
         return []
     bounds = list(itertools.islice(records(Stored(path)), count))
@@ -25,7 +25,7 @@ def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, in
 
 
 def truncate_file(path: Path, size: int) -> None:
-    """Leave the first `size` bytes of a file; with none, there is an empty one afterwards."""
+    """Truncate a file to `size` bytes; with 0, create an empty file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if size else "wb") as file:
         file.truncate(size)
@@ -34,13 +34,13 @@ def truncate_file(path: Path, size: int) -> None:
 
 
 class AppendedFile:
-    """A file that a format's writer adds to, whether it is its only one or not."""
+    """A file that the writer of a format appends to."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
 
     def sync(self) -> None:
-        """All that was written is on the disk."""
+        """Flush everything written to the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
@@ -50,7 +50,7 @@ class AppendedFile:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's list of files to the disk."""
+    """Flush the file list of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

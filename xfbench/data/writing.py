@@ -1,7 +1,7 @@
-"""Makes a data set: out of a source, in one format, whole or not at all.
+"""Create a data set from a source in one format, completely or not at all.
 
-It grows in `NAME.partial` and gets its name when it is whole. An interrupted run goes on where it
-was: `SPLIT.samples` lists what is safely on the disk, a block at a time.
+The folder is `NAME.partial` until it is complete. An interrupted run continues: `SPLIT.samples`
+lists the samples that are on the disk, one block at a time.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Writer(Protocol):
     def add(self, sample: Sample) -> None: ...
 
     def sync(self) -> None:
-        """All that was added is on the disk, and a later writer finds it."""
+        """Flush all added samples to the disk, so that a later writer finds them."""
 
     def close(self) -> None:
-        """`sync`, and whatever makes the format complete."""
+        """Sync and complete the format."""
 
 
 def make_data_set(
@@ -115,7 +115,7 @@ def make_data_set(
 def _prepare_partial(
     partial: Path, source: Source, format_name: str, preprocessing: Preprocessing
 ) -> None:
-    """Go on only with what is the same; anything else begins anew."""
+    """Continue a partial data set with equal settings; else start again."""
     settings = {
         "name": source.name,
         "format": format_name,
@@ -140,7 +140,7 @@ def _write_split(
     preprocessing: Preprocessing,
     report: Report,
 ) -> tuple[list[str], set[tuple[int, ...]]]:
-    """One split; its list's lines, and the shapes of its images."""
+    """Write one split. Return the lines of its list and the shapes of its images."""
     if not len(samples):
         raise Damaged(f"{source.name} has no {split} images")
     listing = partial / f"{split}.samples"
@@ -151,7 +151,7 @@ def _write_split(
     new_lines: list[str] = []
 
     def commit_block() -> None:
-        """What is listed is on the disk, never the other way round."""
+        """Sync samples before listing them, so that every listed sample is on the disk."""
         writer.sync()
         with listing.open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in new_lines)
@@ -199,7 +199,7 @@ def _write_split(
 def _convert_sample(
     source_sample: Sample, format_name: str, preprocessing: Preprocessing
 ) -> tuple[Sample, tuple[int, ...], str, int]:
-    """A sample as it is kept, with its pixels' shape, its digest and its EXIF orientation."""
+    """Return the stored sample, the shape of its pixels, its digest and its EXIF orientation."""
     sample = prepare_sample(source_sample, preprocessing)
     pixels = pictures.pixels(sample, preprocessing.channels)
     if format_name == "raw":
@@ -208,7 +208,7 @@ def _convert_sample(
 
 
 def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Preprocessing:
-    """What was done to the images before, and now."""
+    """Return the earlier preprocessing of the source combined with the present one."""
     if source.before is None:
         return preprocessing
     changes = {
@@ -220,7 +220,7 @@ def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Pre
 
 
 def _complete_lines(listing: Path) -> list[str]:
-    """What is listed; a line that was not finished is taken away."""
+    """Return the listed lines; remove an incomplete last line."""
     if not listing.exists():
         return []
     complete_text, _, incomplete_line = listing.read_text(encoding="utf-8").rpartition("\n")
@@ -230,7 +230,7 @@ def _complete_lines(listing: Path) -> list[str]:
 
 
 def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Sequence[int]:
-    """As they come, or mixed for good: readers of records take them as they stand."""
+    """Return the source order, or a fixed shuffle, since record readers read in stored order."""
     if preprocessing.shuffle is None:
         return range(len(samples))
     order: list[int] = (

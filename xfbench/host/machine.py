@@ -1,4 +1,4 @@
-"""What this host is: facts, without judgement.
+"""Facts about this host, without judgement.
 
 `doctor.py` judges them, and `conditions.py` sees what goes on beside a launch. Nothing here
 names the machine or its user: the host name is kept as a hash, so that records of one host
@@ -25,13 +25,13 @@ _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
 
 @cache
 def describe() -> Machine:
-    """This host: processor, cores usable by us, memory, accelerators, limits."""
+    """Return this host: processor, usable cores, memory, accelerators and limits."""
     facts = {**host.facts(), "accelerators": tuple(accelerators())}
     return _build_machine(facts, archspec.cpu.host().name)
 
 
 def machine_from_facts(facts: Mapping[str, Any]) -> Machine:
-    """The host that a worker's facts are about. Raises ValueError where they are none."""
+    """Return the host described by a worker's facts. Raises ValueError if they are invalid."""
     try:
         return _build_machine(facts, _find_microarchitecture(facts))
     except (KeyError, TypeError) as error:
@@ -71,13 +71,13 @@ def _specificity(microarchitecture: archspec.cpu.Microarchitecture) -> tuple[int
 
 
 def usable_cores() -> int:
-    """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
+    """Return the usable physical cores: affinity, hyper-threads and cgroup quota counted."""
     return host.usable_cores()
 
 
 @cache
 def accelerators() -> list[str]:
-    """Models of the NVIDIA devices that the driver lists; none where there is no driver."""
+    """Return models of the NVIDIA devices that the driver lists; none without a driver."""
     try:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
@@ -105,7 +105,7 @@ def accelerator_processes() -> list[str]:
 
 
 def libraries() -> list[str]:
-    """BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
+    """Return BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:
         listing = processes.output(["/sbin/ldconfig", "-p"], timeout=30)
     except processes.CommandError:

@@ -1,4 +1,4 @@
-"""Storage media: what a folder lies on, and how fast it gives its bytes.
+"""Storage media: the storage below a folder and its read speed.
 
 Where the facts are found and the reads done is the worker's side (`worker/mounts.py`,
 `worker/reading.py`), so that a compute node tells its own.
@@ -46,7 +46,7 @@ class Speed:
 
 
 def describe(folder: Path) -> Medium:
-    """What `folder` lies on. Raises UnreadableError."""
+    """Return the storage medium of `folder`. Raises UnreadableError."""
     try:
         return Medium.model_validate(mounts.facts(folder))
     except OSError as error:
@@ -73,7 +73,7 @@ def measure(
 
 
 def compute_speed(reads: Reads) -> Speed:
-    """The figures of one pattern, as they are computed whenever somebody looks."""
+    """Compute the figures of one read pattern."""
     device_shares = [_device_share(read_round) for read_round in reads.rounds]
     resident_counts = [read_round.resident_bytes for read_round in reads.rounds]
     return Speed(
@@ -93,7 +93,7 @@ def compute_speed(reads: Reads) -> Speed:
 
 
 def document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
-    """What `machine --read --json` prints: the medium, and each pattern with its figures."""
+    """Return the document of `machine --read --json`: the medium and figures by pattern."""
     return {
         "medium": medium.model_dump(mode="json"),
         "reads": [
@@ -105,7 +105,7 @@ def document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
 
 
 def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
-    """What `machine --read` prints for people."""
+    """Return the lines that `machine --read` prints."""
     speeds = [compute_speed(pattern_reads) for pattern_reads in reads]
     table = tabulate(
         [
@@ -139,7 +139,7 @@ def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
 
 
 def format_size(count: int) -> str:
-    """Bytes as people write them: "4 KiB"."""
+    """Format a number of bytes, such as "4 KiB"."""
     for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= unit_bytes:
             return f"{count / unit_bytes:.4g} {unit}"
