@@ -1,7 +1,7 @@
-"""Every image once, as it is to be kept: channels, size, encoding, in that order.
+"""Preprocess each image once: channels, size and encoding, in that order.
 
-Scaling is Pillow's (bilinear, with all source pixels counted); what has nothing to be done to
-keeps the very bytes it came with.
+Scaling is Pillow's (bilinear, with all source pixels counted). An image that needs no change keeps
+its original bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENCODINGS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 1
 
 
 def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
-    """The sample as it is kept. Raises Damaged for an image that cannot be decoded."""
+    """Return the sample to store. Raises Damaged if its image cannot be decoded."""
     image = sample.image
     is_array = isinstance(image, np.ndarray)
     if (
@@ -64,7 +64,7 @@ def _resize(picture: Image.Image, preprocessing: Preprocessing) -> Image.Image:
 
 
 def parse_encoding(text: str | None) -> str | None:
-    """From "keep", "pixels", "png", "jpeg:90" to what a manifest says. Raises UsageError."""
+    """Parse "keep", "pixels", "png" or "jpeg:90" for a manifest. Raises UsageError."""
     if text in (None, "keep"):
         return None
     kind, _, quality = (text or "").partition(":")
@@ -77,7 +77,7 @@ def parse_encoding(text: str | None) -> str | None:
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
-    """From "256" or "240x320" to (height, width). Raises UsageError."""
+    """Parse "256" or "240x320" as (height, width) in pixels. Raises UsageError."""
     if text is None:
         return None
     parts = text.lower().split("x")

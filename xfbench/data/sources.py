@@ -1,8 +1,8 @@
-"""Where images come from: MNIST, CIFAR-10, ImageNet and folders, as their people publish them.
+"""Sources of images: MNIST, CIFAR-10, ImageNet and folders, in their published form.
 
-A source is what a user has on disk. Each function reads one kind into a `Source`, in which every
-image is read when it is asked for; nothing is downloaded. What is wrong is told before
-anything is written: Damaged names the file.
+A source is on the user's disk; nothing is downloaded. Each function opens one kind as a `Source`,
+which reads an image on access. Faults are reported before anything is written: Damaged names
+the file.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Files(Sequence[Sample]):
 
 
 def digits() -> Source:
-    """The 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
+    """Return the 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
     train, test = (
         _Arrays(np.rint(images).astype(np.uint8), labels)
         for images, labels in network_input.digits((28, 28)).values()
@@ -88,7 +88,7 @@ def digits() -> Source:
 
 
 def mnist(root: Path) -> Source:
-    """The four IDX files, packed with gzip or not."""
+    """Open the four IDX files of MNIST, with or without gzip compression."""
     splits: dict[Split, Sequence[Sample]] = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         images = _read_idx(root, f"{prefix}-images", 3, _IDX_IMAGES)
@@ -132,7 +132,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
 
 
 def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
-    """So many bytes, or as many as there are: nobody makes room for more than that."""
+    """Read at most `count` bytes, without allocating more than there are."""
     parts, remaining = [], count
     while remaining and (part := file.read(min(remaining, _CHUNK_BYTES))):
         parts.append(part)
@@ -141,7 +141,7 @@ def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
 
 
 def cifar10(root: Path) -> Source:
-    """The binary version: five batches to train on and one to test."""
+    """Open the binary version of CIFAR-10: five training batches and one test batch."""
     splits: dict[Split, Sequence[Sample]] = {
         "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
         "test": _read_cifar(root, ["test_batch.bin"]),
@@ -187,7 +187,7 @@ def images(root: Path) -> Source:
 def _list_class_files(
     root: Path, known_classes: Sequence[str], chosen_classes: Sequence[str]
 ) -> _Files:
-    """The images of the chosen classes, each of which has some."""
+    """Return the images of the chosen classes; each class has at least one."""
     if foreign := sorted(set(folder.classes_of(root)) - set(known_classes)):
         raise Damaged(f"{root} has a class {foreign[0]} that the training images have not")
     listed = [
@@ -241,9 +241,9 @@ def _read_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
 
 
 def open_existing(text: str) -> Source:
-    """A data set that is there: a prepared one's folder, or FORMAT:FOLDER that other tools wrote.
+    """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
-    Nothing but the first image is read here.
+    Only the first image is read here.
     """
     format_name, colon, rest = text.partition(":")
     if colon and format_name in prepared.FORMATS:

@@ -1,6 +1,6 @@
-"""How much memory launches may have here, and how one that replied nothing ran out of it.
+"""The memory available to launches, and why a launch without a reply ran out of it.
 
-The limit itself is kept by the worker (`worker/memory.py`), by all launchers alike.
+The worker applies the limit itself (`worker/memory.py`), with every launcher.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LIMIT_STEP_BYTES = 2**28  # limits that come of what is available are whole mul
 
 
 def available_bytes() -> int:
-    """Bytes that launches on this node may have together, less a margin: they end before it does.
+    """Return the bytes for all launches on this node, less a margin, so that launches fail first.
 
-    The least of what the machine has available, what its cgroups leave, and what Slurm gave.
+    The minimum of what the machine has available, what its cgroups leave, and what Slurm gave.
     """
     limits = [
         psutil.virtual_memory().available,

@@ -1,7 +1,7 @@
-"""What `module load` gives, as an environment: Lmod or Environment Modules, captured once.
+"""The environment of `module load` (Lmod or Environment Modules), captured once.
 
-A shell loads the modules on top of none and prints its variables; what differs from ours is
-kept. Names reach the shell as its arguments, never as its text.
+A shell purges all modules, loads the named ones and prints its variables. Variables that differ
+from the present environment are kept. Names are passed as shell arguments, never as shell text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ shift
 for folder in "$@"; do module use "$folder" || exit 77; done
 module -t avail 2>&1
 """
-# Of the shell and of the module system itself.
+# Variables of the shell and of the module system itself.
 _IGNORED_PREFIXES = (
     *("LMOD_", "__LMOD", "_ModuleTable", "_LMFILES", "__MODULES", "MODULE", "LOADEDMODULES"),
     *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
@@ -44,7 +44,7 @@ _IGNORED_PREFIXES = (
 
 @cache
 def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
-    """The variables that loading `names`, in order, sets or changes.
+    """Return the variables that loading `names`, in order, sets or changes.
 
     `init` is the module system's start-up file for bash, `folders` more places with modules.
     Raises UnavailableError that names the module which is not there, and the nearest that is.
@@ -71,7 +71,7 @@ def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]
 
 
 def find_interpreter(variables: dict[str, str], python: str) -> Path:
-    """The Python that these variables lead to. Raises UnavailableError."""
+    """Return the Python on the PATH of these variables. Raises UnavailableError."""
     path = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
     if path is None:
         raise UnavailableError(f"with these modules there is no {python}: load one that has it")
