@@ -1,4 +1,4 @@
-"""Writes the folder format, which `xfbench.worker.formats.folder` describes and reads."""
+"""Write the folder format, which `xfbench.worker.formats.folder` describes and reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Writer:
         self.root, self.classes = folder / split, classes
 
     def key(self, sample: Sample) -> str:
-        """Where the sample is kept: its class and a name of its own with the right ending."""
+        """Return the path of the sample: its class folder and a name with the right suffix."""
         is_png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
         name = PurePosixPath(sample.key)
         endings = (

@@ -1,4 +1,4 @@
-"""Writes LMDB: `SPLIT.lmdb/data.mdb`, Caffe's `Datum`s under the keys `%08d_<name>`."""
+"""Write LMDB: `SPLIT.lmdb/data.mdb`, Caffe's `Datum`s under the keys `%08d_<name>`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _DISK_HINT = "make room there, or choose a folder on another disk; what is writt
 
 
 class Writer:
-    """Appends to `SPLIT.lmdb`, a transaction every 32 MiB."""
+    """A writer that appends to `SPLIT.lmdb`, with a transaction every 32 MiB."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        """Append after the first `count` records. Raises Damaged if fewer are complete."""
         self._folder = folder / f"{split}.lmdb"
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
@@ -58,7 +58,7 @@ class Writer:
         sync_folder(self._folder)
 
     def add(self, sample: Sample) -> None:
-        """Raises UsageError where the format cannot keep it, or the disk is full."""
+        """Add a sample. Raises UsageError if the format cannot store it or the disk is full."""
         if self._count == _MAX_SAMPLES:
             raise UsageError(f"{self._folder}: keys of eight digits are for {_MAX_SAMPLES} samples")
         content = encode_datum(sample)
@@ -69,7 +69,7 @@ class Writer:
             self.sync()
 
     def sync(self) -> None:
-        """Raises UsageError where the disk is full."""
+        """Commit all pending samples. Raises UsageError if the disk is full."""
         while not self._commit():
             self._grow()
         self._pending, self._bytes = [], 0
@@ -91,7 +91,7 @@ class Writer:
                     pass
 
     def _commit(self) -> bool:
-        """Write all that waits, in one transaction; whether the map had room for it."""
+        """Write all pending samples in one transaction. Return whether they fit into the map."""
         try:
             with self._database.begin(write=True) as transaction:
                 for key, content in self._pending:
@@ -119,7 +119,7 @@ class Writer:
 
 
 def encode_name(key: str) -> bytes:
-    """A sample's key as the name within LMDB's; a long one is cut, and told apart by its digest."""
+    """Encode a key as part of an LMDB key; a long key is cut and gets its digest."""
     content = encode_key(key)
     if len(content) <= _MAX_NAME_BYTES:
         return content
@@ -128,7 +128,7 @@ def encode_name(key: str) -> bytes:
 
 
 def encode_datum(sample: Sample) -> bytes:
-    """Caffe's Datum: pixels with blue before red, or a picture file as it is."""
+    """Encode a sample as Caffe's Datum: BGR pixels, or an unchanged image file."""
     label = encode_number_field(5, validate_label(sample.label, sample.key))
     if isinstance(sample.image, bytes):
         image_file = build_picture(sample.image, sample.key)

@@ -1,4 +1,4 @@
-"""Writes the raw format, which `xfbench.worker.formats.raw` describes and reads."""
+"""Write the raw format, which `xfbench.worker.formats.raw` describes and reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes RecordIO: `SPLIT.rec` as MXNet's im2rec does, and at the end its index, `SPLIT.idx`."""
+"""Write RecordIO: `SPLIT.rec` as MXNet's im2rec does, and at the end its index, `SPLIT.idx`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Writer(AppendedFile):
     """Appends to `SPLIT.rec`; records are numbered from 0, which is all that is kept of a key."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        """Append after the first `count` records. Raises Damaged if fewer are complete."""
         path, self._index = folder / f"{split}.rec", folder / f"{split}.idx"
         bounds = first_bounds(path, count, records)
         self._index.unlink(missing_ok=True)
@@ -29,7 +29,7 @@ class Writer(AppendedFile):
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Raises UsageError where the format cannot keep it."""
+        """Add a sample. Raises UsageError if the format cannot store it."""
         label = validate_label(sample.label, sample.key, _LARGEST_LABEL)
         header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
         content = encode_record(header + build_picture(sample.image, sample.key).content)
@@ -45,7 +45,7 @@ class Writer(AppendedFile):
 
 
 def encode_record(data: bytes) -> bytes:
-    """One record, cut where the data have the magic number at a multiple of 4 bytes."""
+    """Encode a record; split it where data has the magic number at a multiple of 4 bytes."""
     if len(data) > LONGEST:
         raise UsageError(f"a record of {len(data)} bytes is longer than RecordIO's {LONGEST}")
     parts, start, position = [], 0, data.find(MAGIC)

@@ -1,4 +1,4 @@
-"""Writes TFRecord: one file of `tf.train.Example`s for a split, features named as is usual."""
+"""Write TFRecord: one file of `tf.train.Example`s per split, with the usual feature names."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from xfbench.worker.samples import Sample
 
 
 class Writer(AppendedFile):
-    """Appends to `SPLIT.tfrecord`."""
+    """A writer that appends to `SPLIT.tfrecord`."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        """Append after the first `count` records. Raises Damaged if fewer are complete."""
         path = folder / f"{split}.tfrecord"
         bounds = first_bounds(path, count, records)
         truncate_file(path, bounds[-1][1] + FOOTER if bounds else 0)
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Raises UsageError where the format cannot keep it."""
+        """Add a sample. Raises UsageError if the format cannot store it."""
         label = validate_label(sample.label, sample.key)
         data = encode_example(build_picture(sample.image, sample.key), label, sample.key)
         length = struct.pack("<Q", len(data))
@@ -39,7 +39,7 @@ class Writer(AppendedFile):
 
 
 def encode_example(image_file: Picture, label: int, key: str) -> bytes:
-    """A `tf.train.Example`: features in the order of their names."""
+    """Encode a `tf.train.Example` with features sorted by name."""
     features = (
         _encode_number("image/class/label", label),
         _encode_bytes("image/encoded", image_file.content),

@@ -1,4 +1,4 @@
-"""What a machine can do at most, and how much of it a result has.
+"""The peak performance of a machine, and the share of it that a result reaches.
 
 The peaks are those of one matrix product and of one pass over memory, in NumPy, on as many
 threads as the launches have: the best of several tries, in processes of their own, on the same
@@ -48,7 +48,7 @@ _MEASURED_PRECISIONS = ("float32", "float64")
 
 
 def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
-    """The limit that `request` runs against; None where it is neither measured nor published.
+    """Return the limit of `request`, or None if it is neither measured nor published.
 
     The first call in an hour for a number of threads takes three seconds, nine where there is
     AVX-512.
@@ -116,9 +116,9 @@ def _published_limit(model: str, precision: str) -> Limit | None:
 
 
 def measure_again(threads: int) -> None:
-    """Try once more what so many threads can do; the best of all tries is the peak.
+    """Measure the peaks of `threads` threads again; the best of all tries is the peak.
 
-    For whoever sees a launch beyond it: other work may have been there when it was measured.
+    Call it if a launch exceeds the peak: other work may have run during the measurement.
     """
     tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
     for kernels in ("", *_kernel_names(host.facts()["flags"])):
@@ -140,7 +140,7 @@ def measure_again(threads: int) -> None:
 
 
 def _cache_file(threads: int) -> Path:
-    """Where peaks are kept: those of these cores of this machine, since it was started."""
+    """Return the cache file of peaks for these cores of this machine since boot."""
     machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
     boot_id = system_files.read(Path("/proc/sys/kernel/random/boot_id"))
     cache_key = [machine, boot_id, sorted(os.sched_getaffinity(0)), np.__version__, threads]
@@ -148,7 +148,7 @@ def _cache_file(threads: int) -> Path:
 
 
 def _read_cache(file: Path) -> dict[str, float] | None:
-    """What was measured within the hour; None where nothing was, or the file is damaged."""
+    """Read peaks measured in the last hour; None if there are none or the file is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
             peaks = json.loads(file.read_bytes())
@@ -164,7 +164,7 @@ def _kernel_names(cpu_flags: Sequence[str]) -> list[str]:
 
 
 def measure(threads: int) -> dict[str, float]:
-    """Peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
+    """Measure peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
     with threadpoolctl.threadpool_limits(threads):
         product_peaks = {name: _product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS}
     return {**product_peaks, "bandwidth": _bandwidth(threads)}
