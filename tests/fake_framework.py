@@ -99,7 +99,7 @@ def make_cache(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_HOME", str(folder))
         for threads, peak in peaks().items():
-            atomic_files.write(roofline._file(threads), json.dumps(peak).encode())
+            atomic_files.write(roofline._cache_file(threads), json.dumps(peak).encode())
     return folder
 
 
@@ -139,7 +139,7 @@ def launch(
     chosen = cell(**{"framework": "odd", "kernel": "plain", **request})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        patch.setattr(handover, "seconds", lambda: None)
+        patch.setattr(handover, "measure_latency", lambda: None)
         patch.setattr(roofline, "_PEAKS", peaks())
         [record] = run_requests([chosen.request(1)], session)
         assert left_running(root) == []

@@ -1,7 +1,7 @@
 """xfbench: which framework trains this network fastest here, and how sure are we?
 
-From Python: `load` reads a results folder, `run` measures. Both come when they are first asked
-for, so that importing this costs nothing. See docs/python.md.
+From Python, `load` reads a results folder and `run` measures. Both are imported on first use, so
+that `import xfbench` is fast. See docs/python.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Results", "UnavailableError", "UsageError", "XfbenchError", "load", "run"]
 
-_PLACES = {
+_MODULE_BY_NAME = {
     **dict.fromkeys(("Results", "load", "run"), "notebook"),
     **dict.fromkeys(("UnavailableError", "UsageError", "XfbenchError"), "base.errors"),
     "__version__": "base.version",
@@ -23,12 +23,12 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module 'xfbench' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"xfbench.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"xfbench.{_MODULE_BY_NAME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_MODULE_BY_NAME})

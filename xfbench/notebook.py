@@ -1,6 +1,6 @@
-"""xfbench from Python: what `import xfbench` gives. Reads results, and runs cells.
+"""The Python interface of xfbench: read results and run cells.
 
-It asks and reads as the command line does, by the same functions; nothing is computed here.
+It calls the same functions as the command line; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Results:
     conditions: tuple[Condition, ...] = ()
 
     def records(self) -> list[Record]:
-        """The records, oldest first: one per launch, with the fields of docs/schema.md."""
-        with index.open_index(Store(self.folder), _warn) as known:
-            found = [record for _, record in known.select(self.conditions)]
-        for line in known.damaged:
+        """Return the records, oldest first: one per launch, with the fields of docs/schema.md."""
+        with index.open_index(Store(self.folder), _warn) as record_index:
+            records = [record for _, record in record_index.select(self.conditions)]
+        for line in record_index.damaged:
             _warn(line)
-        return found
+        return records
 
     def to_dataframe(self) -> pandas.DataFrame:
         """A row per record, a column for each field that holds one value, by its path.
@@ -76,11 +76,11 @@ class Results:
         `accuracy` between 0 and 1 is what the time to accuracy is to.
         """
         certificates = certificate.read_folder(self.folder)
-        with index.open_index(Store(self.folder), _warn) as known:
-            found = ranked.leaderboard_tables(known, [self.conditions], certificates, accuracy)
-        for line in known.damaged:
+        with index.open_index(Store(self.folder), _warn) as record_index:
+            ranked_tables = ranked.leaderboard_tables(record_index, [self.conditions], certificates, accuracy)
+        for line in record_index.damaged:
             _warn(line)
-        return found
+        return ranked_tables
 
     def compare(self, a: str, b: str) -> list[CellComparison]:
         """Each cell of A against each like it of B: `figures.ratio` is A's throughput over B's.
@@ -154,7 +154,7 @@ def run(
     strict: bool = False,
     tuned: bool = False,
 ) -> list[Record]:
-    """Measure as `xfbench run` does, with its options and defaults; the records.
+    """Measure with the options and defaults of `xfbench run`, and return the records.
 
     Lists make a matrix, every launch is a fresh process, and a cell gets 5 to 20 of them unless
     `launches` says how many. `until_precision` is a share of one (0.02), `time_limit` in
@@ -168,39 +168,39 @@ def run(
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """
     folder = paths.results(Path(results) if results else None)
-    made = asked.plan(
+    plan = asked.plan(
         {
-            "framework": _listed(framework),
-            "workload": _listed(workload),
-            "device": _listed(device),
-            "precision": _listed(precision),
-            "kernel": _listed(kernel),
-            "threads": _listed(threads),
-            "batch_size": _listed(batch_size),
-            "ranks": _listed(ranks),
-            "nodes": _listed(nodes),
-            "strategy": _listed(strategy),
+            "framework": _as_list(framework),
+            "workload": _as_list(workload),
+            "device": _as_list(device),
+            "precision": _as_list(precision),
+            "kernel": _as_list(kernel),
+            "threads": _as_list(threads),
+            "batch_size": _as_list(batch_size),
+            "ranks": _as_list(ranks),
+            "nodes": _as_list(nodes),
+            "strategy": _as_list(strategy),
             "strategy_options": strategy_options,
             "scaling": scaling,
-            "data": _listed(data),
-            "page_cache": _listed(page_cache),
-            "input": _listed(input),
+            "data": _as_list(data),
+            "page_cache": _as_list(page_cache),
+            "input": _as_list(input),
             "input_threads": input_threads,
             "steps": steps,
             "epochs": epochs,
             "warmup": warmup,
             "window": window,
             "affinity": affinity,
-            "allocator": _listed(allocator),
-            "lars": _listed(lars),
-            "learning_rate": _listed(learning_rate),
-            "rate_scaling": _listed(rate_scaling),
-            "rate_warmup": _listed(rate_warmup),
+            "allocator": _as_list(allocator),
+            "lars": _as_list(lars),
+            "learning_rate": _as_list(learning_rate),
+            "rate_scaling": _as_list(rate_scaling),
+            "rate_warmup": _as_list(rate_warmup),
             "checkpoints": checkpoints,
             "profile": profile or None,
             "launches": launches,
             "until_precision": until_precision,
-            "seed": _listed(seed),
+            "seed": _as_list(seed),
             "launcher": launcher,
             "site": site,
             "queue": queue,
@@ -210,26 +210,26 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
-        adjust=_adjustment(folder) if tuned else None,
+        adjust=_load_adjustment(folder) if tuned else None,
     )
     store = Store(folder)
-    done = lookup.finished_records(made.requests, store) if resume else []
-    if queued.wanted(made):
-        jobs = queued.prepare(made, store, minutes, queue or "", account or "")
+    done = lookup.finished_records(plan.requests, store) if resume else []
+    if queued.wanted(plan):
+        jobs = queued.prepare(plan, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]
-    return [*done, *progress.measure(made, store, done)]
+    return [*done, *progress.measure(plan, store, done)]
 
 
-def _adjustment(results: Path) -> asked.Adjustment:
-    from xfbench.tuning import using  # which takes a while to load, and most runs need none
+def _load_adjustment(results: Path) -> asked.Adjustment:
+    from xfbench.tuning import using  # slow to import, and most runs do not need it
 
     return using.adjustment(results)
 
 
-def _listed(given: T | Sequence[T] | None) -> list[T] | None:
-    if given is None:
+def _as_list(setting: T | Sequence[T] | None) -> list[T] | None:
+    if setting is None:
         return None
-    return [given] if isinstance(given, str | int | float) else [*given]  # type: ignore[misc]
+    return [setting] if isinstance(setting, str | int | float) else [*setting]  # type: ignore[misc]
 
 
 def _warn(line: str) -> None:

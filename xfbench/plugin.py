@@ -26,9 +26,9 @@ _PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
 _WORKLOADS = "lenet,convnet"
 _STEPS = 10
 _SESSION: pytest.StashKey[LaunchContext] = pytest.StashKey()
-_CHOSEN: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
-# Whoever gives one of these wants benchmarks; a plain `pytest` is for tests.
-_INTENT = (
+_SELECTION: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
+# One of these options requests benchmarks; a plain `pytest` runs only tests.
+_BENCHMARK_OPTIONS = (
     *(f"benchmark_{name}" for name in ("only", "enable", "disable", "json", "save", "autosave")),
     *("benchmark_compare", "benchmark_histogram"),
     *(f"xfbench_{name}" for name in ("arch", "framework", "workload", "steps", "results")),
@@ -36,7 +36,7 @@ _INTENT = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our options; none has a value unless it was given."""
+    """Add the options of xfbench; none has a default value."""
     group = parser.getgroup("xfbench", "xfbench: training benchmarks")
     group.addoption(
         "--xfbench-arch",
@@ -65,31 +65,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--xfbench-results",
         metavar="FOLDER",
         type=Path,
-        help="Where records go. Default: $XFBENCH_RESULTS, else ./results.",
+        help="Results folder for records. Default: $XFBENCH_RESULTS, else ./results.",
     )
 
 
 def pytest_configure(config: Config) -> None:
-    """A wrong name stops the session before anything runs."""
-    if any(config.getoption(name) is not None for name in _INTENT if name.startswith("xfbench")):
-        _chosen(config)
+    """Stop the session early if an option has an invalid name."""
+    if any(
+        config.getoption(name) is not None
+        for name in _BENCHMARK_OPTIONS
+        if name.startswith("xfbench")
+    ):
+        _select_cells(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One benchmark per cell, each with a timer of its own."""
+    """Generate one benchmark per cell, each with its own timer."""
     if "xfbench_cell" not in metafunc.fixturenames:
         return
     config = metafunc.config
-    if not _wanted(config):
+    if not _is_benchmark_session(config):
         reason = "training launches are benchmarks: run them with --benchmark-only"
         skip = pytest.mark.skip(reason=reason)
-        nothing = pytest.param(*_PARAMETERS, id="cells", marks=skip)
-        metafunc.parametrize(_PARAMETERS, [nothing])
+        skipped_case = pytest.param(*_PARAMETERS, id="cells", marks=skip)
+        metafunc.parametrize(_PARAMETERS, [skipped_case])
         return
     from xfbench.benchmarks.replay import Replay
     from xfbench.host import machine
 
-    architecture, cells = _chosen(config)
+    architecture, cells = _select_cells(config)
     mismatch = architecture.mismatch(machine.describe())
     parameters = []
     for cell in cells:
@@ -98,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         marks = [pytest.mark.benchmark(group=group, timer=Replay())]
         if mismatch:
             marks.append(pytest.mark.skip(reason=mismatch))
-        values = _parameters(cell)
+        values = _cell_parameters(cell)
         parameters.append(pytest.param(*values, id="-".join(map(str, values)), marks=marks))
     metafunc.parametrize(_PARAMETERS, parameters)
 
@@ -107,15 +111,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def xfbench_cell(
     workload: str, framework: str, kernel: str, device: str, threads: int, pytestconfig: Config
 ) -> Cell:
-    """The cell that the benchmark's parameters name."""
-    wanted = (workload, framework, kernel, device, threads)
-    _, cells = _chosen(pytestconfig)
-    return next(cell for cell in cells if _parameters(cell) == wanted)
+    """Return the cell of the benchmark's parameters."""
+    parameters = (workload, framework, kernel, device, threads)
+    _, cells = _select_cells(pytestconfig)
+    return next(cell for cell in cells if _cell_parameters(cell) == parameters)
 
 
 @pytest.fixture
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
-    """What all launches share; the framework's environment is ready, or it is known why not."""
+    """Return the shared launch context; the framework's environment is ready or has a reason."""
     from xfbench.base import paths
     from xfbench.results.store import Store
     from xfbench.running.launch import LaunchContext
@@ -123,7 +127,7 @@ def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
     results = paths.results(pytestconfig.getoption("xfbench_results"))
     session = pytestconfig.stash.setdefault(_SESSION, LaunchContext(Store(results)))
     if framework not in {*session.environments, *session.unavailable}:
-        session.prepare([framework], {}, _sayer(pytestconfig))
+        session.prepare([framework], {}, _line_printer(pytestconfig))
     return session
 
 
@@ -134,18 +138,18 @@ def xfbench_replay(request: pytest.FixtureRequest) -> Replay:
     return replay
 
 
-def _wanted(config: Config) -> bool:
+def _is_benchmark_session(config: Config) -> bool:
     """Whether benchmarks were asked for: by an option, or by naming where they stand."""
-    if any(config.getoption(name, None) for name in _INTENT):
+    if any(config.getoption(name, None) for name in _BENCHMARK_OPTIONS):
         return True
     invocation, folder = config.invocation_params, Path(__file__).resolve().parent / "benchmarks"
-    places = [invocation.dir / str(arg).partition("::")[0] for arg in invocation.args]
-    return any(place.resolve().is_relative_to(folder) for place in places)
+    test_paths = [invocation.dir / str(arg).partition("::")[0] for arg in invocation.args]
+    return any(place.resolve().is_relative_to(folder) for place in test_paths)
 
 
-def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
+def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
     """The kind of machine and the cells that the options ask for, found once a session."""
-    if _CHOSEN not in config.stash:
+    if _SELECTION not in config.stash:
         from xfbench.base.errors import UsageError
         from xfbench.benchmarks import architectures
 
@@ -156,17 +160,17 @@ def _chosen(config: Config) -> tuple[Architecture, list[Cell]]:
             )
             cells = architectures.cells(
                 architecture,
-                architectures.installed_frameworks() if frameworks is None else _words(frameworks),
-                _words(_WORKLOADS if workloads is None else workloads),
+                architectures.installed_frameworks() if frameworks is None else _parse_list(frameworks),
+                _parse_list(_WORKLOADS if workloads is None else workloads),
                 config.getoption("xfbench_steps") or _STEPS,
             )
         except UsageError as error:
             raise pytest.UsageError(f"xfbench: {error}") from error
-        config.stash[_CHOSEN] = architecture, cells
-    return config.stash[_CHOSEN]
+        config.stash[_SELECTION] = architecture, cells
+    return config.stash[_SELECTION]
 
 
-def _parameters(cell: Cell) -> tuple[object, ...]:
+def _cell_parameters(cell: Cell) -> tuple[object, ...]:
     return tuple(getattr(cell, name) for name in _PARAMETERS)
 
 
@@ -176,11 +180,11 @@ def _positive(value: str) -> int:
     return int(value)
 
 
-def _words(value: str) -> list[str]:
+def _parse_list(value: str) -> list[str]:
     return [word.strip() for word in value.split(",")]
 
 
-def _sayer(config: Config) -> Callable[[str], None]:
+def _line_printer(config: Config) -> Callable[[str], None]:
     """What prints a line above pytest's own while an environment is made."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
 

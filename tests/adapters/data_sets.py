@@ -46,5 +46,5 @@ def write(name, folder):
             samples = sources._Arrays(images, np.arange(len(images)) % count)
             classes = tuple(f"{number:02d}" for number in range(count))
             source, channels = sources.Source(content, classes, {"train": samples}, 3, "made"), 3
-        writing.make(source, target, form, Preprocessing(channels=channels))
+        writing.make_data_set(source, target, form, Preprocessing(channels=channels))
     return target

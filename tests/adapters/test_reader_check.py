@@ -63,7 +63,7 @@ def read(tmp_path, monkeypatch, launch):
         (own / "reader.py").write_text(text)
         folder = tmp_path / form
         if not folder.exists():
-            writing.make(source, folder, form, Preprocessing(channels=1))
+            writing.make_data_set(source, folder, form, Preprocessing(channels=1))
         settings = {"workload": ["lenet"], "batch_size": [8], "input": ["native"]}
         return launch("reference", data=[str(folder)], **{"steps": 2, **settings, **more})
 

@@ -58,7 +58,7 @@ def make(folder: Path) -> None:
     for name, form, encoding in SETS:
         how = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
         if not (folder / name).exists():
-            writing.make(source, folder / name, form, how)
+            writing.make_data_set(source, folder / name, form, how)
 
 
 def told(plain: dict, one: dict) -> tuple[str, str, str]:

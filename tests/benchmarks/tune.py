@@ -31,7 +31,7 @@ from tabulate import tabulate
 from tests.tuning.trials import exhaustive, tuned
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
-from xfbench.cli.options import FRAMEWORKS, positive, words
+from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
 from xfbench.host import handover, machine
 from xfbench.plan import Plan
 from xfbench.records.machines import machine_class
@@ -58,10 +58,12 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="a folder for all of it")
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--workload", default=",".join(BATCHES))
-    parser.add_argument("--launches", type=positive, default=10, help="of each setting")
-    parser.add_argument("--of-the-best", type=positive, default=0, help="of those near the best")
-    parser.add_argument("--steps", type=positive, help="timed steps of a launch, else as `run`")
-    parser.add_argument("--trials", type=positive, default=200)
+    parser.add_argument("--launches", type=positive_int, default=10, help="of each setting")
+    parser.add_argument(
+        "--of-the-best", type=positive_int, default=0, help="of those near the best"
+    )
+    parser.add_argument("--steps", type=positive_int, help="timed steps of a launch, else as `run`")
+    parser.add_argument("--trials", type=positive_int, default=200)
     parser.add_argument("--searches", type=int, default=0, help="of `tune` itself")
     parser.add_argument("--over", action="append", default=[], help="as `tune` has it")
     chosen = parser.parse_args()
@@ -73,8 +75,8 @@ def main() -> None:
     rows: list[list] = []
     own: list[list] = []
     for framework, workload in itertools.product(
-        words(chosen.framework, str, "--framework") or (),
-        words(chosen.workload, str, "--workload") or (),
+        parse_list(chosen.framework, str, "--framework") or (),
+        parse_list(chosen.workload, str, "--workload") or (),
     ):
         sizes = BATCHES.get(workload, ())
         asked = SpaceRequest(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)
@@ -139,7 +141,9 @@ class Recorded:
         self.random, self.launched, self.default = random.Random(seed), launched, default
         self.seconds = 0.0
         every = [one for own in launched.values() for one in own.values()]
-        self.cores = repeating.Cores([one for record in every for one in handover.of(record)])
+        self.cores = repeating.Cores(
+            [one for record in every for one in handover.record_latencies(record)]
+        )
         blocks = sorted({block for own in launched.values() for block in own})
         self.random.shuffle(blocks)
         self.blocks, known = blocks[::2], blocks[1::2]
@@ -193,7 +197,7 @@ def speeds(launched: dict) -> dict:
 def counted(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
     nearest = distance.nearest_seconds(
-        [seen for one in records.values() for seen in handover.of(one)]
+        [seen for one in records.values() for seen in handover.record_latencies(one)]
     )
     near = {
         block: one

@@ -100,7 +100,7 @@ def pairs(
     cell, plain = found.best, found.default
     session.prepare([cell.framework], {}, say, allocated=[cell.allocator])
     certify.certify_requests([cell.request(1)], session, say, say)
-    cores = repeating.Cores(handover.remembered())
+    cores = repeating.Cores(handover.read_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests import mounted, within
-from xfbench.data.encoding import png
+from xfbench.data.encoding import encode_png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
 # Of a set that is large beside what a process reads of libraries meanwhile.
@@ -137,7 +137,7 @@ def test_check_ends_with_status_1_for_another_order(data, small):
         ("prepare digits --format tfrecords", "did you mean tfrecord?"),
         ("prepare digits --encode jpg", "--encode jpg"),
         ("prepare digits --as a/b", "--as 'a/b'"),
-        ("prepare digits --classes 3", "--classes is for imagenet"),
+        ("prepare digits --classes 3", "--classes works only with imagenet"),
         ("convert nowhere there", "manifest.json is missing"),
         ("check nowhere", "manifest.json is missing"),
     ],
@@ -268,7 +268,7 @@ def test_two_media_are_two_rows_of_one_table(data, small, tmpfs):
 def test_an_interrupt_keeps_the_final_name_free(tmp_path):
     (tmp_path / "pictures" / "a").mkdir(parents=True)
     picture = tmp_path / "picture.png"
-    picture.write_bytes(png(np.zeros((1, 8, 8), np.uint8)))
+    picture.write_bytes(encode_png(np.zeros((1, 8, 8), np.uint8)))
     for number in range(10_000):  # for seconds, of which the first is enough
         (tmp_path / "pictures" / "a" / f"{number}.png").hardlink_to(picture)
     line = ["data", "prepare", "folder", "--from", "pictures", "--to", "set", "--format", "folder"]
@@ -287,5 +287,5 @@ def test_an_interrupt_keeps_the_final_name_free(tmp_path):
         process.send_signal(signal.SIGINT)
         _, messages = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert messages.splitlines()[-1] == "xfbench: interrupted; what was done is kept"
+    assert messages.splitlines()[-1] == "xfbench: interrupted; finished work is kept"
     assert not (tmp_path / "set").exists()

@@ -125,11 +125,11 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
     assert first == "4 settings, 80 launches at most"
     assert "rung 1: 4 settings, launches of each: 1, steps: 1" in lines
     assert (
-        "further rungs, while launches differ too much to tell: 4 at most, "
-        "of 4 settings at most, launches of each: 1"
+        "further rungs, while launches differ too much to decide: at most 4, "
+        "with at most 4 settings, launches of each: 1"
     ) in lines
     assert "confirmation: launches of each: 5 to 20, steps: 4" in lines
-    assert "again, 5 times each at most: launches while the cores lay apart" in lines
+    assert "repeated at most 5 times each: launches with a high core-to-core latency" in lines
     assert any(one.startswith("quick · ") for one in lines)
     document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["further_rungs_at_most"] == 4
@@ -140,7 +140,7 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
 def test_several_batch_sizes_give_a_warning(xfbench, odd):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
     shown = xfbench(*line.split(), "--dry-run")
-    assert "another batch is different training" in shown.stderr
+    assert "another batch size is different training" in shown.stderr
     assert "quick · " in shown.stdout and " · batch 8" in shown.stdout
 
 
@@ -152,7 +152,7 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd):
         ("tune --framework torch --workload lenet --over threads", "NAME=VALUE,..."),
         ("tune --framework torch --workload lenet --over threads=1 --over threads=2", "once"),
         ("tune --framework torch --workload lenet --over treads=1", "did you mean threads"),
-        ("tune --framework torch --workload lenet --budget 9 --minutes 9", "only one of them"),
+        ("tune --framework torch --workload lenet --budget 9 --minutes 9", "exclude each other"),
         ("tune --framework mxnet --workload lenet --precision bfloat16", "no precision bfloat16"),
         ("run --tuned --carry away", "--carry for another one"),
     ],

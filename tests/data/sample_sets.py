@@ -12,7 +12,7 @@ import PIL.Image
 
 from tests import photographs
 from tests.data import photograph_sets
-from xfbench.data.encoding import png
+from xfbench.data.encoding import encode_png
 from xfbench.data.lmdb import Writer as LmdbWriter
 from xfbench.data.recordio import Writer as RecordIOWriter
 from xfbench.data.tfrecord import Writer as TFRecordWriter
@@ -40,14 +40,16 @@ def samples(kind):
     if kind == "pixels":
         return [Sample(f"photo {n}", LABELS[n], image) for n, image in enumerate(images)]
     if kind == "png":
-        return [Sample(f"photo {n}", LABELS[n], png(image)) for n, image in enumerate(images)]
+        return [
+            Sample(f"photo {n}", LABELS[n], encode_png(image)) for n, image in enumerate(images)
+        ]
     if kind == "jpeg":
         return [Sample(f"photo {n}.jpg", LABELS[n], jpeg(image)) for n, image in enumerate(images)]
     if kind == "gray":  # with keys that are too long for LMDB
         return [Sample("a" * 600 + str(n), n, image[:1]) for n, image in enumerate(images)]
     # Bytes after the end of a PNG file, which may look like the beginning of a record.
     shift = int(kind.removeprefix("parts-"))
-    plain = png(images[0])
+    plain = encode_png(images[0])
     padded = plain + bytes(-len(plain) % 4 + shift)
     return [Sample("0", 1, padded + _MAGIC + b"more" + _MAGIC), Sample("1", 2, plain)]
 
@@ -62,7 +64,7 @@ def jpeg(image, quality=90):
 
 def pictures(kind):
     """The crops as the contents of files, by name: all PNG, or the first one a JPEG ("mixed")."""
-    contents = [png(image) for image in crops()]
+    contents = [encode_png(image) for image in crops()]
     if kind == "mixed":
         contents[0] = jpeg(crops()[0])
     return {

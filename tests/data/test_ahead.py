@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from xfbench.data.ahead import in_order
+from xfbench.data.ahead import map_in_order
 
 
 def test_results_keep_the_input_order():
@@ -13,8 +13,8 @@ def test_results_keep_the_input_order():
         time.sleep(0.02 if number % 40 == 0 else 0)
         return number * number
 
-    assert list(in_order(slow_at_first, range(500))) == [number**2 for number in range(500)]
-    assert list(in_order(slow_at_first, [])) == []
+    assert list(map_in_order(slow_at_first, range(500))) == [number**2 for number in range(500)]
+    assert list(map_in_order(slow_at_first, [])) == []
 
 
 def test_error_is_raised_in_order():
@@ -25,14 +25,14 @@ def test_error_is_raised_in_order():
 
     found = []
     with pytest.raises(ValueError, match=r"^100$"):
-        for number in in_order(all_but_one, range(1000)):
+        for number in map_in_order(all_but_one, range(1000)):
             found.append(number)
     assert found == list(range(96)), "those of its own task are lost with it"
 
 
 def test_closed_iterator_ends_its_threads():
     done, before = [], threading.active_count()
-    results = in_order(lambda number: done.append(number) or number, range(100_000))
+    results = map_in_order(lambda number: done.append(number) or number, range(100_000))
     assert [next(results), next(results)] == [0, 1]
     results.close()
     assert threading.active_count() == before

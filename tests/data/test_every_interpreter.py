@@ -17,8 +17,8 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     """As the canary, a loss before anything is trained, and those of two updates say."""
     target = tmp_path / "set"
     how = Preprocessing(channels=3, shuffle=0)
-    writing.make(sources.images(folders()), target, "folder", how)
-    found = sets.Found(target, sets.find(str(target)).manifest)
+    writing.make_data_set(sources.images(folders()), target, "folder", how)
+    found = sets.PreparedDataSet(target, sets.find(str(target)).manifest)
     session = LaunchContext(Store(tmp_path / "results"), data_folders={found.facts().place: target})
     session.prepare(FRAMEWORKS, {}, print)
     requests = [

@@ -11,13 +11,13 @@ from xfbench.data import preparing
     [(None, None), ("1", (1, 1)), ("240x320", (240, 320)), ("8192X1", (8192, 1))],
 )
 def test_size_is_height_and_width(text, expected):
-    assert preparing.size(text) == expected
+    assert preparing.parse_size(text) == expected
 
 
 @pytest.mark.parametrize("text", ["0", "8193", "1x8193", "0x5", "1x2x3", "-1", "x", ""])
 def test_size_out_of_range_is_refused(text):
     with pytest.raises(UsageError, match="--size"):
-        preparing.size(text)
+        preparing.parse_size(text)
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ def test_size_out_of_range_is_refused(text):
     ],
 )
 def test_encoding_has_a_jpeg_quality(text, expected):
-    assert preparing.encoding(text) == expected
+    assert preparing.parse_encoding(text) == expected
 
 
 @pytest.mark.parametrize("text", ["jpeg:0", "jpeg:101", "jpeg:-1", "jpeg:x", "png:9", "gif", ""])
 def test_unknown_encoding_or_quality_is_refused(text):
     with pytest.raises(UsageError, match="--encode"):
-        preparing.encoding(text)
+        preparing.parse_encoding(text)

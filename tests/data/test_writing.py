@@ -26,7 +26,7 @@ every_format = pytest.mark.parametrize("form", prepared.FORMATS)
 
 
 def made(source, target, form, how=SQUASHED):
-    manifest = writing.make(source, target, form, how)
+    manifest = writing.make_data_set(source, target, form, how)
     assert not list(target.parent.glob("*.partial")) and not list(target.parent.glob("*.lock"))
     return manifest
 
@@ -64,7 +64,7 @@ def test_all_formats_are_equal_as_pixels_and_as_jpeg(folders, tmp_path):
 def test_converted_set_keeps_its_digest(folders, tmp_path, form):
     before = made(sources.images(folders()), tmp_path / "first", form)
     for other in prepared.FORMATS:
-        after = made(sources.existing(str(tmp_path / "first")), tmp_path / other, other, KEPT)
+        after = made(sources.open_existing(str(tmp_path / "first")), tmp_path / other, other, KEPT)
         assert after.digest == before.digest
         assert after.preprocessing == before.preprocessing
 
@@ -82,7 +82,7 @@ def test_raw_format_refuses_images_of_different_sizes(folders, tmp_path, picture
     root = folders()
     (root / "train" / "n02" / "n02_3.JPEG").write_bytes(picture(1, height=41))
     with pytest.raises(UsageError, match=r"40×48 and 41×48 pixels.*--size"):
-        writing.make(sources.images(root), tmp_path / "raw" / "set", "raw", KEPT)
+        writing.make_data_set(sources.images(root), tmp_path / "raw" / "set", "raw", KEPT)
     manifest = made(sources.images(root), tmp_path / "folder", "folder", KEPT)
     assert manifest.shape is None
 
@@ -91,14 +91,14 @@ def test_existing_target_is_refused(mnist, tmp_path):
     source, how = sources.mnist(mnist()), Preprocessing(channels=1)
     made(source, tmp_path / "set", "raw", how)
     with pytest.raises(UsageError, match="is there already"):
-        writing.make(source, tmp_path / "set", "raw", how)
+        writing.make_data_set(source, tmp_path / "set", "raw", how)
 
 
 def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
     root = folders()
     (root / "train" / "n01" / "n01_0.JPEG.png").write_bytes(picture(1, kind="PNG"))
     with pytest.raises(Damaged, match=r"two train images are called n01/n01_0"):
-        writing.make(sources.images(root), tmp_path / "set", "folder", SQUASHED)
+        writing.make_data_set(sources.images(root), tmp_path / "set", "folder", SQUASHED)
     assert not (tmp_path / "set").exists()
 
 
@@ -107,7 +107,7 @@ def stop_at(path, root, target):
     content = path.read_bytes()
     path.write_bytes(content[:-200])
     with pytest.raises(Damaged, match=path.stem):
-        writing.make(sources.images(root), target, "raw", SQUASHED)
+        writing.make_data_set(sources.images(root), target, "raw", SQUASHED)
     return lambda: path.write_bytes(content)
 
 
@@ -173,7 +173,7 @@ def test_second_writer_of_the_same_set_is_refused(folders, tmp_path):
         running.stdout.readline()
         running.send_signal(signal.SIGSTOP)
         with pytest.raises(UsageError, match="being made by another process"):
-            writing.make(sources.images(root), target, "raw", SQUASHED)
+            writing.make_data_set(sources.images(root), target, "raw", SQUASHED)
         running.send_signal(signal.SIGCONT)
         running.stdout.read()
     assert running.returncode == 0 and target.exists()
@@ -196,10 +196,10 @@ def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, mon
         reports = []
         with ThreadPoolExecutor(1) as beside:
             waiting = beside.submit(
-                lambda: writing.make(
+                lambda: writing.make_data_set(
                     *(sources.images(root), target, "raw", SQUASHED),
                     report=lambda *told: reports.append(told),
-                    patience=60,
+                    lock_timeout_s=60,
                 )
             )
             assert asked.wait(60)
@@ -282,14 +282,14 @@ def test_damaged_test_split_is_not_treated_as_missing(folders, tmp_path, form, n
     made(sources.images(folders()), tmp_path / form, form)
     for beside in ("manifest.json", "train.samples", "test.samples"):
         (tmp_path / form / beside).unlink()
-    assert set(sources.existing(f"{form}:{tmp_path / form}").splits) == {"train", "test"}
+    assert set(sources.open_existing(f"{form}:{tmp_path / form}").splits) == {"train", "test"}
     path = tmp_path / form / name
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(Damaged, match=r"truncated"):
-        sources.existing(f"{form}:{tmp_path / form}")
+        sources.open_existing(f"{form}:{tmp_path / form}")
     for path in (tmp_path / form).glob("test.*"):
         path.unlink()
-    assert set(sources.existing(f"{form}:{tmp_path / form}").splits) == {"train"}
+    assert set(sources.open_existing(f"{form}:{tmp_path / form}").splits) == {"train"}
 
 
 def test_foreign_set_gets_its_classes_and_checksum_check(folders, tmp_path):
@@ -297,14 +297,14 @@ def test_foreign_set_gets_its_classes_and_checksum_check(folders, tmp_path):
     for beside in ("manifest.json", "train.samples", "test.samples"):
         (tmp_path / "theirs" / beside).unlink()
     theirs = f"tfrecord:{tmp_path / 'theirs'}"
-    after = made(sources.existing(theirs), tmp_path / "after", "folder", KEPT)
+    after = made(sources.open_existing(theirs), tmp_path / "after", "folder", KEPT)
     assert after.classes == ("0", "1", "2") and after.splits == before.splits
     assert {path.name for path in (tmp_path / "after" / "train").iterdir()} == {"0", "1", "2"}
     path = tmp_path / "theirs" / "train.tfrecord"
     content = bytearray(path.read_bytes())
     content[-20] ^= 1  # within the last record's data
     path.write_bytes(content)
-    source = sources.existing(theirs)
+    source = sources.open_existing(theirs)
     with pytest.raises(Damaged, match="record 20: its data have another checksum"):
         made(source, tmp_path / "never", "raw")
 
@@ -315,20 +315,22 @@ def test_label_above_a_million_is_refused(tmp_path):
         writer.add(Sample(str(label), label, np.zeros((3, 4, 4), np.uint8)))
     writer.close()
     with pytest.raises(Damaged, match="label 16777216 of 00000001: 1000000 are the most"):
-        made(sources.existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", KEPT)
+        made(sources.open_existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", KEPT)
 
 
 def test_empty_foreign_set_is_refused(tmp_path):
     (tmp_path / "train.tfrecord").write_bytes(b"")
     with pytest.raises(Damaged, match="no train images"):
-        sources.existing(f"tfrecord:{tmp_path}")
+        sources.open_existing(f"tfrecord:{tmp_path}")
 
 
 def test_a_cropped_set_that_keeps_its_size_stays_cropped(folders, tmp_path):
     cropped = Preprocessing(channels=3, size=(24, 32), fit="crop")
     before = made(sources.images(folders()), tmp_path / "first", "raw", cropped)
     assert before.preprocessing.fit == "crop"
-    after = made(sources.existing(str(tmp_path / "first")), tmp_path / "second", "folder", KEPT)
+    after = made(
+        sources.open_existing(str(tmp_path / "first")), tmp_path / "second", "folder", KEPT
+    )
     assert (after.preprocessing.size, after.preprocessing.fit) == ((24, 32), "crop")
 
 
@@ -336,7 +338,9 @@ def test_a_cropped_set_that_is_squashed_says_so(folders, tmp_path):
     cropped = Preprocessing(channels=3, size=(24, 32), fit="crop")
     made(sources.images(folders()), tmp_path / "first", "raw", cropped)
     squashed = Preprocessing(channels=3, size=(16, 16))
-    after = made(sources.existing(str(tmp_path / "first")), tmp_path / "second", "raw", squashed)
+    after = made(
+        sources.open_existing(str(tmp_path / "first")), tmp_path / "second", "raw", squashed
+    )
     assert (after.preprocessing.size, after.preprocessing.fit) == ((16, 16), "squash")
 
 
@@ -356,13 +360,13 @@ def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
         assert made(source, tmp_path / "set", "raw", KEPT).classes == ("a", "b")
     else:
         with pytest.raises(Damaged, match=f"label {label} of 0: there are 2 classes"):
-            writing.make(source, tmp_path / "set", "raw", KEPT)
+            writing.make_data_set(source, tmp_path / "set", "raw", KEPT)
 
 
 @pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
 def test_image_name_with_a_tab_or_line_end_is_refused(tmp_path, mark):
     with pytest.raises(Damaged, match="a tab or a line end in the name"):
-        writing.make(drawn([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", KEPT)
+        writing.make_data_set(drawn([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", KEPT)
 
 
 def test_digest_of_a_set_depends_on_its_class_names(tmp_path):

@@ -20,5 +20,5 @@ def command(*words):
 
 if __name__ == "__main__":
     roofline._PEAKS |= peaks()
-    handover.seconds = lambda: None
+    handover.measure_latency = lambda: None
     main()

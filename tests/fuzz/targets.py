@@ -242,7 +242,7 @@ FORGED = [
     *("\u202e", "x" * 3000, "torch", "ok", [], [None], {}, {"a": 1}, [0.0] * 9, [1e308] * 9),
 ]
 USAGE, WORDS, DAMAGED = (errors.UsageError,), (ValueError,), (Damaged,)
-PNG, JPEG = encoding.png(SAMPLE.image), encoding.jpeg(SAMPLE.image, 90)
+PNG, JPEG = encoding.encode_png(SAMPLE.image), encoding.encode_jpeg(SAMPLE.image, 90)
 IMAGE = struct.pack(">4I", 2051, 1, 1, 1) + b"\1"
 REPLY = {"job": "sha256:1", "status": "failed", "reason": "why", "traceback": ""}
 TARGETS = {
@@ -277,7 +277,9 @@ TARGETS = {
         DAMAGED,
         written(tfrecord, "train.tfrecord"),
     ),
-    "example": Target(of_example, DAMAGED, [tfrecord.example(encoding.picture(PNG, "a"), 1, "a")]),
+    "example": Target(
+        of_example, DAMAGED, [tfrecord.encode_example(encoding.build_picture(PNG, "a"), 1, "a")]
+    ),
     "recordio": Target(
         in_file("rec/train.rec", of_recordio), DAMAGED, written(recordio, "train.rec")
     ),

@@ -28,9 +28,9 @@ QUIET = Conditions(
 
 
 def watched(seconds):
-    before = conditions.read()
+    before = conditions.read_conditions()
     time.sleep(seconds)
-    return conditions.between(before, conditions.read())
+    return conditions.conditions_between(before, conditions.read_conditions())
 
 
 def test_busy_process_is_detected_and_named(burner):
@@ -42,13 +42,15 @@ def test_busy_process_is_detected_and_named(burner):
 
 
 def test_own_work_is_not_counted_as_noise():
-    before = conditions.read()
+    before = conditions.read_conditions()
     busy = "import time; end = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", busy], check=True, timeout=60)
-    after = conditions.read()
-    seen = conditions.between(before, after)
-    foreign = conditions.between(before, replace(after, own=before.own))
-    told = conditions.between(before, replace(after, own=before.own), after.own - before.own)
+    after = conditions.read_conditions()
+    seen = conditions.conditions_between(before, after)
+    foreign = conditions.conditions_between(before, replace(after, own=before.own))
+    told = conditions.conditions_between(
+        before, replace(after, own=before.own), after.own - before.own
+    )
     assert (foreign.other_cpus - seen.other_cpus) * seen.seconds > 0.9
     # Of ranks that are no children of ours, their own word counts.
     assert told.other_cpus == pytest.approx(seen.other_cpus)
@@ -76,12 +78,14 @@ def test_each_kind_of_noise_is_reported(update, line):
 
 
 def test_throttling_and_swapping_make_a_launch_invalid():
-    assert conditions.defect(QUIET, "cpu") is None
+    assert conditions.launch_defect(QUIET, "cpu") is None
     throttled = QUIET.model_copy(update={"throttled_seconds": 3.0})
-    assert "3.0 s of 10.0 s" in conditions.defect(throttled, "cpu")
-    assert "swap" in conditions.defect(QUIET.model_copy(update={"swap_bytes": 2**30}), "cpu")
+    assert "3.0 s of 10.0 s" in conditions.launch_defect(throttled, "cpu")
+    assert "swap" in conditions.launch_defect(QUIET.model_copy(update={"swap_bytes": 2**30}), "cpu")
     neighbour = (Competitor(name="stress", cpus=1.0),)
-    assert conditions.defect(QUIET.model_copy(update={"competing": neighbour}), "cpu") is None
+    assert (
+        conditions.launch_defect(QUIET.model_copy(update={"competing": neighbour}), "cpu") is None
+    )
 
 
 def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
@@ -91,15 +95,15 @@ def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
     file.write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
-    before = conditions.read()
+    before = conditions.read_conditions()
     file.write_text("usage_usec 5\nnr_throttled 4\nthrottled_usec 4000000\n")
-    seen = conditions.between(before, conditions.read())
+    seen = conditions.conditions_between(before, conditions.read_conditions())
     assert seen.throttled_seconds == pytest.approx(1.5)
 
 
 def test_strict_refuses_a_machine_with_a_busy_process(burner):
     with pytest.raises(doctor.NoisyError, match=r"processes: .*burner"):
-        doctor.insist()
+        doctor.require_quiet()
 
 
 def test_thermal_throttling_is_counted(tmp_path):
@@ -110,15 +114,17 @@ def test_thermal_throttling_is_counted(tmp_path):
         (place / "core_throttle_count").write_text(f"{count}\n")
     assert conditions._thermal_throttles(tmp_path) == 7
     hot = QUIET.model_copy(update={"thermal_throttles": 2})
-    assert "2 times to cool" in conditions.defect(hot, "cpu")
+    assert "2 times to cool" in conditions.launch_defect(hot, "cpu")
 
 
 def test_shared_gpu_counts_only_against_gpu_launches():
     shared = QUIET.model_copy(update={"accelerator_processes": ("python3",)})
-    assert "python3" in conditions.defect(shared, "cuda")
-    assert conditions.defect(shared, "cpu") is None
-    assert conditions.defect(QUIET, "cuda") is None
-    assert conditions.defect(shared, "cuda", told=True) is None  # theirs were others
+    assert "python3" in conditions.launch_defect(shared, "cuda")
+    assert conditions.launch_defect(shared, "cpu") is None
+    assert conditions.launch_defect(QUIET, "cuda") is None
+    assert (
+        conditions.launch_defect(shared, "cuda", has_rank_reports=True) is None
+    )  # theirs were others
 
 
 @pytest.mark.parametrize(("seconds", "disturbs"), [(0.39, False), (0.41, True)])
@@ -146,7 +152,7 @@ def test_ended_processes_disturb_beyond_a_tenth_of_all_cores(cpus, disturbs):
     ],
 )
 def test_a_launch_is_invalid_beyond_each_limit_and_not_at_it(update, valid):
-    reason = conditions.defect(QUIET.model_copy(update=update), "cpu")
+    reason = conditions.launch_defect(QUIET.model_copy(update=update), "cpu")
     assert (reason is None) == valid
 
 
@@ -165,23 +171,25 @@ def reading():
 def test_processes_compete_from_a_tenth_of_a_core_busiest_first(reading):
     before = reading(100.0, {"idle": 5.0, "daemon": 5.0, "burner": 5.0})
     after = reading(110.0, {"idle": 5.9, "daemon": 6.0, "burner": 14.0, "fresh": 2.0})
-    found = conditions.between(before, after).competing
+    found = conditions.conditions_between(before, after).competing
     assert [one.name for one in found] == ["burner", "fresh", "daemon"]
     assert [one.cpus for one in found] == pytest.approx([0.9, 0.2, 0.1])
 
 
 def test_other_cpus_are_what_is_busy_and_not_ours(reading):
     before, after = reading(100.0, {}), reading(110.0, {}, busy=30.0, own=4.0)
-    assert conditions.between(before, after, ours=6.0).other_cpus == pytest.approx(2.0)
-    assert conditions.between(before, after, ours=40.0).other_cpus == 0
+    assert conditions.conditions_between(
+        before, after, launch_cpu_seconds=6.0
+    ).other_cpus == pytest.approx(2.0)
+    assert conditions.conditions_between(before, after, launch_cpu_seconds=40.0).other_cpus == 0
 
 
 def test_counters_that_went_back_count_as_nothing(reading):
     before = reading(100.0, {}, steal=3.0, swap=10**9, throttled=2.0, thermal=7)
-    seen = conditions.between(before, reading(110.0, {}, thermal=5))
+    seen = conditions.conditions_between(before, reading(110.0, {}, thermal=5))
     assert (seen.steal_seconds, seen.swap_bytes, seen.throttled_seconds) == (0, 0, 0)
     assert seen.thermal_throttles == 0
-    assert conditions.between(before, reading(110.0, {})).thermal_throttles is None
+    assert conditions.conditions_between(before, reading(110.0, {})).thermal_throttles is None
 
 
 def test_a_guests_time_is_not_counted_twice(monkeypatch):
@@ -189,5 +197,5 @@ def test_a_guests_time_is_not_counted_twice(monkeypatch):
     names = "user nice system idle iowait irq softirq steal guest guest_nice"
     times = namedtuple("times", names)(10.0, 5.0, 3.0, 100.0, 20.0, 0.5, 0.5, 7.0, 4.0, 2.0)
     monkeypatch.setattr(conditions.psutil, "cpu_times", lambda: times)
-    seen = conditions.read()
+    seen = conditions.read_conditions()
     assert (seen.busy, seen.steal) == (19.0, 7.0)

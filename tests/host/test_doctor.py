@@ -113,6 +113,6 @@ def test_strict_refuses_a_machine_for_any_finding_that_is_not_ok(monkeypatch, st
     findings = [doctor.Finding("a", "ok", "quiet"), doctor.Finding("b", state, "why", "mend")]
     monkeypatch.setattr(doctor, "examine", lambda: findings)
     with pytest.raises(doctor.NoisyError, match=r"\(--strict\): b: why: mend$"):
-        doctor.insist()
+        doctor.require_quiet()
     monkeypatch.setattr(doctor, "examine", lambda: findings[:1])
-    doctor.insist()
+    doctor.require_quiet()

@@ -16,7 +16,7 @@ ASK = "from xfbench.host import handover; print(handover.seconds())"
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
-    took = [handover.seconds() for _ in range(5)]
+    took = [handover.measure_latency() for _ in range(5)]
     # Light does not do it in less than some nanoseconds, nor does a system call take part.
     assert all(one and 2e-8 < one < 1e-4 for one in took)
 
@@ -31,8 +31,8 @@ def test_silent_core_ends_the_measurement_after_a_time_limit(monkeypatch, tmp_pa
     silent = tmp_path / "silent.py"
     silent.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(pingpong, "__file__", str(silent))
-    monkeypatch.setattr(handover, "_LIMIT", 0.2)
-    assert handover.seconds() is None
+    monkeypatch.setattr(handover, "_TIMEOUT_S", 0.2)
+    assert handover.measure_latency() is None
 
 
 def test_latency_1_5_times_higher_means_distant_cores():
@@ -78,7 +78,7 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
         seen = Conditions(**calm, seconds=1.0, handover_seconds=around)
         made = record((0.1,), 1, {"conditions": seen})
         observed = made.observed.model_copy(update={"handover_seconds": meanwhile})
-        return conditions.disturbed(made.model_copy(update={"observed": observed}))
+        return conditions.record_disturbances(made.model_copy(update={"observed": observed}))
 
     line = "the system moved the cores: from one to the other and back in 0.20 to 0.33 µs"
     assert told((3.2e-7, 3.3e-7)) == []
@@ -90,6 +90,6 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
 
 
 def test_every_reading_includes_core_to_core_latency():
-    before, after = conditions.read(), conditions.read()
+    before, after = conditions.read_conditions(), conditions.read_conditions()
     expected = 2 if len(os.sched_getaffinity(0)) > 1 else 0
-    assert len(conditions.between(before, after).handover_seconds) == expected
+    assert len(conditions.conditions_between(before, after).handover_seconds) == expected

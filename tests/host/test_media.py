@@ -147,16 +147,16 @@ def reads(*rounds):
 
 
 def test_reads_are_cold_only_if_the_device_gave_all_bytes():
-    cold = media.speed(reads({"resident_bytes": 0, "device_bytes": 1000}))
+    cold = media.compute_speed(reads({"resident_bytes": 0, "device_bytes": 1000}))
     assert cold.is_cold is True and cold.from_device == 1
     partly = {"resident_bytes": 500, "device_bytes": 500}
-    half = media.speed(reads({"resident_bytes": 0, "device_bytes": 1000}, partly))
+    half = media.compute_speed(reads({"resident_bytes": 0, "device_bytes": 1000}, partly))
     assert half.is_cold is False and half.from_device == 0.5 and half.resident_bytes == 500
     uncounted = {"resident_bytes": 0, "device_bytes": 0}
-    assert media.speed(reads(uncounted)).is_cold is None
+    assert media.compute_speed(reads(uncounted)).is_cold is None
     in_memory = {"resident_bytes": None, "device_bytes": 0}
-    assert media.speed(reads(in_memory)).is_cold is None
-    assert media.speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
+    assert media.compute_speed(reads(in_memory)).is_cold is None
+    assert media.compute_speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
 
 
 def test_storage_facts_survive_a_record_round_trip(ext4, record):

@@ -48,7 +48,7 @@ def dead(launch):
 def test_out_of_memory_record_says_how_the_launch_ended(dead, how, reason):
     record, said = dead(how)
     assert record.status == "failed" and record.reason.startswith(reason), record.reason
-    assert memory.is_out(record)
+    assert memory.is_out_of_memory(record)
     assert record.request.memory_limit == LIMIT
     assert said.split() == [str(LIMIT)]
 
@@ -56,7 +56,7 @@ def test_out_of_memory_record_says_how_the_launch_ended(dead, how, reason):
 @pytest.mark.parametrize("how", ["killed", "other"])
 def test_other_failures_are_not_out_of_memory(dead, how):
     record, _ = dead(how)
-    assert not memory.is_out(record) and record.status in ("crashed", "failed")
+    assert not memory.is_out_of_memory(record) and record.status in ("crashed", "failed")
 
 
 def test_silent_crash_without_a_limit_is_a_crash(dead):
@@ -67,17 +67,19 @@ def test_silent_crash_without_a_limit_is_a_crash(dead):
 
 def test_kernel_oom_count_marks_a_killed_process():
     killed = Outcome(-9)
-    assert memory.ended(killed, "", None, 1) == "out of memory: the kernel killed it"
-    assert memory.ended(killed, "", None, 0) is None
-    assert memory.ended(Outcome(-9, timed_out=True), "out of memory", None, 1) is None
-    assert memory.kills() >= 0
+    assert memory.out_of_memory_reason(killed, "", None, 1) == "out of memory: the kernel killed it"
+    assert memory.out_of_memory_reason(killed, "", None, 0) is None
+    assert (
+        memory.out_of_memory_reason(Outcome(-9, timed_out=True), "out of memory", None, 1) is None
+    )
+    assert memory.count_oom_kills() >= 0
 
 
 def test_out_of_memory_of_a_rank_is_recognized(record):
     told = record(fields={"status": "failed", "reason": "rank 1 of 2: out of memory: x"})
-    assert memory.is_out(told)
+    assert memory.is_out_of_memory(told)
     other = record(fields={"status": "failed", "reason": "TypeError: out of memory: x"})
-    assert not memory.is_out(other)
+    assert not memory.is_out_of_memory(other)
 
 
 def test_ambiguous_messages_count_only_under_a_limit():
@@ -94,14 +96,14 @@ def test_ambiguous_messages_count_only_under_a_limit():
 
 
 def test_available_memory_respects_the_total_and_slurm(monkeypatch):
-    found = memory.available()
+    found = memory.available_bytes()
     assert 0 < found < memory.psutil.virtual_memory().total and found % 2**28 == 0
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1024")
-    assert memory.available() == 3 * 2**28
+    assert memory.available_bytes() == 3 * 2**28
     monkeypatch.delenv("SLURM_MEM_PER_NODE")
     monkeypatch.setenv("SLURM_MEM_PER_CPU", "512")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
-    assert memory.available() == 3 * 2**28
+    assert memory.available_bytes() == 3 * 2**28
 
 
 def test_memory_limit_changes_only_its_own_cell(cell):
@@ -132,4 +134,4 @@ def test_every_framework_reports_out_of_memory(name, cell, tmp_path):
     sizes = {"global_batch_size": 8192, "batch_size_per_rank": 8192, "memory_limit": LIMIT * 2}
     asked = cell(framework=name, environment="managed", kernel=kernel, warmup=0, **sizes)
     [record] = run_requests([asked.request(1)], session)
-    assert memory.is_out(record), (record.status, record.reason)
+    assert memory.is_out_of_memory(record), (record.status, record.reason)

@@ -38,27 +38,27 @@ def folder(tmp_path):
 
 
 def test_modules_are_captured_as_variables(lmod, folder):
-    found = modules.environment(lmod, (str(folder),), ("compiler/12", "framework"))
+    found = modules.load_environment(lmod, (str(folder),), ("compiler/12", "framework"))
     assert found["OF_COMPILER"] == "twelve"
     assert found["OF_FRAMEWORK"] == "a b=c"
-    assert modules.interpreter(found, "python3") == folder.parent / "bin" / "python3"
+    assert modules.find_interpreter(found, "python3") == folder.parent / "bin" / "python3"
     assert not any(name.startswith(("LMOD", "BASH_FUNC", "_ModuleTable")) for name in found)
 
 
 def test_missing_module_is_reported_with_the_nearest_name(lmod, folder):
     with pytest.raises(UnavailableError, match=r"framewrok/1.0.*did you mean framework/1.0"):
-        modules.environment(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
+        modules.load_environment(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
 
 
 def test_missing_module_system_error_names_its_setting():
     with pytest.raises(UnavailableError, match=r"modules.init"):
-        modules.environment("/nowhere/init", (), ("a",))
+        modules.load_environment("/nowhere/init", (), ("a",))
 
 
 def test_modules_without_a_python_are_reported(lmod, folder):
-    found = modules.environment(lmod, (str(folder),), ("compiler/12",))
+    found = modules.load_environment(lmod, (str(folder),), ("compiler/12",))
     with pytest.raises(UnavailableError, match=r"no python3\.99"):
-        modules.interpreter(found, "python3.99")
+        modules.find_interpreter(found, "python3.99")
 
 
 def test_framework_from_site_modules_gets_their_variables(lmod, folder, tmp_path, fake_adapter):

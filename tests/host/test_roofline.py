@@ -15,7 +15,7 @@ THREADS = 1
 def sessions(monkeypatch, tmp_path):
     """A function that begins another session with a cache of the test's own: what it measures."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(roofline, "_NEED", {})
+    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
     measured = []
     tried = roofline.processes.output
 
@@ -47,9 +47,9 @@ def test_measured_peaks_are_plausible_for_a_processor(peaks):
 
 def test_blas_kernels_are_tried_only_with_their_instructions():
     """OpenBLAS takes kernels of half the speed for a processor that it does not know."""
-    assert roofline._kernels(["avx2", "fma"]) == []
-    assert roofline._kernels([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
-    assert roofline._kernels([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
+    assert roofline._kernel_names(["avx2", "fma"]) == []
+    assert roofline._kernel_names([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
+    assert roofline._kernel_names([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
 
 
 @pytest.mark.deep
@@ -57,12 +57,12 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     """Whatever was there beside an earlier one."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # where what is no peak does no harm
     request = cell(threads=THREADS).request(1)
-    monkeypatch.setattr(roofline, "_NEED", {})
+    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
     before = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
     monkeypatch.setitem(roofline._PEAKS, THREADS, before)
-    assert roofline.limit(request, ()).matrix_product == 1.0
+    assert roofline.find_limit(request, ()).matrix_product == 1.0
     roofline.measure_again(THREADS)
-    found = roofline.limit(request, ())
+    found = roofline.find_limit(request, ())
     assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
 
 
@@ -70,17 +70,17 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
 def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
-    first = roofline.limit(request, ())
+    first = roofline.find_limit(request, ())
     [file] = (tmp_path / "home" / "peaks").iterdir()
 
     measured = sessions()
-    assert roofline.limit(request, ()) == first
+    assert roofline.find_limit(request, ()) == first
     assert measured == []
 
     written = file.stat().st_mtime
     os.utime(file, (written - 3601, written - 3601))
     measured = sessions()
-    assert roofline.limit(request, ()).matrix_product > 1e8
+    assert roofline.find_limit(request, ()).matrix_product > 1e8
     assert len(measured) == 1
     assert file.stat().st_mtime >= written
 
@@ -90,11 +90,11 @@ def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
 def test_damaged_peak_cache_is_measured_again(content, cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     sessions()
-    roofline.limit(request, ())
+    roofline.find_limit(request, ())
     [file] = (tmp_path / "home" / "peaks").iterdir()
     file.write_bytes(content)
     measured = sessions()
-    assert roofline.limit(request, ()).matrix_product > 1e8
+    assert roofline.find_limit(request, ()).matrix_product > 1e8
     assert len(measured) == 1
 
 
@@ -104,7 +104,7 @@ def test_corrected_peak_stays_in_the_cache(cell, sessions):
     roofline._PEAKS[THREADS] = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
     roofline.measure_again(THREADS)
     sessions()
-    assert roofline.limit(request, ()).memory_bandwidth == 1e30
+    assert roofline.find_limit(request, ()).memory_bandwidth == 1e30
 
 
 def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
@@ -118,30 +118,30 @@ def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
     made = record(fields={"limit": limit})
     assert launch_throughput(made) == pytest.approx(40)
     by_hand = 2 * made.workload.train_macs_per_image * 40 / 1e12
-    assert roofline.share_of_peak(made) == pytest.approx(by_hand)
-    assert roofline.share_of_peak(record()) is None
+    assert roofline.record_peak_share(made) == pytest.approx(by_hand)
+    assert roofline.record_peak_share(record()) is None
 
 
 def test_limit_matches_the_threads_of_the_launch(cell):
-    one, two = (roofline.limit(cell(threads=n).request(1), []) for n in (1, 2))
+    one, two = (roofline.find_limit(cell(threads=n).request(1), []) for n in (1, 2))
     assert (one.threads, two.threads) == (1, 2)
     assert one.precision == "float32" and one.source == "measured"
 
 
 def test_precision_without_a_measurable_peak_has_no_limit(cell):
-    assert roofline.limit(cell(precision="bfloat16").request(1), []) is None
+    assert roofline.find_limit(cell(precision="bfloat16").request(1), []) is None
 
 
 def test_an_accelerator_has_its_published_peak(cell):
     request = cell(device="cuda", framework="torch").request(1)
-    found = roofline.limit(request, ["Tesla V100-SXM2-16GB"])
+    found = roofline.find_limit(request, ["Tesla V100-SXM2-16GB"])
     assert found.matrix_product == 15.7e12 and "NVIDIA" in found.source
-    assert roofline.limit(request, ["Some New Thing"]) is None
-    assert roofline.limit(request, []) is None
+    assert roofline.find_limit(request, ["Some New Thing"]) is None
+    assert roofline.find_limit(request, []) is None
 
 
 def test_every_published_machine_has_peaks_and_a_source():
-    assert set(roofline.published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
-    for one in roofline.published().values():
+    assert set(roofline.load_published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
+    for one in roofline.load_published().values():
         assert one["matrix_product"]["float32"] > one["memory_bandwidth"] > 1e11
         assert one["source"]

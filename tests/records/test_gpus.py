@@ -127,7 +127,7 @@ def nvidia_smi(tmp_path, monkeypatch):
 def test_process_on_another_gpu_is_noise_not_a_defect(launched, nvidia_smi):
     record = launched(nvml.tell)
     assert record.status == "ok", record.reason
-    assert conditions.disturbed(record)[-1] == "theirs computed on a GPU of this node"
+    assert conditions.record_disturbances(record)[-1] == "theirs computed on a GPU of this node"
 
 
 def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):
@@ -190,7 +190,7 @@ def test_recorded_gpu_values_are_converted_to_si_units(launched):
 def test_reduced_application_clock_is_reported(launched):
     record = launched(lambda file: nvml.replay(file, "k40-of-a-driver-that-just-started", busy=0))
     said = "the clock of rank 0's GPU is set to 745 MHz of 875"
-    assert said in conditions.disturbed(record)
+    assert said in conditions.record_disturbances(record)
 
 
 def test_virtual_gpu_may_report_no_clock(launched):

@@ -8,7 +8,7 @@ import pytest
 from tests.likenesses import SOFTWARE, certified, varied
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
-from xfbench.cli.options import of_run
+from xfbench.cli.options import parse_run_command
 from xfbench.host.machine import describe
 from xfbench.records.elsewhere import About, Figure
 from xfbench.records.record import Citation, Record
@@ -76,7 +76,7 @@ def write(store, target, complain=print):
 
 def found(folder):
     """Each defect's file, below the folder, and its kind."""
-    defects = audit.validate(folder, of_run)[1]
+    defects = audit.validate(folder, parse_run_command)[1]
     return {(one.file.removeprefix(f"{folder}/"), one.defect) for one in defects}
 
 
@@ -87,7 +87,7 @@ def resealed(folder):
 
 
 def test_submission_is_complete_and_valid(folder, records):
-    assert audit.validate(folder, of_run) == (8 + len(records[1]), [])
+    assert audit.validate(folder, parse_run_command) == (8 + len(records[1]), [])
     names = {path.name for path in folder.iterdir()}
     described = {"README.md", "leaderboard.md", "machine.json", "repeat.json", "submission.json"}
     assert names == {"records", "certificates", *described}
@@ -111,7 +111,7 @@ def test_repeat_command_matches_the_request_of_each_record(folder, records):
     by_id = {one.id: one for one in records[0]}
     readme = (folder / "README.md").read_text()
     for cell in cells:
-        given = of_run(cell["command"].split()[2:])
+        given = parse_run_command(cell["command"].split()[2:])
         for one in cell["records"]:
             asked = by_id[one].request
             assert given["batch_size"] == str(asked.global_batch_size)
@@ -216,7 +216,7 @@ def test_command_that_differs_from_its_cell_is_a_defect(folder, old, new, words)
         path = folder / name
         path.write_text(path.read_text().replace(old, new))
     resealed(folder)
-    defects = audit.validate(folder, of_run)[1]
+    defects = audit.validate(folder, parse_run_command)[1]
     assert {(one.file, one.defect) for one in defects} == {(str(folder / "repeat.json"), "repeat")}
     assert all(words in one.detail for one in defects), defects
 

@@ -177,10 +177,10 @@ def test_processor_without_a_model_gets_a_generic_architecture(monkeypatch):
     facts = {**host.facts(), "architecture": "x86_64", "vendor": "AuthenticAMD"}
     for hidden, named in [((), "zen2"), (of["x86_64_v4"].features, "x86_64_v4")]:
         flags = sorted({*of["zen2"].features, *hidden})
-        assert machine.elsewhere({**facts, "flags": flags}).microarchitecture == named
+        assert machine.machine_from_facts({**facts, "flags": flags}).microarchitecture == named
 
 
 def test_worker_facts_describe_the_same_machine_as_the_driver():
-    assert machine.elsewhere(host.facts()) == machine.describe()
+    assert machine.machine_from_facts(host.facts()) == machine.describe()
     with pytest.raises(ValueError, match="no facts of a machine"):
-        machine.elsewhere({"vendor": "x"})
+        machine.machine_from_facts({"vendor": "x"})

@@ -275,9 +275,9 @@ def low_limit(plain, monkeypatch, tmp_path):
     threads = plain[0].request.threads
     low = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
     monkeypatch.setattr(roofline, "_PEAKS", {threads: low})
-    monkeypatch.setattr(roofline, "_NEED", {})  # one try is enough here,
-    monkeypatch.setattr(roofline, "_file", lambda _: tmp_path / "peaks")  # and not for others
-    return roofline.limit(plain[0].request, ())
+    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one try is enough here,
+    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # and not for others
+    return roofline.find_limit(plain[0].request, ())
 
 
 def test_peak_that_is_too_low_is_measured_again(plain, judge, low_limit):

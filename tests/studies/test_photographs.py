@@ -87,8 +87,8 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
 def test_optional_data_set_is_used_when_present(optional, launched, folder):
     how = Preprocessing(channels=1)
     named = replace(sources.digits(), name="cifar10")
-    writing.make(named, paths.data() / folder, "raw", how)
-    writing.make(named, paths.data() / f"{folder}-too", "raw", how)
+    writing.make_data_set(named, paths.data() / folder, "raw", how)
+    writing.make_data_set(named, paths.data() / f"{folder}-too", "raw", how)
     found = running.prepare(optional, "laptop", running.Choices())
     assert [one.data for one in found.plan.requests] == ["digits", "cifar10"]
     assert found.absent == ()

@@ -100,21 +100,21 @@ def test_repeats_stay_a_limited_share_of_launches(launched):
 
 def test_core_to_core_latencies_are_remembered_until_a_reboot(launched, monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    handover.remember(launched())
-    assert handover.remembered() == []
+    handover.save_latencies(launched())
+    assert handover.read_latencies() == []
     for seen in (2.2e-7, 1.9e-7, 3.2e-7):
-        handover.remember(launched(seen, 3.3e-7))
-    assert handover.remembered() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
+        handover.save_latencies(launched(seen, 3.3e-7))
+    assert handover.read_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
     # What is no number is as if there were none.
     [kept] = (tmp_path / "home" / "handover").iterdir()
     kept.write_text("?")
-    assert handover.remembered() == []
-    handover.remember(launched(2.2e-7, 3.3e-7))
-    assert handover.remembered() == [2.2e-7, 3.3e-7]
+    assert handover.read_latencies() == []
+    handover.save_latencies(launched(2.2e-7, 3.3e-7))
+    assert handover.read_latencies() == [2.2e-7, 3.3e-7]
     # After the system started anew the cores are others.
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")
-    assert handover.remembered() == []
+    assert handover.read_latencies() == []
 
 
 def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launched):

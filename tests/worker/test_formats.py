@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from tests.worker.small_samples import number_samples, open_writer
 from xfbench.base.errors import UsageError
 from xfbench.data import encoding
-from xfbench.data.lmdb import datum
-from xfbench.data.recordio import record
-from xfbench.data.tfrecord import example
+from xfbench.data.lmdb import encode_datum
+from xfbench.data.recordio import encode_record
+from xfbench.data.tfrecord import encode_example
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged, SampleList
 from xfbench.worker.protobuf import Malformed, fields
@@ -86,7 +86,7 @@ def any_samples(draw):
         shape = draw(st.tuples(st.sampled_from((1, 3)), st.integers(1, 40), st.integers(1, 40)))
         image = np.random.RandomState(len(found)).randint(0, 256, shape, dtype=np.uint8)
         if draw(st.booleans()):
-            image = jpeg(image[0]) if draw(st.booleans()) else encoding.png(image)
+            image = jpeg(image[0]) if draw(st.booleans()) else encoding.encode_png(image)
         found.append(Sample(key, draw(st.integers(0, 2**24)), image))
     return found
 
@@ -132,7 +132,9 @@ def test_sample_count_must_match_the_list(kind, tmp_path):
 def test_recordio_splits_records_with_the_magic_number(tmp_path):
     magic, head = struct.pack("<I", 0xCED7230A), b"\x89PNG\r\n\x1a\n"
     images = [head + rest for rest in (magic, magic * 2, b"abcd" + magic + b"e", b"ab" + magic)]
-    content = [record(struct.pack("<IfQQ", 0, 1, n, 0) + one) for n, one in enumerate(images)]
+    content = [
+        encode_record(struct.pack("<IfQQ", 0, 1, n, 0) + one) for n, one in enumerate(images)
+    ]
     assert [one.count(magic) for one in content] == [2, 3, 2, 2]
     assert [one[7] >> 5 for one in content] == [1, 1, 1, 0]
     (tmp_path / "train.rec").write_bytes(b"".join(content))
@@ -252,8 +254,8 @@ def test_resuming_a_truncated_lmdb_is_refused(tmp_path):
 
 def test_lmdb_map_grows_with_the_database(tmp_path, monkeypatch):
     module = importlib.import_module("xfbench.data.lmdb")
-    monkeypatch.setattr(module, "_FIRST_MAP", 1 << 16)
-    monkeypatch.setattr(module, "_AT_ONCE", 1 << 18)
+    monkeypatch.setattr(module, "_MIN_MAP_BYTES", 1 << 16)
+    monkeypatch.setattr(module, "_TRANSACTION_BYTES", 1 << 18)
     samples = [Sample(str(n), n, np.full((3, 100, 100), n, np.uint8)) for n in range(60)]
     file = write("lmdb", tmp_path, samples)
     assert file.stat().st_size > 20 * (1 << 16)
@@ -320,8 +322,8 @@ def tfrecord(folder, *examples):
 
 
 def recordio(folder, *contents):
-    (folder / "train.rec").write_bytes(b"".join(map(record, contents)))
-    starts = [sum(len(record(one)) for one in contents[:n]) for n in range(len(contents))]
+    (folder / "train.rec").write_bytes(b"".join(map(encode_record, contents)))
+    starts = [sum(len(encode_record(one)) for one in contents[:n]) for n in range(len(contents))]
     index = "".join(f"{n}\t{start}\n" for n, start in enumerate(starts))
     (folder / "train.idx").write_text(index)
 
@@ -334,7 +336,7 @@ def lmdb_of(folder, entries):
             transaction.put(key, value)
 
 
-PNG = encoding.picture(number_samples(1)[0].image, "")
+PNG = encoding.build_picture(number_samples(1)[0].image, "")
 
 
 @every_kind
@@ -407,13 +409,13 @@ def test_tfrecord_defects_are_reported(tmp_path):
     changed(file, -20, b"\xff")
     refused("tfrecord", tmp_path, "record 1", "its data", "checksum")
     for label in (-1, 2**31, 2**63 - 1):
-        tfrecord(tmp_path, example(PNG, label, "a"))
+        tfrecord(tmp_path, encode_example(PNG, label, "a"))
         refused("tfrecord", tmp_path, "record 0", f"label {label}")
-    tfrecord(tmp_path, example(PNG, 2**31 - 1, "a"), example(PNG, 0, "a"))
+    tfrecord(tmp_path, encode_example(PNG, 2**31 - 1, "a"), encode_example(PNG, 0, "a"))
     refused("tfrecord", tmp_path, "record 1", "key 'a' is another's")
-    tfrecord(tmp_path, example(PNG, 1, "a b").replace(b"a b", b"a\nb"))
+    tfrecord(tmp_path, encode_example(PNG, 1, "a b").replace(b"a b", b"a\nb"))
     refused("tfrecord", tmp_path, "record 0", "line ends")
-    tfrecord(tmp_path, example(encoding.Picture(b"GIF89a", "GIF", 1, 1), 1, "a"))
+    tfrecord(tmp_path, encode_example(encoding.Picture(b"GIF89a", "GIF", 1, 1), 1, "a"))
     refused("tfrecord", tmp_path, "neither JPEG nor PNG")
     tfrecord(tmp_path, b"")
     refused("tfrecord", tmp_path, "record 0", "image/encoded has 0 values")
@@ -437,7 +439,7 @@ def test_recordio_defects_are_reported(tmp_path):
     recordio(tmp_path, struct.pack("<IfQQ", 0, 1, 0, 0) + b"BM")
     refused("recordio", tmp_path, "neither JPEG nor PNG")
     recordio(tmp_path, head(0, 1), head(0, 2))
-    changed(tmp_path / "train.rec", len(record(head(0, 1))), b"\0")
+    changed(tmp_path / "train.rec", len(encode_record(head(0, 1))), b"\0")
     refused("recordio", tmp_path, "record 1", "magic number")
     recordio(tmp_path, head(0, 1))
     changed(tmp_path / "train.rec", 7, b"\x40")
@@ -457,36 +459,36 @@ def test_recordio_defects_are_reported(tmp_path):
 
 def test_datum_defects_are_reported(tmp_path):
     gray = Sample("a", 1, np.zeros((1, 2, 3), np.uint8))
-    floats = encoding.bytes_field(6, bytes(24))
+    floats = encoding.encode_bytes_field(6, bytes(24))
     others = {
         "float_data": floats,
-        "label -1": datum(gray) + encoding.number_field(5, -1),
-        "label 2147483648": datum(gray) + encoding.number_field(5, 2**31),
-        "no image of 1 × 2 × 4": datum(gray) + encoding.number_field(3, 4),
-        "no image of 2 × 2 × 3": datum(gray) + encoding.number_field(1, 2),
-        "neither JPEG nor PNG": datum(gray) + encoding.number_field(7, 1),
+        "label -1": encode_datum(gray) + encoding.encode_number_field(5, -1),
+        "label 2147483648": encode_datum(gray) + encoding.encode_number_field(5, 2**31),
+        "no image of 1 × 2 × 4": encode_datum(gray) + encoding.encode_number_field(3, 4),
+        "no image of 2 × 2 × 3": encode_datum(gray) + encoding.encode_number_field(1, 2),
+        "neither JPEG nor PNG": encode_datum(gray) + encoding.encode_number_field(7, 1),
         "no image of 0 × 0 × 0": b"",
-        "longer than what it is in": datum(gray) + b"\x22\x7f",
-        "a number is cut off": datum(gray) + b"\x28",
+        "longer than what it is in": encode_datum(gray) + b"\x22\x7f",
+        "a number is cut off": encode_datum(gray) + b"\x28",
         "field 0": b"\0\0",
         "unknown wire type 3": b"\x0b",
     }
     for number, (words, value) in enumerate(others.items()):
         folder = tmp_path / str(number)
         folder.mkdir()
-        lmdb_of(folder, [(b"00000000_b", datum(gray)), (b"00000001_a", value)])
+        lmdb_of(folder, [(b"00000000_b", encode_datum(gray)), (b"00000001_a", value)])
         refused("lmdb", folder, "record 1", words)
-    lmdb_of(tmp_path, [(b"00000000_a", datum(gray)), (b"00000001_a", datum(gray))])
+    lmdb_of(tmp_path, [(b"00000000_a", encode_datum(gray)), (b"00000001_a", encode_datum(gray))])
     refused("lmdb", tmp_path, "record 1", "key 'a' is another's")
 
 
 def test_unknown_message_fields_are_skipped(tmp_path):
     gray = Sample("a", 1, np.zeros((1, 2, 3), np.uint8))
-    more = encoding.number_field(99, 5) + b"\x9d\x06abcd" + b"\x99\x06abcdefgh"
-    lmdb_of(tmp_path, [(b"plain", more + datum(gray) + more)])
+    more = encoding.encode_number_field(99, 5) + b"\x9d\x06abcd" + b"\x99\x06abcdefgh"
+    lmdb_of(tmp_path, [(b"plain", more + encode_datum(gray) + more)])
     [found] = read("lmdb", tmp_path)
     assert found.key == "plain" and found.label == 1
-    tfrecord(tmp_path, more + example(PNG, 4, "a") + more)
+    tfrecord(tmp_path, more + encode_example(PNG, 4, "a") + more)
     assert read("tfrecord", tmp_path)[0].label == 4
 
 

@@ -342,7 +342,7 @@ def pictures(tmp_path_factory):
 def test_epochs_are_cold_in_every_format_while_the_set_is_open(plain, pictures, form):
     folder = plain / form
     if not folder.exists():
-        writing.make(sources.images(pictures), folder, form, Preprocessing(channels=3))
+        writing.make_data_set(sources.images(pictures), folder, form, Preprocessing(channels=3))
     data = prepared.open_prepared(folder)
     samples, files = data.splits["train"], prepared.split_files(folder, data.manifest, "train")
     assert len(samples) == 60 and files

@@ -30,7 +30,7 @@ def stored(tmp_path):
     def make(images, workload=CONVNET, form="raw", batch_size=2):
         folder = tmp_path / form
         if not folder.exists():
-            writing.make(of(images), folder, form, Preprocessing(channels=3))
+            writing.make_data_set(of(images), folder, form, Preprocessing(channels=3))
         return open_data_set("made", workload, batch_size, 0, str(folder))
 
     return make

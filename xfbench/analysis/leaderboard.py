@@ -32,7 +32,7 @@ from xfbench.analysis.statistics import (
     spread_interval,
 )
 from xfbench.equality.certificate import Certificate, coverage_error
-from xfbench.host.roofline import share_of_peak
+from xfbench.host.roofline import record_peak_share
 from xfbench.records.provenance import unmeasured_source
 from xfbench.records.record import Record, is_asynchronous
 from xfbench.request import Request
@@ -237,7 +237,7 @@ def _build_row(cell: str, records: list[Record], certificates: Certificates, tar
     unstable_records = [
         record for record in measured_records if record.status == "ok" and not is_steady(record)
     ]
-    peak_shares = [share_of_peak(r) for r in records if r.status == "ok" and is_steady(r)]
+    peak_shares = [record_peak_share(r) for r in records if r.status == "ok" and is_steady(r)]
     reason = None
     if failed_records:
         reason = f"{failed_records[-1].status}: {failed_records[-1].reason}"

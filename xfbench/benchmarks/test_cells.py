@@ -31,7 +31,7 @@ def test_training(
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
     from xfbench.analysis.statistics import is_steady, launch_throughput
     from xfbench.equality import certify
-    from xfbench.host.roofline import share_of_peak
+    from xfbench.host.roofline import record_peak_share
     from xfbench.results.store import Store
     from xfbench.session import run_requests
 
@@ -61,7 +61,7 @@ def test_training(
         precision=cell.precision,
         batch_size=cell.global_batch_size,
         images_per_second=launch_throughput(record),
-        share_of_peak=share_of_peak(record),
+        share_of_peak=record_peak_share(record),
         steady=is_steady(record),
     )
     xfbench_replay.load(seconds)

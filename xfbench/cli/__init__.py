@@ -1,6 +1,6 @@
-"""The `xfbench` command: parses, calls, prints; what is computed is computed elsewhere.
+"""The `xfbench` command line. It parses options, calls other modules and prints.
 
-Commands import what they need when they run, so that `--help` answers at once.
+Commands import their modules when they run, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from xfbench.cli import (
     workload,
 )
 
-_INTERRUPTED = 130
-_OUR_DEFECT = 3
-_LONGEST = 4000  # characters of a line
-# typer carries its own copy of click; this is the base of what it raises on a wrong line.
+_INTERRUPTED_STATUS = 130
+_INTERNAL_ERROR_STATUS = 3
+_MAX_LINE_CHARS = 4000
+# typer vendors its own copy of click; this is the base class of its usage errors.
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
@@ -69,17 +69,18 @@ app.command("machine")(machine.machine)
 app.command("doctor")(machine.doctor)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"xfbench {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _options(
+def _set_global_options(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
@@ -87,24 +88,27 @@ def _options(
 
 
 def main() -> None:
-    """The entrance. Exit status 0: all that was asked ran and held; 1: something ran and did not;
+    """Run the command line and exit.
 
-    2: the command line or a file is wrong; 3: a defect of ours; 130: interrupted, nothing lost.
+    Exit status 0: everything requested ran and passed. 1: something ran and failed. 2: the
+    command line or a file is wrong. 3: a bug in xfbench. 130: interrupted, with all records kept.
     """
     debug = "--debug" in sys.argv[1:]
     try:
         status = app(standalone_mode=False)
-        if status == _INTERRUPTED:  # typer makes a status of Ctrl-C
+        if status == _INTERRUPTED_STATUS:  # typer turns Ctrl-C into a status
             raise KeyboardInterrupt
     except XfbenchError as error:
         if debug:
             raise
-        status = _say(str(error), error.exit_status)
+        status = _print_error(str(error), error.exit_status)
     except ParseError as error:
         message: str = getattr(error, "format_message")()  # noqa: B009
-        status = _say(" ".join(message.split()) or "wrong command line: see xfbench --help", 2)
+        status = _print_error(
+            " ".join(message.split()) or "wrong command line: see xfbench --help", 2
+        )
     except (KeyboardInterrupt, typer.Abort):
-        status = _say("interrupted; what was done is kept", _INTERRUPTED)
+        status = _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)
     except BrokenPipeError:
         sys.stderr.close()
         status = 0
@@ -114,17 +118,21 @@ def main() -> None:
         from xfbench.workloads import WorkloadError
 
         if isinstance(error, WorkloadError):
-            sys.exit(_say(str(error), 2))
-        if isinstance(error, OSError) and (words := system_error_message(error)):
-            sys.exit(_say(f"{words}; what was done is kept, a run goes on with --resume", 1))
+            sys.exit(_print_error(str(error), 2))
+        if isinstance(error, OSError) and (system_message := system_error_message(error)):
+            sys.exit(
+                _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
+            )
         with tempfile.NamedTemporaryFile(
             "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
             log.write(traceback.format_exc())
-        status = _say(f"a defect of xfbench: {error!r}; details in {Path(log.name)}", _OUR_DEFECT)
+        status = _print_error(
+            f"bug in xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
+        )
     sys.exit(status)
 
 
-def _say(message: str, status: int) -> int:
-    say(f"xfbench: {message}", _LONGEST)
+def _print_error(message: str, status: int) -> int:
+    say(f"xfbench: {message}", _MAX_LINE_CHARS)
     return status

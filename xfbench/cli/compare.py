@@ -1,4 +1,4 @@
-"""`xfbench compare`: is this faster than that, and what difference could have been seen?"""
+"""`xfbench compare`: compare two sets of launches and print a verdict."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json, Results
+from xfbench.cli.options import JsonOption, ResultsOption
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="A filter or a results folder.")],
-    b: Annotated[str | None, typer.Argument(help="What A is compared with.")] = None,
-    itself: Annotated[
+    a: Annotated[str, typer.Argument(help="Filter or results folder.")],
+    b: Annotated[
+        str | None, typer.Argument(help="Filter or results folder to compare A with.")
+    ] = None,
+    against_itself: Annotated[
         bool,
-        typer.Option("--self", help="A against itself: launches in turn taken for A and B."),
+        typer.Option("--self", help="Compare A with itself: alternate launches act as A and B."),
     ] = False,
     fail_on: Annotated[
         str | None,
-        typer.Option(help="Exit with 1 if A is, say, slower:5% than B.", show_default=False),
+        typer.Option(help="Condition for exit status 1, such as slower:5%.", show_default=False),
     ] = None,
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Compare launches that are there already: A's throughput over B's, and a verdict.
+    """Compare existing launches: the throughput of A over that of B, and a verdict.
 
-    A side is fields and their values (framework, kernel, workload, threads, precision,
-    machine, revision, results, …) or a results folder. What neither names is the same on both.
-    Launches of one `run` are compared block by block; verdicts hold together (Holm), 95 %.
+    A side is a list of fields with values (framework, kernel, workload, threads, precision,
+    machine, revision, results, …) or a results folder. Fields that neither side names must be
+    equal on both. Launches of one `run` are compared block by block. All verdicts together hold
+    at 95 % (Holm).
 
     \b
     xfbench compare framework=torch framework=mxnet
@@ -40,35 +43,38 @@ def compare(
     from xfbench.base import errors, paths
     from xfbench.layout import tables
 
-    failed = comparison.parse_fail_limit(fail_on) if fail_on else None
+    is_failure = comparison.parse_fail_limit(fail_on) if fail_on else None
     folder = paths.results(results)
-    side = comparison.Side.parse(a, folder)
-    trials = alarms = 0
-    if itself:
+    side_a = comparison.Side.parse(a, folder)
+    trials = false_verdicts = 0
+    if against_itself:
         if b is not None:
-            raise errors.UsageError("--self compares A with itself: name no B")
-        found, trials, alarms = comparison.compare_with_itself(side)
+            raise errors.UsageError("--self compares A with itself: remove B")
+        comparisons, trials, false_verdicts = comparison.compare_with_itself(side_a)
     elif b is None:
         raise errors.UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
-        found = comparison.compare(side, comparison.Side.parse(b, folder))
-    if not found:
+        comparisons = comparison.compare(side_a, comparison.Side.parse(b, folder))
+    if not comparisons:
         raise errors.UsageError(
-            "nothing of A is like anything of B: " + ("too few launches" if itself else _HINT)
+            "no cell of A matches a cell of B: " + ("too few launches" if against_itself else _HINT)
         )
-    mean = None if itself else comparison.overall_ratio(found)
-    document: dict[str, object] = {"comparisons": [one.document() for one in found]}
-    if itself:
-        document["a_a"] = {"trials": trials, "false_verdicts": alarms}
+    mean = None if against_itself else comparison.overall_ratio(comparisons)
+    document: dict[str, object] = {"comparisons": [row.document() for row in comparisons]}
+    if against_itself:
+        document["a_a"] = {"trials": trials, "false_verdicts": false_verdicts}
     else:
         document["geometric_mean"] = mean
-    print(json.dumps(document) if as_json else tables.comparison_table(found))
+    print(json.dumps(document) if as_json else tables.comparison_table(comparisons))
     if mean is not None and not as_json:
         print(f"Geometric mean of these ratios: {mean:.3f}")
-    if itself and not as_json and trials:
-        print(f"{alarms} of {trials} verdicts over five pairs of launches false; 5 % are expected")
-    if failed and any(map(failed, found)):
+    if against_itself and not as_json and trials:
+        print(
+            f"{false_verdicts} of {trials} verdicts on five pairs of launches are false; 5 % "
+            "are expected"
+        )
+    if is_failure and any(map(is_failure, comparisons)):
         raise typer.Exit(1)
 
 
-_HINT = "name what may differ on one side (threads=2, kernel=native)"
+_HINT = "name the fields that differ on one side (threads=2, kernel=native)"

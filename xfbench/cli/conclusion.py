@@ -1,4 +1,4 @@
-"""What a command that measured prints in the end."""
+"""The final output of a command that measured."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from xfbench.records.record import Record
 from xfbench.results.store import Store
 
 
-def conclude(records: Sequence[Record], store: Store) -> None:
-    """The tables of these records, and where everything lies."""
+def print_conclusion(records: Sequence[Record], store: Store) -> None:
+    """Print the tables of these records and the folder that contains them."""
     folder = store.folder
-    made = leaderboard.tables(records, certificate.read_folder(folder))
-    print(tables.to_text(made))
+    board_tables = leaderboard.tables(records, certificate.read_folder(folder))
+    print(tables.to_text(board_tables))
     if any(record.request and record.request.profile for record in records):
-        print(profile_tables.FORMATS["text"](made))
+        print(profile_tables.FORMATS["text"](board_tables))
     print(
         f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
     )

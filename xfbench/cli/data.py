@@ -1,4 +1,4 @@
-"""`xfbench data`: data sets in a form of our own, from format to format, checked and listed."""
+"""`xfbench data`: prepare, convert, check and list data sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import Json
+from xfbench.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,55 +20,67 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: prepare, convert, check, list.")
 
-Format = Annotated[
-    str, typer.Option("--format", help="raw, folder, tfrecord, lmdb, recordio.", show_default=True)
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format", help="Format: raw, folder, tfrecord, lmdb or recordio.", show_default=True
+    ),
 ]
-Size = Annotated[
+SizeOption = Annotated[
     str | None,
-    typer.Option(help="Of every image, in pixels: 256 or HEIGHTxWIDTH.", show_default=False),
+    typer.Option(help="Size of every image in pixels: 256 or HEIGHTxWIDTH.", show_default=False),
 ]
-Fit = Annotated[
-    str, typer.Option(help="squash: all of it; crop: scale the shorter side, cut the middle out.")
+FitOption = Annotated[
+    str,
+    typer.Option(
+        help="How to fit --size. squash: scale both sides; crop: scale the shorter side, then "
+        "crop the center."
+    ),
 ]
-Encode = Annotated[
+EncodeOption = Annotated[
     str | None,
     typer.Option(
-        help="pixels, png, jpeg:QUALITY: decode and encode anew (default: files stay as they are).",
+        help="Encoding: pixels, png or jpeg:QUALITY (default: keep the files as they are).",
         show_default=False,
     ),
 ]
 
-Called = Annotated[
+NameOption = Annotated[
     str | None,
-    typer.Option("--as", help="What to call it (default: its kind, or its folder's name)."),
+    typer.Option("--as", help="Name of the data set (default: its kind or its folder's name)."),
 ]
 
 
 @app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="digits, mnist, cifar10, imagenet or folder.")],
+    name: Annotated[
+        str, typer.Argument(help="Data set: digits, mnist, cifar10, imagenet or folder.")
+    ],
     source: Annotated[
-        Path | None, typer.Option("--from", help="Where its published files are.")
+        Path | None, typer.Option("--from", help="Folder with the published files.")
     ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
-            help="The folder to make (default: $XFBENCH_DATA/NAME-FORMAT).", show_default=False
+            help="Folder to create (default: $XFBENCH_DATA/NAME-FORMAT).", show_default=False
         ),
     ] = None,
-    format: Format = "raw",
-    size: Size = None,
-    fit: Fit = "squash",
-    encode: Encode = None,
+    format: FormatOption = "raw",
+    size: SizeOption = None,
+    fit: FitOption = "squash",
+    encode: EncodeOption = None,
     classes: Annotated[
-        int | None, typer.Option(min=2, help="Of ImageNet, only the first so many classes.")
+        int | None,
+        typer.Option(
+            min=2, help="Number of ImageNet classes to use, from the first (default: all)."
+        ),
     ] = None,
-    called: Called = None,
-    as_json: Json = False,
+    set_name: NameOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Bring a data set that you have into a form that every framework is fed from.
+    """Convert a data set that you have into a format that every framework can read.
 
-    Nothing is downloaded. An interrupted run goes on where it was when it is started again.
+    Nothing is downloaded. If a run is interrupted, start it again and it continues.
 
     \b
     xfbench data prepare mnist --from ~/mnist
@@ -82,18 +94,18 @@ def prepare(
     if name not in ("digits", *sources.PUBLISHED):
         raise errors.unknown_name_error("data set", name, ["digits", *sources.PUBLISHED])
     if source is None and name != "digits":
-        raise errors.UsageError(f"{name}: say where its files are by --from: nothing is downloaded")
+        raise errors.UsageError(f"{name} needs --from FOLDER with its files: nothing is downloaded")
     if classes and name != "imagenet":
-        raise errors.UsageError("--classes is for imagenet")
-    settings = _settings(format, size, fit, encode)
-    with _told():
+        raise errors.UsageError("--classes works only with imagenet")
+    settings = _parse_settings(format, size, fit, encode)
+    with _report_data_errors():
         if source is None or name == "digits":
-            found = sources.digits()
+            data_source = sources.digits()
         elif classes:
-            found = sources.imagenet(source, classes)
+            data_source = sources.imagenet(source, classes)
         else:
-            found = sources.PUBLISHED[name](source)
-        _make(_called(found, called), to, format, settings, as_json)
+            data_source = sources.PUBLISHED[name](source)
+        _make_data_set(_rename_source(data_source, set_name), to, format, settings, as_json)
 
 
 @app.command()
@@ -101,21 +113,21 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FROM", help="A data set's folder, or FORMAT:FOLDER of other tools."
+            metavar="FROM", help="Folder of a data set, or FORMAT:FOLDER from another tool."
         ),
     ],
-    to: Annotated[Path, typer.Argument(help="The folder to make.")],
-    format: Format = "raw",
-    size: Size = None,
-    fit: Fit = "squash",
-    encode: Encode = None,
-    called: Called = None,
-    as_json: Json = False,
+    to: Annotated[Path, typer.Argument(help="Folder to create.")],
+    format: FormatOption = "raw",
+    size: SizeOption = None,
+    fit: FitOption = "squash",
+    encode: EncodeOption = None,
+    set_name: NameOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """The same samples in another format, in the same order.
+    """Convert a data set to another format; samples and order stay the same.
 
-    What other tools wrote has no manifest: name its format, as in tfrecord:DIR. Class folders of
-    theirs have no order, and are mixed in a fixed one.
+    Files of other tools have no manifest, so name their format: tfrecord:DIR. Class folders of
+    other tools have no order; they are shuffled with a fixed seed.
 
     \b
     xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -124,19 +136,21 @@ def convert(
     """
     from xfbench.data import sources
 
-    settings = _settings(format, size, fit, encode)
-    with _told():
-        _make(_called(sources.existing(source), called), to, format, settings, as_json)
+    settings = _parse_settings(format, size, fit, encode)
+    with _report_data_errors():
+        _make_data_set(
+            _rename_source(sources.open_existing(source), set_name), to, format, settings, as_json
+        )
 
 
 @app.command()
 def check(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Data sets.")],
-    as_json: Json = False,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of data sets.")],
+    as_json: JsonOption = False,
 ) -> None:
-    """Whether data sets are whole, and give the same samples in the same order.
+    """Check that data sets are complete and contain the same samples in the same order.
 
-    Every image is read, decoded and compared by its digest.
+    Every image is read and decoded, and its digest is compared.
 
     \b
     xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
@@ -145,34 +159,36 @@ def check(
 
     from xfbench.data import checking
 
-    with _told(), _progress() as report:
-        found = checking.check(folders, report)
-    document = checking.document(found)
+    with _report_data_errors(), _open_progress() as report:
+        checked_sets = checking.check(folders, report)
+    document = checking.document(checked_sets)
     if as_json:
         print(json.dumps(document))
     else:
-        lines = [
+        rows = [
             [
-                one.folder,
-                one.format,
-                one.samples,
-                one.stream_digest[7:19],
-                "–" if one.largest_pixel_difference is None else one.largest_pixel_difference,
-                one.defect or "",
+                checked_set.folder,
+                checked_set.format,
+                checked_set.samples,
+                checked_set.stream_digest[7:19],
+                "–"
+                if checked_set.largest_pixel_difference is None
+                else checked_set.largest_pixel_difference,
+                checked_set.defect or "",
             ]
-            for one in found
+            for checked_set in checked_sets
         ]
         headers = ["data set", "format", "samples", "stream", "largest difference", "defect"]
-        print(tabulate(lines, headers, disable_numparse=True))
-        if len(found) > 1:
+        print(tabulate(rows, headers, disable_numparse=True))
+        if len(checked_sets) > 1:
             print("equal" if document["equal"] else "different")
     if not document["equal"]:
         raise typer.Exit(1)
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """The data sets that are prepared: what `run --data NAME` can be.
+def list_(as_json: JsonOption = False) -> None:
+    """List the prepared data sets: the names that `run --data` accepts.
 
     \b
     xfbench data list
@@ -182,86 +198,100 @@ def list_(as_json: Json = False) -> None:
     from xfbench.data import sets
     from xfbench.worker.input import DIGITS
 
-    found = sets.prepared()
+    prepared_sets = sets.list_prepared()
     if as_json:
-        print(json.dumps({"data": [one.document() for one in found]}))
+        print(json.dumps({"data": [prepared_set.document() for prepared_set in prepared_sets]}))
         return
-    lines = [
+    rows = [
         [
-            one.folder.name,
-            one.manifest.name,
-            one.manifest.format,
-            _counted({name: split.samples for name, split in one.manifest.splits.items()}),
-            "×".join(map(str, one.manifest.shape)) if one.manifest.shape else "various",
-            one.manifest.digest[7:19],
+            prepared_set.folder.name,
+            prepared_set.manifest.name,
+            prepared_set.manifest.format,
+            _format_counts(
+                {name: split.samples for name, split in prepared_set.manifest.splits.items()}
+            ),
+            "×".join(map(str, prepared_set.manifest.shape))
+            if prepared_set.manifest.shape
+            else "various",
+            prepared_set.manifest.digest[7:19],
         ]
-        for one in found
+        for prepared_set in prepared_sets
     ]
-    lines.insert(0, ["digits", "digits", "–", _counted(DIGITS), "1×8×8", "comes with xfbench"])
+    rows.insert(0, ["digits", "digits", "–", _format_counts(DIGITS), "1×8×8", "comes with xfbench"])
     print(
         tabulate(
-            lines, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
+            rows, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
         )
     )
 
 
-def _counted(samples: Mapping[str, int]) -> str:
+def _format_counts(samples: Mapping[str, int]) -> str:
     return " + ".join(f"{count} {split}" for split, count in samples.items())
 
 
-def _called(source: Source, name: str | None) -> Source:
-    """The source under the name that somebody chose. Raises UsageError for what is none."""
+def _rename_source(source: Source, name: str | None) -> Source:
+    """Return the source with the name given by --as. Raises UsageError if the name is invalid."""
     from xfbench.base import errors
 
     if name is None:
         return source
     if not name or set(name) & set("/,\\\n\t "):
-        raise errors.UsageError(f"--as {name!r}: a name has no blanks, commas or slashes")
+        raise errors.UsageError(f"--as {name!r}: a name has no spaces, commas or slashes")
     return replace(source, name=name)
 
 
-def _settings(form: str, size: str | None, fit: str, encode: str | None) -> dict[str, Any]:
-    """What is to be done to images, before any is looked for. Raises UsageError."""
+def _parse_settings(
+    format_name: str, size: str | None, fit: str, encode: str | None
+) -> dict[str, Any]:
+    """Return the preprocessing settings. Raises UsageError if an option is invalid."""
     from xfbench.base import errors
     from xfbench.data import preparing
     from xfbench.worker.prepared import FORMATS
 
-    for kind, value, known in (("format", form, FORMATS), ("fit", fit, ("squash", "crop"))):
-        if value not in known:
-            raise errors.unknown_name_error(kind, value, known)
-    return {"size": preparing.size(size), "fit": fit, "encoding": preparing.encoding(encode)}
+    for kind, value, choices in (
+        ("format", format_name, FORMATS),
+        ("fit", fit, ("squash", "crop")),
+    ):
+        if value not in choices:
+            raise errors.unknown_name_error(kind, value, choices)
+    return {
+        "size": preparing.parse_size(size),
+        "fit": fit,
+        "encoding": preparing.parse_encoding(encode),
+    }
 
 
-def _make(
-    source: Source, to: Path | None, form: str, settings: dict[str, Any], as_json: bool
+def _make_data_set(
+    source: Source, to: Path | None, format_name: str, settings: dict[str, Any], as_json: bool
 ) -> None:
     from xfbench.base import paths
     from xfbench.data import writing
     from xfbench.data.manifest import Preprocessing
 
-    how = Preprocessing(
+    preprocessing = Preprocessing(
         channels=source.channels, shuffle=0 if source.by_class else None, **settings
     )
-    target = (to or paths.data() / f"{source.name}-{form}").absolute()
-    with _progress() as report:
-        manifest = writing.make(source, target, form, how, report)  # type: ignore[arg-type]
+    target = (to or paths.data() / f"{source.name}-{format_name}").absolute()
+    with _open_progress() as report:
+        manifest = writing.make_data_set(source, target, format_name, preprocessing, report)  # type: ignore[arg-type]
     if as_json:
         document = manifest.model_dump(mode="json", by_alias=True)
         print(json.dumps({"folder": str(target), **document}))
         return
-    counts = _counted({name: split.samples for name, split in manifest.splits.items()})
+    counts = _format_counts({name: split.samples for name, split in manifest.splits.items()})
     print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
-    print(f"use it: xfbench run --data {target if to else target.name}")
-    if turned := sum(split.turned for split in manifest.splits.values()):
+    print(f"to use it: xfbench run --data {target if to else target.name}")
+    if rotated_count := sum(split.turned for split in manifest.splits.values()):
         say(
-            f"{turned} JPEG files ask to be shown turned (EXIF), and readers differ: ours leave "
-            "them as they are stored, and with --size or --encode all do (docs/data.md)"
+            f"{rotated_count} JPEG files have an EXIF rotation, and readers differ: xfbench "
+            "reads them "
+            "as stored; with --size or --encode all readers do (docs/data.md)"
         )
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What is wrong with a data set or its disk, as an error of the command line."""
+def _report_data_errors() -> Iterator[None]:
+    """Turn errors of a data set or its disk into a UsageError."""
     from xfbench.base.errors import UsageError
     from xfbench.worker.formats import Damaged
 
@@ -271,14 +301,15 @@ def _told() -> Iterator[None]:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(
-            f"{error.filename or 'the disk'}: {error.strerror}: what is made so far has no final "
-            "name; start it again to go on"
+            f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete and "
+            "has no "
+            "final name; run the command again to continue"
         ) from error
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; elsewhere a line for each tenth."""
+def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a progress reporter: a bar on a terminal, else a line for every tenth."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -287,19 +318,19 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         with Progress(console=console, transient=True) as bars:
             tasks: dict[str, Any] = {}
 
-            def show(name: str, done: int, total: int) -> None:
+            def update_bar(name: str, done: int, total: int) -> None:
                 if name not in tasks:
                     tasks[name] = bars.add_task(name, total=total)
                 bars.update(tasks[name], completed=done)
 
-            yield show
+            yield update_bar
         return
-    told: dict[str, int] = {}
+    printed_tenths: dict[str, int] = {}
 
-    def line(name: str, done: int, total: int) -> None:
+    def print_tenth(name: str, done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
-        if tenth > told.get(name, 0):
-            told[name] = tenth
+        if tenth > printed_tenths.get(name, 0):
+            printed_tenths[name] = tenth
             say(f"{name}: {done} of {total}")
 
-    yield line
+    yield print_tenth

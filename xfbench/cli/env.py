@@ -8,21 +8,21 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import DryRun, Json
+from xfbench.cli.options import DryRunOption, JsonOption
 
 app = typer.Typer(
     name="env",
-    help="The environments frameworks run in: create, list, remove.",
+    help="Environments of frameworks: create, list, remove.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Names = Annotated[list[str], typer.Argument(help="Frameworks.", show_default=False)]
+_Names = Annotated[list[str], typer.Argument(help="Names of frameworks.", show_default=False)]
 
 
 @app.command()
-def create(frameworks: _Names, dry_run: DryRun = False) -> None:
-    """Make the environments of these frameworks now, instead of at their first run.
+def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
+    """Create the environments of these frameworks now, not at their first run.
 
     \b
     xfbench env create torch mxnet
@@ -31,43 +31,43 @@ def create(frameworks: _Names, dry_run: DryRun = False) -> None:
     from xfbench.base.errors import UnavailableError
     from xfbench.environments import environment
 
-    described = [adapter.load(name) for name in frameworks]
-    failed = False
-    for one in described:
+    adapters = [adapter.load(name) for name in frameworks]
+    has_failed = False
+    for framework in adapters:
         if dry_run:
-            print(f"{one.name}: {environment.plan(one)}")
+            print(f"{framework.name}: {environment.plan(framework)}")
             continue
         try:
-            found = environment.ensure(one, say=say)
-            print(f"{one.name} {found.version}: {found.prefix}")
+            created = environment.ensure(framework, say=say)
+            print(f"{framework.name} {created.version}: {created.prefix}")
         except UnavailableError as error:
-            failed = True
+            has_failed = True
             say(f"xfbench: {error}")
-    if failed:
+    if has_failed:
         raise typer.Exit(1)
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """The environments that exist, their place and size."""
+def list_(as_json: JsonOption = False) -> None:
+    """List the existing environments with their folder and size."""
     from tabulate import tabulate
 
     from xfbench.environments import environment
 
-    found = environment.existing()
+    environments = environment.existing()
     if as_json:
-        print(json.dumps({"environments": found}))
+        print(json.dumps({"environments": environments}))
         return
     rows = [
         (
-            one["framework"],
-            one["version"],
-            one["python"],
-            one["kind"],
-            f"{one['bytes'] / 1e6:,.0f} MB",
-            one["prefix"],
+            environment_info["framework"],
+            environment_info["version"],
+            environment_info["python"],
+            environment_info["kind"],
+            f"{environment_info['bytes'] / 1e6:,.0f} MB",
+            environment_info["prefix"],
         )
-        for one in found
+        for environment_info in environments
     ]
     print(
         tabulate(
@@ -79,15 +79,15 @@ def list_(as_json: Json = False) -> None:
 
 
 @app.command()
-def remove(frameworks: _Names, dry_run: DryRun = False) -> None:
-    """Delete the environments of these frameworks; they are made again when needed."""
+def remove(frameworks: _Names, dry_run: DryRunOption = False) -> None:
+    """Delete the environments of these frameworks; the next run creates them again."""
     from xfbench import adapter
     from xfbench.environments import environment
 
-    for one in [adapter.load(name) for name in frameworks]:
+    for framework in [adapter.load(name) for name in frameworks]:
         if dry_run:
-            print(f"{one.name}: would be removed")
-        elif environment.remove(one):
-            print(f"{one.name}: removed")
+            print(f"{framework.name}: would be removed")
+        elif environment.remove(framework):
+            print(f"{framework.name}: removed")
         else:
-            print(f"{one.name}: there was none")
+            print(f"{framework.name}: no environment to remove")

@@ -1,4 +1,4 @@
-"""`xfbench framework list`: which adapters there are, and which can be used here and now."""
+"""`xfbench framework list`: the adapters and whether each can be used on this machine."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import json
 
 import typer
 
-from xfbench.cli.options import Json
+from xfbench.cli.options import JsonOption
 
 app = typer.Typer(
-    name="framework", help="The frameworks: list.", no_args_is_help=True, rich_markup_mode=None
+    name="framework", help="Frameworks: list.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """Every framework: installed, available (made when first needed), or unavailable and why."""
+def list_(as_json: JsonOption = False) -> None:
+    """List frameworks: installed, available (created when first needed) or unavailable."""
     from dataclasses import asdict
 
     from tabulate import tabulate
 
     from xfbench.environments import inventory
 
-    found = inventory.frameworks()
+    frameworks = inventory.frameworks()
     if as_json:
-        print(json.dumps({"frameworks": [asdict(one) for one in found]}))
+        print(json.dumps({"frameworks": [asdict(framework) for framework in frameworks]}))
         return
     rows = [
         (
-            one.name,
-            one.state,
-            one.version or "",
-            ", ".join(one.kernels),
-            ", ".join(one.devices),
-            ", ".join(one.precisions),
+            framework.name,
+            framework.state,
+            framework.version or "",
+            ", ".join(framework.kernels),
+            ", ".join(framework.devices),
+            ", ".join(framework.precisions),
             ", ".join(
-                f"{name} (asynchronous)" if name in one.asynchronous else name
-                for name in one.strategies
-                if name != "none"
+                f"{strategy} (asynchronous)" if strategy in framework.asynchronous else strategy
+                for strategy in framework.strategies
+                if strategy != "none"
             ),
-            one.reason or "",
+            framework.reason or "",
         )
-        for one in found
+        for framework in frameworks
     ]
     headers = ("name", "state", "version", "kernels", "devices", "precisions", "strategies", "")
     print(tabulate(rows, headers, disable_numparse=True))

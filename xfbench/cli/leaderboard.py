@@ -7,47 +7,58 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import Json, Results, Where, share, words
+from xfbench.cli.options import (
+    JsonOption,
+    RecordFilterOption,
+    ResultsOption,
+    parse_fraction,
+    parse_list,
+)
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
 
 def leaderboard(
-    workload: Annotated[str | None, typer.Option(help="Only these networks.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Workloads to show (default: all).")] = None,
     by: Annotated[
         str,
         typer.Option(
             metavar="FIELD[,FIELD]",
-            help="row: every configuration; else the best of each framework, kernel, threads, "
-            "machine, or any field of the request.",
+            help="Rows to show. row: every configuration; else the best of each framework, kernel, "
+            "threads, machine or any field of the request.",
         ),
     ] = "row",
-    format: Annotated[str, typer.Option(help="text, markdown, latex, csv, json, html.")] = "text",
+    format: Annotated[
+        str, typer.Option(help="Output format: text, markdown, latex, csv, json or html.")
+    ] = "text",
     columns: Annotated[
         str,
         typer.Option(
-            help="throughput; accuracy: over seeds; costs: start-up, time to an outcome, memory, "
-            "energy; communication: what of a step of several ranks is not computing; "
-            "storage: how far launches lie apart, waiting for input, checkpoints; "
-            "slowdown: each framework (or --by) against the best one, over all networks; "
-            "layers: where the time of a step goes, of what was run with --profile."
+            help="Columns to show. throughput: images per second; accuracy: test accuracy over "
+            "seeds; "
+            "costs: start-up, time to an outcome, memory and energy; communication: the share "
+            "of a step "
+            "of several ranks that is not computing; storage: spread of launches, waiting for "
+            "input and "
+            "checkpoints; slowdown: each framework (or --by) against the best over all workloads; "
+            "layers: time of a step by layer, for launches with --profile."
         ),
     ] = "throughput",
     accuracy: Annotated[
-        str, typer.Option(help="The test accuracy that the time to accuracy is to.")
+        str, typer.Option(help="Test accuracy to reach in the time-to-accuracy column.")
     ] = "95%",
     published: Annotated[
         bool,
         typer.Option(
             "--published",
-            help="Below the tables what others published or measured with other tools, unranked.",
+            help="Also show figures that others published or measured with other tools, unranked.",
         ),
     ] = False,
-    where: Where = None,
-    results: Results = None,
-    as_json: Json = False,
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Tables of all records: images per second with a 95 % interval over launches.
+    """Show tables of all records: images per second with a 95 % interval over launches.
 
     \b
     xfbench leaderboard
@@ -79,41 +90,57 @@ def leaderboard(
         raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published goes with the tables of networks: see `xfbench results list --published "
+            "--published works only with the tables of workloads: see `xfbench results list "
+            "--published "
             "--where figure.about.study=slowdown`"
         )
     fields = best.parse_fields(by)
-    [target] = words(accuracy, share, "--accuracy") or [boards.TARGET_ACCURACY]
-    wanted = words(workload, str, "--workload")
-    for name in wanted or ():
+    [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [
+        boards.TARGET_ACCURACY
+    ]
+    workload_names = parse_list(workload, str, "--workload")
+    for name in workload_names or ():
         if name not in workloads():
             raise errors.unknown_name_error("workload", name, workloads())
     folder = paths.results(results)
     store = open_store(folder)
     certificates = certificate.read_folder(folder)
     conditions = selection.parse_conditions(where or ())
-    sets = [conditions]
-    if wanted is not None:
-        sets = [
-            [*conditions, selection.equal_condition("request.workload", one)] for one in set(wanted)
+    condition_sets = [conditions]
+    if workload_names is not None:
+        condition_sets = [
+            [*conditions, selection.equal_condition("request.workload", workload_name)]
+            for workload_name in set(workload_names)
         ]
-    with index.open_index(store, say) as found:
-        made = ranked.leaderboard_tables(found, sets, certificates, target)
-        elsewhere = beside.figures_in_index(found) if published else []
-    for line in found.damaged:
+    with index.open_index(store, say) as record_index:
+        ranked_tables = ranked.leaderboard_tables(record_index, condition_sets, certificates, target_accuracy)
+        stored_figures = beside.figures_in_index(record_index) if published else []
+    for line in record_index.damaged:
         say(line)
-    chosen = "json" if as_json else format
+    output_format = "json" if as_json else format
     if columns == _SLOWDOWN:
-        print(slowdown_tables.FORMATS[chosen](slowdown.slowdowns(made, fields)))
+        print(slowdown_tables.FORMATS[output_format](slowdown.slowdowns(ranked_tables, fields)))
         return
-    made = best.reduce_to_best(made, fields)
+    ranked_tables = best.reduce_to_best(ranked_tables, fields)
     if columns == _LAYERS:
-        print(profile_tables.FORMATS[chosen](made))
+        print(profile_tables.FORMATS[output_format](ranked_tables))
         return
     if not published:
-        print(tables.FORMATS[chosen](made, columns))
+        print(tables.FORMATS[output_format](ranked_tables, columns))
         return
-    networks = wanted or {of for one in elsewhere if (of := beside.figure_workload(one))}
-    if wanted:
-        elsewhere = [one for one in elsewhere if beside.figure_workload(one) in wanted]
-    print(beside.render(chosen, made, columns, [*literature.records(), *elsewhere], networks))
+    networks = workload_names or {
+        network for figure in stored_figures if (network := beside.figure_workload(figure))
+    }
+    if workload_names:
+        stored_figures = [
+            figure for figure in stored_figures if beside.figure_workload(figure) in workload_names
+        ]
+    print(
+        beside.render(
+            output_format,
+            ranked_tables,
+            columns,
+            [*literature.records(), *stored_figures],
+            networks,
+        )
+    )

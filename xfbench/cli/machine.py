@@ -1,4 +1,4 @@
-"""`xfbench machine` and `doctor`: what this host is, and what would disturb a measurement."""
+"""`xfbench machine` and `xfbench doctor`: facts about this host and problems for measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Json
+from xfbench.cli.options import JsonOption
 
 _MIB = 2**20
 
@@ -18,58 +18,63 @@ def machine(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Instead: what this folder lies on, and how fast it can be read (a minute).",
+            help="Folder to test instead: its storage and its read speed (takes a minute).",
             show_default=False,
         ),
     ] = None,
-    size: Annotated[
-        int, typer.Option("--read-size", min=8, metavar="MIB", help="MiB to read in a round.")
+    size_mib: Annotated[
+        int, typer.Option("--read-size", min=8, metavar="MIB", help="MiB to read in each round.")
     ] = 256,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """What this host is: processor, cores, memory, accelerators, libraries, limits.
+    """Show this host: processor, cores, memory, accelerators, libraries and limits.
 
-    With --read, a data set's own files are read; in any other folder one that is written for it
-    and is gone afterwards.
+    With --read, the files of a data set are read. In any other folder a temporary file is
+    written, read and deleted.
     """
     if read is not None:
-        _storage(read, size * _MIB, as_json)
+        _print_storage(read, size_mib * _MIB, as_json)
         return
-    from xfbench.host import machine as host
+    from xfbench.host import machine as machine_facts
 
-    found = {**host.describe().model_dump(mode="json"), "libraries": host.libraries()}
+    facts = {
+        **machine_facts.describe().model_dump(mode="json"),
+        "libraries": machine_facts.libraries(),
+    }
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(facts))
         return
-    for key, value in found.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        print(f"{key:22}{'–' if shown in (None, '') else shown}")
+    for key, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        print(f"{key:22}{'–' if text in (None, '') else text}")
 
 
-def _storage(folder: Path, size: int, as_json: bool) -> None:
+def _print_storage(folder: Path, size_bytes: int, as_json: bool) -> None:
     from xfbench.host import media
 
-    medium, reads = media.describe(folder), media.measure(folder, size)
+    medium, reads = media.describe(folder), media.measure(folder, size_bytes)
     if as_json:
         print(json.dumps(media.document(medium, reads)))
         return
-    for line in media.lines(medium, reads):
+    for line in media.format_lines(medium, reads):
         print(line)
 
 
 def doctor(
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning too.")] = False,
-    as_json: Json = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """What would keep a measurement here from being good, and how to mend it.
+    """Check this host for problems that affect measurements, and how to fix them.
 
-    Exit status 1 if something is bad.
+    The exit status is 1 if a check is bad.
     """
     from dataclasses import asdict
 
-    from xfbench.host import doctor as physician
+    from xfbench.host import doctor as machine_checks
 
-    findings = physician.examine()
+    findings = machine_checks.examine()
     if as_json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

@@ -1,4 +1,4 @@
-"""What several commands ask for in the same words: lists, interpreters, the results folder."""
+"""Options that several commands share, and the functions that parse their values."""
 
 from __future__ import annotations
 
@@ -12,130 +12,139 @@ from xfbench.base.errors import UsageError
 
 T = TypeVar("T")
 
-# What is measured and proven where nothing is named: the experiment `quick`.
+# The default frameworks and workloads: those of the experiment `quick`.
 FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
 WORKLOADS = "lenet,convnet"
 
-Results = Annotated[
+ResultsOption = Annotated[
     Path | None,
     typer.Option(
         help="Results folder (default: $XFBENCH_RESULTS, else ./results).", show_default=False
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-Where = Annotated[
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output.")
+]
+RecordFilterOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=VALUE",
-        help="Only such records, by any field (repeatable; also !=, >=, <=, >, <, ~ for text "
-        "that has it in it): framework=torch, threads>=2, machine.cpu_model~xeon.",
+        help="Condition on any field of a record (repeatable; also !=, >=, <=, >, <, and ~ for "
+        "'contains'): framework=torch, threads>=2, machine.cpu_model~xeon.",
         show_default=False,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds one launch may take.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Leave out launches already done.")]
-StrategyOptions = Annotated[
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what the command would do, and do nothing.")
+]
+TimeLimitOption = Annotated[float, typer.Option(min=1, help="Time limit of one launch in seconds.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Skip launches that are already done.")
+]
+StrategyOptionsOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=VALUE,...",
-        help="What may be chosen about it, as in servers=2,bucket_size=1MB: see docs/clusters.md.",
+        help="Options of the strategy, such as servers=2,bucket_size=1MB: see docs/clusters.md.",
         show_default=False,
     ),
 ]
-Pythons = Annotated[
+PythonsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--python", metavar="NAME=PATH", help="Use this interpreter for a framework (repeatable)."
+        "--python", metavar="NAME=PATH", help="Python interpreter of a framework (repeatable)."
     ),
 ]
 
 
-# What may be otherwise than published about the solver: see `running/training.py`.
-Lars = Annotated[
+# Changes to the published solver: see `running/training.py`.
+LarsOption = Annotated[
     str | None,
     typer.Option(
-        help="Trust coefficients of LARS, 0 for none (default: none).", show_default=False
+        help="LARS trust coefficients; 0: no LARS (default: no LARS).", show_default=False
     ),
 ]
-LearningRate = Annotated[
-    str | None, typer.Option(help="Base rates (default: the network's).", show_default=False)
-]
-RateScaling = Annotated[
+LearningRateOption = Annotated[
     str | None,
-    typer.Option(help="linear: the rate grows with the batch; none (default).", show_default=False),
+    typer.Option(help="Base learning rates (default: the workload's).", show_default=False),
 ]
-RateWarmup = Annotated[
+RateScalingOption = Annotated[
     str | None,
     typer.Option(
-        help="Epochs in which the rate grows to what it is to be (default: none).",
+        help="LR scaling: linear (with the batch) or none (default: none).", show_default=False
+    ),
+]
+RateWarmupOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Learning-rate warm-up in epochs (default: no warm-up).",
         show_default=False,
     ),
 ]
 
 
-def solver(
+def solver_settings(
     lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
 ) -> dict[str, Any]:
-    """These options as settings. Raises UsageError that names the option."""
+    """Return these options as settings. Raises UsageError that names the option."""
     return {
-        "lars": words(lars, float, "--lars"),
-        "learning_rate": words(learning_rate, float, "--learning-rate"),
-        "rate_scaling": words(rate_scaling, str, "--rate-scaling"),
-        "rate_warmup": words(rate_warmup, natural, "--rate-warmup"),
+        "lars": parse_list(lars, float, "--lars"),
+        "learning_rate": parse_list(learning_rate, float, "--learning-rate"),
+        "rate_scaling": parse_list(rate_scaling, str, "--rate-scaling"),
+        "rate_warmup": parse_list(rate_warmup, non_negative_int, "--rate-warmup"),
     }
 
 
-def words(value: str | None, kind: Callable[[str], T], option: str) -> list[T] | None:
-    """A comma-separated list, each item converted. Raises UsageError that names the option."""
-    if value is None:
-        return None
-    try:
-        return [kind(item.strip()) for item in value.split(",")]
-    except ValueError as error:
-        raise UsageError(f"{option} {value}: {error}") from error
-
-
-def choices(text: str | None) -> dict[str, str] | None:
-    """From `servers=2,bucket_size=1MB`. Raises UsageError on another form, or a name twice."""
+def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> list[T] | None:
+    """Return the values of a comma-separated list. Raises UsageError that names the option."""
     if text is None:
         return None
-    found: dict[str, str] = {}
+    try:
+        return [convert(item.strip()) for item in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
+
+
+def parse_strategy_options(text: str | None) -> dict[str, str] | None:
+    """Parse `servers=2,bucket_size=1MB`. Raises UsageError on another form or a repeated name."""
+    if text is None:
+        return None
+    value_by_name: dict[str, str] = {}
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
-        if not name or not equals or not value or name in found:
+        if not name or not equals or not value or name in value_by_name:
             raise UsageError(
-                f"--strategy-options {text}: the form is NAME=VALUE,..., as in servers=2, "
+                f"--strategy-options {text}: expected NAME=VALUE,... such as servers=2, "
                 "each name once"
             )
-        found[name] = value
-    return found
+        value_by_name[name] = value
+    return value_by_name
 
 
-def positive(item: str) -> int:
-    """A whole number of one or more."""
-    if not item.isdecimal() or int(item) < 1:
-        raise ValueError(f"{item!r} is not a whole number of one or more")
-    return int(item)
+def positive_int(text: str) -> int:
+    """Parse a whole number of one or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a whole number of one or more")
+    return int(text)
 
 
-def natural(item: str) -> int:
-    """A whole number, as seeds are."""
-    if not item.isdecimal():
-        raise ValueError(f"{item!r} is not a whole number")
-    return int(item)
+def non_negative_int(text: str) -> int:
+    """Parse a whole number of zero or more, such as a seed."""
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
 
 
-def share(item: str) -> float:
-    """A share of one: "2%" or "0.02"."""
-    value = float(item.removesuffix("%")) / (100 if item.endswith("%") else 1)
-    if not 0 < value < 1:
-        raise ValueError(f"{item!r} is not between 0 and 100 %")
-    return value
+def parse_fraction(text: str) -> float:
+    """Parse a fraction between 0 and 1, given as "2%" or "0.02"."""
+    fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 < fraction < 1:
+        raise ValueError(f"{text!r} is not between 0 and 100 %")
+    return fraction
 
 
-def size(text: str | None, option: str) -> int | None:
-    """Bytes, from 8GB or 512MiB. Raises UsageError that names the option."""
+def parse_size(text: str | None, option: str) -> int | None:
+    """Parse a size such as 8GB or 512MiB in bytes. Raises UsageError that names the option."""
     from xfbench.strategy import in_bytes
 
     try:
@@ -144,29 +153,27 @@ def size(text: str | None, option: str) -> int | None:
         raise UsageError(f"{option} {text}: {error}") from error
 
 
-def pythons(pairs: list[str] | None) -> dict[str, Path]:
-    """From `torch=/usr/bin/python3` and the like. Raises UsageError, also on a missing file."""
+def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
+    """Parse `torch=/usr/bin/python3` pairs. Raises UsageError, also if a file is missing."""
     from xfbench import asked
 
-    found = {}
+    interpreters = {}
     for pair in pairs or ():
         name, equals, path = pair.partition("=")
         if not equals or not path:
-            raise UsageError(
-                f"--python {pair}: the form is NAME=PATH, as in torch=/usr/bin/python3"
-            )
-        found[name] = asked.interpreter(name, path)
-    return found
+            raise UsageError(f"--python {pair}: expected NAME=PATH, such as torch=/usr/bin/python3")
+        interpreters[name] = asked.interpreter(name, path)
+    return interpreters
 
 
-def of_run(given: Sequence[str]) -> Mapping[str, Any]:
-    """What `xfbench run` makes of these words, and would do. Raises UsageError for a wrong one."""
+def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:
+    """Return the parameters that `xfbench run` parses. Raises UsageError if one is wrong."""
     from xfbench import cli
 
     command = typer.main.get_command(cli.app)
     try:
-        context = getattr(command, "commands")["run"].make_context("run", list(given))  # noqa: B009
+        context = getattr(command, "commands")["run"].make_context("run", list(arguments))  # noqa: B009
     except cli.ParseError as error:
         raise UsageError(" ".join(str(error).split())) from error
-    found: Mapping[str, Any] = context.params
-    return found
+    parameters: Mapping[str, Any] = context.params
+    return parameters

@@ -1,4 +1,4 @@
-"""`xfbench predict`: what more ranks than there are would give."""
+"""`xfbench predict`: the throughput on more ranks than were measured."""
 
 from __future__ import annotations
 
@@ -10,32 +10,38 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import Json, positive, words
+from xfbench.cli.options import JsonOption, parse_list, positive_int
 
 
 def predict(
     results: Annotated[
-        Path | None, typer.Option("--from", help="The results folder that holds the small runs.")
+        Path | None, typer.Option("--from", help="Results folder with the measured runs.")
     ] = None,
     to_ranks: Annotated[
         str | None,
-        typer.Option(help="How many ranks, e.g. 64,1024; else 2 to 16 times the most measured."),
+        typer.Option(
+            help="Numbers of ranks, such as 64,1024 (default: 2 to 16 times the largest "
+            "measured number)."
+        ),
     ] = None,
     where: Annotated[
-        str | None, typer.Option(help="Which of several series: framework=torch,workload=lenet.")
+        str | None,
+        typer.Option(
+            help="Fields that select one of several series: framework=torch,workload=lenet."
+        ),
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(help="The link between nodes, e.g. 100Gbit,1us; else as it was measured."),
+        typer.Option(help="Link between nodes, such as 100Gbit,1us (default: as measured)."),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Images per second on more ranks than were measured, with a 95 % interval.
+    """Predict images per second on more ranks than were measured, with a 95 % interval.
 
-    A model of computing, exchange and stragglers is fitted to runs on a few numbers of ranks
-    under one scaling law, one rank among them. Without --link it needs runs on two numbers of
-    ranks, each on several nodes; with it one rank is enough. The last column says how far from
-    its data each figure is.
+    A model of computing, exchange and stragglers is fitted to runs on a few numbers of ranks.
+    The runs share one scaling law, and one of them has one rank. Without --link the model needs
+    runs on two numbers of ranks, each on several nodes. With --link one rank is enough. The last
+    column shows how far each figure is from the measured data.
 
     \b
     xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\
@@ -49,25 +55,25 @@ def predict(
     from xfbench.exchange import Link
     from xfbench.layout import tables
 
-    side = comparison.Side.parse(where, paths.results(results))
-    described = Link.parse(link) if link else None
-    asked = words(to_ranks, positive, "--to-ranks")
-    found = series.build_series(side.records(say))
-    if not found:
+    selection = comparison.Side.parse(where, paths.results(results))
+    node_link = Link.parse(link) if link else None
+    rank_counts = parse_list(to_ranks, positive_int, "--to-ranks")
+    matching_series = series.build_series(selection.records(say))
+    if not matching_series:
         raise errors.UsageError(
-            f"{side.folder} has no steady launches under a scaling law that match: make some "
+            f"{selection.folder} has no matching steady launches under a scaling law: measure some "
             "with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
         )
-    if len(found) > 1:
-        titles = "".join(f"\n  {one.title}" for one in found)
-        raise errors.UsageError(f"choose one of these with --where:{titles}")
-    [chosen] = found
-    fitted = prediction.fit(chosen, described)
-    asked = asked or [chosen.max_ranks * times for times in (2, 4, 8, 16)]
-    known = {ranks for ranks, _ in chosen.groups}
-    points = [fitted.predict(ranks) for ranks in sorted({*asked, *known})]
-    fit = fitted.document()
+    if len(matching_series) > 1:
+        titles = "".join(f"\n  {candidate.title}" for candidate in matching_series)
+        raise errors.UsageError(f"several series match: select one with --where:{titles}")
+    [chosen_series] = matching_series
+    model = prediction.fit(chosen_series, node_link)
+    rank_counts = rank_counts or [chosen_series.max_ranks * factor for factor in (2, 4, 8, 16)]
+    measured_ranks = {ranks for ranks, _ in chosen_series.groups}
+    points = [model.predict(ranks) for ranks in sorted({*rank_counts, *measured_ranks})]
+    fit_document = model.document()
     if as_json:
-        print(json.dumps({"points": [asdict(point) for point in points], "fit": fit}))
+        print(json.dumps({"points": [asdict(point) for point in points], "fit": fit_document}))
     else:
-        print(tables.prediction_table(points, fit))
+        print(tables.prediction_table(points, fit_document))

@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import Results, Where
+from xfbench.cli.options import RecordFilterOption, ResultsOption
 
 
 def report(
-    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    where: Where = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
-    results: Results = None,
+    output: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    where: RecordFilterOption = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    results: ResultsOption = None,
 ) -> None:
-    """Write one HTML file that needs nothing else: summary, leaderboards, figures, studies.
+    """Write a self-contained HTML file: summary, leaderboards, figures and studies.
 
     \b
     xfbench report
@@ -34,20 +34,20 @@ def report(
 
     folder = paths.results(results)
     conditions = selection.parse_conditions(where or ())
-    with index.open_index(open_store(folder), say) as found:
-        records = [record for _, record in found.select(conditions)]
-    for line in found.damaged:
+    with index.open_index(open_store(folder), say) as record_index:
+        records = [record for _, record in record_index.select(conditions)]
+    for line in record_index.damaged:
         say(line)
     if not records:
-        raise errors.UsageError(f"{folder} has no record of what was asked for")
+        raise errors.UsageError(f"{folder} has no record that matches --where")
     certificates = certificate.read_folder(folder)
-    asked = studies.sections(records, certificates, say)
-    text = page.html(records, certificates, literature.records(), asked).encode()
+    study_sections = studies.sections(records, certificates, say)
+    text = page.html(records, certificates, literature.records(), study_sections).encode()
     try:
         atomic_files.write(output.absolute(), text)
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
-    launches = sum(one.source == "measured" for one in records)
+    launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:
         webbrowser.open(output.absolute().as_uri())

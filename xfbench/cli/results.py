@@ -1,4 +1,4 @@
-"""`xfbench results`: finds, joins, packs, checks and exchanges what a results folder holds."""
+"""`xfbench results`: find, merge, pack, check and exchange the contents of a results folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.terminal_text import make_legible, say
-from xfbench.cli.options import Json, Results, Where
+from xfbench.cli.options import JsonOption, RecordFilterOption, ResultsOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from xfbench.results.selection import Condition
     from xfbench.results.store import Store
 
-app = typer.Typer(no_args_is_help=True, help="Find, join, check and exchange results.")
+app = typer.Typer(no_args_is_help=True, help="Results: find, merge, check and exchange.")
 
 
 @app.callback()
 def results() -> None:
-    """Find, join, check and exchange results."""
+    """Results: find, merge, check and exchange."""
 
 
-def _there(results: Path | None) -> Store:
+def _open_store(results: Path | None) -> Store:
     from xfbench.base import paths
     from xfbench.results import store
 
@@ -36,16 +36,18 @@ def _there(results: Path | None) -> Store:
 
 @app.command("list")
 def list_(
-    where: Where = None,
-    limit: Annotated[int, typer.Option(help="How many at most; 0: all.", min=0)] = 50,
+    where: RecordFilterOption = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of records; 0: all.", min=0)] = 50,
     published: Annotated[
         bool,
-        typer.Option("--published", help="Instead, all figures of others that xfbench brings."),
+        typer.Option(
+            "--published", help="List the published figures that come with xfbench instead."
+        ),
     ] = False,
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Records, the newest first.
+    """List records, newest first.
 
     \b
     xfbench results list
@@ -57,41 +59,45 @@ def list_(
 
     conditions = selection.parse_conditions(where or ())
     if published:
-        _published(conditions, as_json)
+        _print_published(conditions, as_json)
         return
-    with index.open_index(_there(results), say) as known:
-        records = [record for _, record in known.newest(conditions, limit)]
-        of = known.count(conditions)
-    for line in known.damaged:
+    with index.open_index(_open_store(results), say) as record_index:
+        records = [record for _, record in record_index.newest(conditions, limit)]
+        match_count = record_index.count(conditions)
+    for line in record_index.damaged:
         say(line)
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
         return
     print(listing.format_table(records))
-    if limit and len(records) == limit < of:
-        print(f"{limit} of {of} records: --limit 0 shows all")
+    if limit and len(records) == limit < match_count:
+        print(f"{limit} of {match_count} records: --limit 0 shows all")
 
 
-def _published(conditions: Sequence[Condition], as_json: bool) -> None:
-    """What others published, from the package: it is in no results folder."""
+def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
+    """Print the published figures that come with the package; no results folder has them."""
     from xfbench import published
     from xfbench.layout import beside
 
     documents = [(record, record.document()) for record in published.records()]
-    chosen = [(r, d) for r, d in documents if all(one.holds(d) for one in conditions)]
+    matches = [
+        (record, document)
+        for record, document in documents
+        if all(condition.holds(document) for condition in conditions)
+    ]
     if as_json:
-        print(json.dumps({"records": [document for _, document in chosen]}))
+        print(json.dumps({"records": [document for _, document in matches]}))
     else:
-        print(beside.render_list([record for record, _ in chosen]))
+        print(beside.render_list([record for record, _ in matches]))
 
 
 @app.command()
 def show(
-    record: Annotated[str, typer.Argument(help="A record's id, or how it begins.")],
-    results: Results = None,
-    as_json: Json = False,
+    record: Annotated[str, typer.Argument(help="Id of a record, or the start of one.")],
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """One record, whole: what was asked for, what was seen, and where its run lies.
+    """Show one record: the request, the observations and the run folder.
 
     \b
     xfbench results show 7f3a
@@ -100,27 +106,29 @@ def show(
     from xfbench.base import errors
     from xfbench.results import index, listing
 
-    store = _there(results)
+    store = _open_store(results)
     prefix = record.removeprefix("sha256:").lower()
-    with index.open_index(store, say) as known:
-        found = list(known.select(prefix=prefix)) if prefix else []
-    if len(found) != 1:
-        told = ", ".join(one.id[7:19] for _, one in found[:5]) or "none"
-        raise errors.UsageError(f"{record}: the start of one record's id is needed, not of {told}")
-    [(place, one)] = found
+    with index.open_index(store, say) as record_index:
+        matches = list(record_index.select(prefix=prefix)) if prefix else []
+    if len(matches) != 1:
+        candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
+        raise errors.UsageError(
+            f"{record}: expected the start of one record's id, but it matches {candidates}"
+        )
+    [(location, matching_record)] = matches
     if as_json:
-        print(json.dumps(one.document()))
+        print(json.dumps(matching_record.document()))
     else:
-        print(listing.format_record(one, place, store))
+        print(listing.format_record(matching_record, location, store))
 
 
 @app.command()
 def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Results folders.")],
-    results: Results = None,
-    as_json: Json = False,
+    sources: Annotated[list[Path], typer.Argument(help="Results folders to merge.")],
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Take in the records of other folders, with certificates, runs and searches.
+    """Merge the records of other folders, with certificates, runs and searches.
 
     \b
     xfbench results merge ../laptop/results ../node7/results
@@ -130,59 +138,64 @@ def merge(
     from xfbench.results.store import Store, open_store
 
     store = Store(paths.results(results))
-    damaged: list[str] = []
-    new, known = merging.merge([open_store(one) for one in sources], store, damaged.append)
-    words = f"{new} records merged into {store.folder}; {known} were there"
-    _conclude({"merged": new, "known": known}, words, damaged, as_json)
+    damage_messages: list[str] = []
+    new_count, known_count = merging.merge(
+        [open_store(source) for source in sources], store, damage_messages.append
+    )
+    summary = f"{new_count} records merged into {store.folder}; {known_count} already present"
+    _print_outcome({"merged": new_count, "known": known_count}, summary, damage_messages, as_json)
 
 
 @app.command()
 def pack(
     everything: Annotated[
-        bool, typer.Option("--all", help="Into one pack with those that are packed already.")
+        bool,
+        typer.Option(
+            "--all", help="Rewrite everything into one pack, with the records of earlier packs."
+        ),
     ] = False,
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Put the records that are single files into one file, a line each; nothing else changes.
+    """Pack records that are single files into one file, one line each; nothing else changes.
 
     \b
     xfbench results pack
     xfbench results pack --all
     """
-    store = _there(results)
-    damaged: list[str] = []
-    count = store.pack(damaged.append, repack=everything)
-    names = [path.name for path in store.packs()]
-    words = f"{count} records packed; packs now: {len(names)}"
-    _conclude({"packed": count, "packs": names}, words, damaged, as_json)
+    store = _open_store(results)
+    damage_messages: list[str] = []
+    count = store.pack(damage_messages.append, repack=everything)
+    pack_names = [path.name for path in store.packs()]
+    summary = f"{count} records packed; packs now: {len(pack_names)}"
+    _print_outcome({"packed": count, "packs": pack_names}, summary, damage_messages, as_json)
 
 
 @app.command()
 def validate(
     path: Annotated[
         Path,
-        typer.Argument(help="A results folder, a submission, a record, a pack or an archive."),
+        typer.Argument(help="Results folder, submission, record, pack or archive to check."),
     ],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Say what is wrong with results: each defect with its file; exit status 1 if there is any.
+    """Check results and list each defect with its file; exit status 1 if there are defects.
 
     \b
     xfbench results validate results
     xfbench results validate theirs.tar --json
     xfbench results validate submission
     """
-    from xfbench.cli.options import of_run
+    from xfbench.cli.options import parse_run_command
     from xfbench.results import audit
 
-    checked, defects = audit.validate(path, of_run)
+    checked, defects = audit.validate(path, parse_run_command)
     if as_json:
-        found = [defect.document() for defect in defects]
-        print(json.dumps({"checked": checked, "defects": found}))
+        documents = [defect.document() for defect in defects]
+        print(json.dumps({"checked": checked, "defects": documents}))
     else:
-        for one in defects:
-            print(f"{make_legible(one.file, 4096)}: {one.defect}: {make_legible(one.detail, 400)}")
+        for defect in defects:
+            print(f"{make_legible(defect.file, 4096)}: {defect.defect}: {make_legible(defect.detail, 400)}")
         print(f"{checked} records, certificates and searches checked, {len(defects)} defects")
     if defects:
         raise typer.Exit(1)
@@ -190,12 +203,14 @@ def validate(
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(help="FILE.tar, .tar.gz, .csv or .parquet.")],
-    where: Where = None,
-    results: Results = None,
-    as_json: Json = False,
+    file: Annotated[
+        Path, typer.Argument(help="File to write: FILE.tar, .tar.gz, .csv or .parquet.")
+    ],
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write records to one file: an archive with all that belongs to them, or a table of fields.
+    """Write records to one file: an archive with related files, or a table of fields.
 
     \b
     xfbench results export ours.tar.gz
@@ -206,22 +221,22 @@ def export(
 
     write = exporting.choose_writer(file)
     conditions = selection.parse_conditions(where or ())
-    store = _there(results)
-    with index.open_index(store, say) as known:
-        count = write(file, known.select(conditions), store)
-    for line in known.damaged:
+    store = _open_store(results)
+    with index.open_index(store, say) as record_index:
+        count = write(file, record_index.select(conditions), store)
+    for line in record_index.damaged:
         say(line)
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
 
 
 @app.command()
 def submit(
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    where: Where = None,
-    results: Results = None,
-    as_json: Json = False,
+    folder: Annotated[Path, typer.Argument(help="New folder to write.")],
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write a folder for a leaderboard that many share: records, machines, how to repeat them.
+    """Write a folder for a shared leaderboard: records, machines and commands to repeat them.
 
     \b
     xfbench results submit submission --where workload=lenet
@@ -230,12 +245,12 @@ def submit(
     from xfbench.results import index, selection, submission
 
     conditions = selection.parse_conditions(where or ())
-    store = _there(results)
-    left: list[str] = []
-    with index.open_index(store, say) as known:
-        count = submission.write_submission(folder, known.select(conditions), store, left.append)
-        left += known.damaged
-    _conclude({"submitted": count}, f"{count} records written to {folder}", left, as_json)
+    store = _open_store(results)
+    messages: list[str] = []
+    with index.open_index(store, say) as record_index:
+        count = submission.write_submission(folder, record_index.select(conditions), store, messages.append)
+        messages += record_index.damaged
+    _print_outcome({"submitted": count}, f"{count} records written to {folder}", messages, as_json)
 
 
 @app.command("import")
@@ -243,14 +258,14 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="An exported archive, a submission, a folder that `run --carry` has written, or "
+            help="Exported archive, submission, bundle folder of `run --carry`, or "
             "files of pytest-benchmark, ReFrame or MLPerf."
         ),
     ],
-    results: Results = None,
-    as_json: Json = False,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Take in results from elsewhere: with certificates from xfbench, as figures from other tools.
+    """Import results from another xfbench, with certificates, or figures from other tools.
 
     \b
     xfbench results import theirs.tar.gz
@@ -268,46 +283,50 @@ def import_(
 
     store = Store(paths.results(results))
     if not carry.is_one(source):
-        damaged: list[str] = []
-        new, known = _take(source, store, damaged)
-        words = f"{new} records imported into {store.folder}; {known} were there"
-        _conclude({"imported": new, "known": known}, words, damaged, as_json)
+        damage_messages: list[str] = []
+        new_count, known_count = _import_source(source, store, damage_messages)
+        summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
+        _print_outcome(
+            {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
+        )
         return
     records = list(carry.read(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:
-        conclusion.conclude(records, store)
+        conclusion.print_conclusion(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
 
 
-def _take(source: Path, store: Store, damaged: list[str]) -> tuple[int, int]:
-    """By what it is: how many records are new, and were there."""
+def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
+    """Import by the kind of source. Return how many records are new and how many were present."""
     from xfbench.base.errors import UsageError
     from xfbench.results import archive, merging, submission, submission_audit, taking
     from xfbench.results.store import open_store
 
     if submission.is_submission(source):
         for file, _, detail in submission_audit.audit_manifest(source):
-            raise UsageError(f"{file}: {detail}: nothing of the submission is taken")
-        return merging.merge([open_store(source)], store, damaged.append)
+            raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
+        return merging.merge([open_store(source)], store, damage_messages.append)
     if not source.exists():
-        raise UsageError(f"{source}: there is no such file or folder")
-    packed = source.name.endswith(archive.SUFFIXES)
+        raise UsageError(f"{source}: no such file or folder")
+    is_archive = source.name.endswith(archive.SUFFIXES)
     with suppress(OSError):
-        packed = packed or is_tarfile(source)
-    if packed and source.is_file():
-        return archive.import_archive(source, store, damaged.append)
+        is_archive = is_archive or is_tarfile(source)
+    if is_archive and source.is_file():
+        return archive.import_archive(source, store, damage_messages.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
-    return taking.import_figures(source, store, damaged.append, say)
+    return taking.import_figures(source, store, damage_messages.append, say)
 
 
-def _conclude(document: dict[str, object], words: str, damaged: list[str], as_json: bool) -> None:
-    """Print what was done, and first what was left because it is damaged: then the exit is 1."""
-    for line in damaged:
+def _print_outcome(
+    document: dict[str, object], summary: str, damage_messages: list[str], as_json: bool
+) -> None:
+    """Print damage messages, then the summary. Exit with status 1 if anything is damaged."""
+    for line in damage_messages:
         say(line)
-    print(json.dumps({**document, "damaged": damaged}) if as_json else words)
-    if damaged:
+    print(json.dumps({**document, "damaged": damage_messages}) if as_json else summary)
+    if damage_messages:
         raise typer.Exit(1)

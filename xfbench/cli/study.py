@@ -1,4 +1,4 @@
-"""`xfbench study`: questions that were asked in print, run here, with what was found beside."""
+"""`xfbench study`: repeat published studies here and compare with the published figures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
-    DryRun,
-    Json,
-    Pythons,
-    Results,
-    Resume,
-    TimeLimit,
-    positive,
-    pythons,
-    words,
+    DryRunOption,
+    JsonOption,
+    PythonsOption,
+    ResultsOption,
+    ResumeOption,
+    TimeLimitOption,
+    parse_interpreters,
+    parse_list,
+    parse_size,
+    positive_int,
 )
-from xfbench.cli.options import size as memory_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,31 +35,38 @@ if TYPE_CHECKING:
     from xfbench.studies.rising import Line
     from xfbench.studies.running import Prepared
 
-app = typer.Typer(no_args_is_help=True, help="Questions asked in print: list, show, run, report.")
+app = typer.Typer(
+    no_args_is_help=True, help="Published studies to repeat: list, show, run, report."
+)
 
-Name = Annotated[str, typer.Argument(help="A study's name, or the path of your own TOML file.")]
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of a study, or path of your own TOML file.")
+]
 SizeOption = Annotated[
     str | None,
-    typer.Option("--size", help="smoke: minutes; laptop: an hour; paper: as it was published."),
+    typer.Option(
+        "--size",
+        help="Size. smoke: minutes; laptop: an hour; paper: as published (default: the smallest).",
+    ),
 ]
-With = Annotated[
+WithOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--with",
         metavar="RESULTS",
-        help="Somebody else's records too: a results folder or an exported archive (repeatable).",
+        help="Results folder or exported archive with more records (repeatable).",
     ),
 ]
 
 
 @app.callback()
 def study() -> None:
-    """Questions that were asked in print: list, show, run, report."""
+    """Published studies to repeat: list, show, run, report."""
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """Every study: the built-in ones and your own.
+def list_(as_json: JsonOption = False) -> None:
+    """List all studies: the built-in ones and your own.
 
     \b
     xfbench study list
@@ -68,19 +75,25 @@ def list_(as_json: Json = False) -> None:
 
     from xfbench import experiment
 
-    found = [experiment.load(name) for name in experiment.names()]
+    studies = [experiment.load(name) for name in experiment.names()]
     if as_json:
-        print(json.dumps({"studies": [_told(one) for one in found]}))
+        print(json.dumps({"studies": [_describe_study(listed_study) for listed_study in studies]}))
         return
-    lines = [
-        [one.name, ", ".join(one.sizes), ", ".join(one.sources), one.question] for one in found
+    rows = [
+        [
+            listed_study.name,
+            ", ".join(listed_study.sizes),
+            ", ".join(listed_study.sources),
+            listed_study.question,
+        ]
+        for listed_study in studies
     ]
-    print(tabulate(lines, ["study", "sizes", "asked in", "question"], disable_numparse=True))
+    print(tabulate(rows, ["study", "sizes", "asked in", "question"], disable_numparse=True))
 
 
 @app.command()
-def show(name: Name, as_json: Json = False) -> None:
-    """A study: its question, method, cells by size, and what was published.
+def show(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Show a study: its question, method, cells by size and published figures.
 
     \b
     xfbench study show thread-sweep
@@ -89,80 +102,99 @@ def show(name: Name, as_json: Json = False) -> None:
     from xfbench.layout import beside
     from xfbench.studies import answer, drawing
 
-    one = experiment.load(name)
+    chosen_study = experiment.load(name)
     if as_json:
-        print(json.dumps({**_told(one), "experiment": one.model_dump(mode="json")}))
-        return
-    print(one.title, one.question, sep="\n")
-    print(*filter(None, [one.method, *one.limits]), sep="\n")
-    for size in one.sizes:
-        for matrix in one.of_size(size):
-            chosen = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
-            print(
-                f"{size}: " + "; ".join(f"{key} {_plain(value)}" for key, value in chosen.items())
+        print(
+            json.dumps(
+                {
+                    **_describe_study(chosen_study),
+                    "experiment": chosen_study.model_dump(mode="json"),
+                }
             )
-    for analysis in one.analysis:
+        )
+        return
+    print(chosen_study.title, chosen_study.question, sep="\n")
+    print(*filter(None, [chosen_study.method, *chosen_study.limits]), sep="\n")
+    for size in chosen_study.sizes:
+        for matrix in chosen_study.of_size(size):
+            settings = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
+            print(
+                f"{size}: "
+                + "; ".join(f"{key} {_format_value(value)}" for key, value in settings.items())
+            )
+    for analysis in chosen_study.analysis:
         for claim in analysis.claim:
             print(f"{claim.source}: {claim.text}")
-    for citation, figure in answer.quoted(one):
+    for citation, figure in answer.quoted(chosen_study):
         printed = f"{beside.format_figure(figure)} ({drawing.about(figure)})"
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
 @app.command()
 def run(
-    name: Name,
+    name: NameArgument,
     size: SizeOption = None,
     framework: Annotated[
         str | None,
-        typer.Option(help="Only these of its frameworks.", show_default=False),
+        typer.Option(help="Frameworks to run (default: all of the study).", show_default=False),
     ] = None,
     launches: Annotated[
         str | None,
-        typer.Option(help="So many of each cell (default: the file's).", show_default=False),
+        typer.Option(help="Launches per cell (default: the study file's).", show_default=False),
     ] = None,
     launcher: Annotated[
-        str | None, typer.Option(help="local, mpi, slurm (default: the file's, or the site's).")
+        str | None,
+        typer.Option(
+            help="Launcher: local, mpi or slurm (default: the study file's, else the site's)."
+        ),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
+        str | None,
+        typer.Option(help="Site configuration: name or TOML file. See docs/clusters.md."),
     ] = None,
     medium: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=DIR", help="Another medium to keep the study's data on (repeatable)."
+            metavar="NAME=DIR", help="Additional storage medium for the study's data (repeatable)."
         ),
     ] = None,
-    python: Pythons = None,
-    others: With = None,
-    results: Results = None,
-    time_limit: TimeLimit = 1800,
+    python: PythonsOption = None,
+    other_sources: WithOption = None,
+    results: ResultsOption = None,
+    time_limit: TimeLimitOption = 1800,
     memory_limit: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Where batches rise: private memory of a rank, as in 8GB (default: the file's, "
-            "or what is available).",
+            help="Private memory per rank for batch-size searches, such as 8GB (default: the "
+            "study file's, "
+            "else the available memory).",
             show_default=False,
         ),
     ] = None,
-    minutes: Annotated[int, typer.Option(min=1, help="How long a submitted job may take.")] = 60,
-    queue: Annotated[str, typer.Option(help="Slurm's partition.", show_default=False)] = "",
-    account: Annotated[
-        str, typer.Option(help="Whom a job is charged to.", show_default=False)
+    minutes: Annotated[
+        int, typer.Option(min=1, help="Time limit of a submitted job in minutes.")
+    ] = 60,
+    queue: Annotated[
+        str, typer.Option(help="Slurm partition (default: the site's).", show_default=False)
     ] = "",
-    resume: Resume = False,
+    account: Annotated[
+        str, typer.Option(help="Account to charge the job to.", show_default=False)
+    ] = "",
+    resume: ResumeOption = False,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Prove nothing first: less can be compared.")
+        bool, typer.Option("--no-verify", help="Do not verify first; fewer cells can be compared.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a noisy machine.")] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run a study, and say what came of it. A dry run says what would run, and how long.
+    """Run a study and print its answer. A dry run shows the launches and their time.
 
-    A study's own data are made in the cache, for a dry run too. What this machine cannot do is
-    told, cell by cell, and the rest is run.
+    The data of a study are created in the cache, also for a dry run. Cells that this machine
+    cannot run are listed with a reason, and the others run.
 
     \b
     xfbench study run thread-sweep
@@ -178,65 +210,74 @@ def run(
     from xfbench.running import progress, queued
     from xfbench.studies import answer, media, rising, running
 
-    one = experiment.load(name)
-    answer.check(one)
-    counts = words(launches, positive, "--launches")
+    chosen_study = experiment.load(name)
+    answer.check(chosen_study)
+    counts = parse_list(launches, positive_int, "--launches")
     if counts and len(counts) > 1:
-        raise errors.UsageError(f"--launches {launches}: one number is needed")
+        raise errors.UsageError(f"--launches {launches}: expected one number")
     choices = running.Choices(
-        frameworks=words(framework, str, "--framework") or (),
+        frameworks=parse_list(framework, str, "--framework") or (),
         launches=counts[0] if counts else None,
         launcher=launcher,
         site=site,
-        pythons=pythons(python),
-        media=_media(medium),
+        pythons=parse_interpreters(python),
+        media=_parse_media(medium),
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
-        memory_limit=memory_size(memory_limit, "--memory-limit"),
+        memory_limit=parse_size(memory_limit, "--memory-limit"),
     )
-    chosen = _size(size) or one.sizes[0]
-    prepared = running.prepare(one, chosen, choices)
+    chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
+    prepared = running.prepare(chosen_study, chosen_size, choices)
     store = Store(paths.results(results))
     done = lookup.finished_records(prepared.plan.requests, store) if resume else []
-    known = list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
-    lines = rising.limited(prepared.lines, known)
+    earlier_records = (
+        list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
+    )
+    lines = rising.limited(prepared.lines, earlier_records)
     if dry_run:
-        _foresee(prepared, lines, prepared.plan.without(done).requests, store, as_json)
+        _print_plan(prepared, lines, prepared.plan.without(done).requests, store, as_json)
         return
     for data in prepared.absent:
         say(f"left out: {media.missing(data)}")
     for cell, reason in prepared.left_out:
         say(f"left out: {cell.label()}: {reason}")
 
-    def measure(part: Plan, done: Sequence[Record]) -> list[Record]:
-        here, there = queued.apart(part)
-        records = progress.measure(here, store, done) if here.requests or not there.requests else []
-        if there.requests:
-            jobs = queued.prepare(there, store, minutes, queue, account)
+    def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
+        local_plan, queued_plan = queued.apart(plan)
+        records = (
+            progress.measure(local_plan, store, done)
+            if local_plan.requests or not queued_plan.requests
+            else []
+        )
+        if queued_plan.requests:
+            jobs = queued.prepare(queued_plan, store, minutes, queue, account)
             records += queued.measure(jobs, store, done, wait=True)
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    found = rising.measure(lines, prepared.plan, measure, known, say)
-    records += [record for record in found if not memory.is_out(record)]
-    _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
-    if any(not running.as_expected(one, record) for record in records):
+    search_records = rising.measure(lines, prepared.plan, measure, earlier_records, say)
+    records += [record for record in search_records if not memory.is_out_of_memory(record)]
+    _print_answer(
+        _build_answer(chosen_study, chosen_size, [store.folder, *(other_sources or ())]), as_json
+    )
+    if any(not running.as_expected(chosen_study, record) for record in records):
         raise typer.Exit(1)
 
 
 @app.command()
 def report(
-    name: Name,
+    name: NameArgument,
     size: SizeOption = None,
     output: Annotated[
-        Path | None, typer.Option(help="FILE.html or .md (default: Markdown on the terminal).")
+        Path | None,
+        typer.Option(help="File to write: FILE.html or .md (default: Markdown on the terminal)."),
     ] = None,
-    others: With = None,
-    results: Results = None,
-    as_json: Json = False,
+    other_sources: WithOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """What a study came to: the answer, figures, tables, published beside measured, limits.
+    """Report a study: answer, figures, tables with published and measured values, limits.
 
     \b
     xfbench study report thread-sweep
@@ -247,108 +288,121 @@ def report(
     from xfbench.base import atomic_files, errors, paths
     from xfbench.studies import page, telling
 
-    one = experiment.load(name)
+    chosen_study = experiment.load(name)
     if output is not None and output.suffix not in (".html", ".md"):
-        raise errors.UsageError(f"--output {output}: FILE.html or FILE.md is needed")
-    own = paths.results(results)
-    sources = [own] if own.is_dir() or not others else []
-    found = _answer(one, _size(size), [*sources, *(others or ())])
+        raise errors.UsageError(f"--output {output}: expected FILE.html or FILE.md")
+    results_folder = paths.results(results)
+    sources = [results_folder] if results_folder.is_dir() or not other_sources else []
+    study_answer = _build_answer(
+        chosen_study, _parse_study_size(size), [*sources, *(other_sources or ())]
+    )
     if output is None:
-        _print(found, as_json)
+        _print_answer(study_answer, as_json)
         return
-    drawings = telling.pictures(found) if output.suffix == ".md" else []
-    names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
-    text = page.html(found) if output.suffix == ".html" else telling.markdown(found, names)
+    drawings = telling.pictures(study_answer) if output.suffix == ".md" else []
+    drawing_names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
+    text = (
+        page.html(study_answer)
+        if output.suffix == ".html"
+        else telling.markdown(study_answer, drawing_names)
+    )
     try:
-        for place, drawing in zip(names, drawings, strict=True):
-            atomic_files.write(output.absolute().with_name(place), drawing.encode())
+        for drawing_name, drawing in zip(drawing_names, drawings, strict=True):
+            atomic_files.write(output.absolute().with_name(drawing_name), drawing.encode())
         atomic_files.write(output.absolute(), text.encode())
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
-    print(json.dumps({"output": str(output)}) if as_json else f"{output}: {one.title}")
+    print(json.dumps({"output": str(output)}) if as_json else f"{output}: {chosen_study.title}")
 
 
-def _print(found: Answer, as_json: bool) -> None:
+def _print_answer(study_answer: Answer, as_json: bool) -> None:
     from xfbench.studies import telling
 
-    print(json.dumps(found.document()) if as_json else telling.markdown(found), end="")
+    print(
+        json.dumps(study_answer.document()) if as_json else telling.markdown(study_answer), end=""
+    )
     if as_json:
         print()
 
 
-def _foresee(
+def _print_plan(
     prepared: Prepared,
-    rising: Sequence[Line],
+    batch_searches: Sequence[Line],
     requests: Sequence[Request],
     store: Store,
     as_json: bool,
 ) -> None:
-    """The cells, the launches at most, how long they take, and what cannot be done here.
+    """Print the cells, the maximum of launches, their time, and what cannot run here.
 
-    Of batches that are found out, from where on: their cells are not known.
+    Cells of batch-size searches are unknown, so their starting points are printed.
     """
     from xfbench import capabilities
     from xfbench.studies import media, running
 
-    expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())
+    estimate = running.estimate(requests, store.records() if store.folder.is_dir() else ())
     launches: dict[Cell, int] = {}
     for request in requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
-    lines = [
+    launch_rows = [
         (cell, count, capabilities.refusal(cell.request(1))) for cell, count in launches.items()
     ]
-    out = [(cell, 0, reason) for cell, reason in prepared.left_out]
+    skipped_rows = [(cell, 0, reason) for cell, reason in prepared.left_out]
     if as_json:
         cells = [
             {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
-            for cell, count, reason in (*lines, *out)
+            for cell, count, reason in (*launch_rows, *skipped_rows)
         ]
-        found_out = [
+        search_documents = [
             {
                 "cell": line.cell.model_dump(mode="json"),
                 "batch_size": line.rising.model_dump(mode="json"),
                 "launches_at_most": line.most_launches(),
                 "reason": capabilities.refusal(line.cell.request(1)),
             }
-            for line in rising
+            for line in batch_searches
         ]
-        told = {"cells": cells, "launches": len(requests), "estimate": vars(expected)}
-        print(json.dumps({**told, "found_out": found_out, "absent": prepared.absent}))
+        document = {"cells": cells, "launches": len(requests), "estimate": vars(estimate)}
+        print(json.dumps({**document, "found_out": search_documents, "absent": prepared.absent}))
         return
-    if lines or not rising:
-        print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
-    if rising:
-        print("of these the batches, and so the launches, are not known beforehand:")
-    for line in rising:
-        most, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
+    if launch_rows or not batch_searches:
+        print(
+            f"{len(launch_rows)} cells, {len(requests)} launches at most; time: {estimate.words()}"
+        )
+    if batch_searches:
+        print(
+            "batch sizes of these cells are searched, so their launches are not known in advance:"
+        )
+    for line in batch_searches:
+        max_launches, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
         limit = line.cell.memory_limit
         parts = [line.cell.label(), f"batch {line.rising.words()}"]
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []
-        parts += [f"at most {most} launches"] if most else []
+        parts += [f"at most {max_launches} launches"] if max_launches else []
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
     for name in prepared.absent:
         print(f"left out: {media.missing(name)}")
-    for cell, count, reason in (*lines, *out):
-        what = f"{cell.label()} · batch {cell.global_batch_size}"
-        times = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
-        print(f"{what} · {times}{f': {reason}' if reason else ''}")
+    for cell, count, reason in (*launch_rows, *skipped_rows):
+        label = f"{cell.label()} · batch {cell.global_batch_size}"
+        launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
+        print(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
 
 
-def _answer(one: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
-    """What the records of these folders and archives say. Raises UsageError where none do."""
+def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
+    """Return what the records of these sources say. Raises UsageError if they say nothing."""
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
     records, certificates = gathering.gathered(sources, say)
-    chosen = size or cells.fullest(one, records)
-    if chosen is None:
+    chosen_size = size or cells.fullest(chosen_study, records)
+    if chosen_size is None:
         raise errors.UsageError(
-            f"{sources[0]} has nothing of {one.name}: make it with `xfbench study run {one.name}`"
+            f"{sources[0]} has no records of {chosen_study.name}: measure with `xfbench study "
+            f"run {chosen_study.name}`"
         )
-    return answer.answer(one, chosen, records, certificates)
+    return answer.answer(chosen_study, chosen_size, records, certificates)
 
 
-def _size(text: str | None) -> Size | None:
+def _parse_study_size(text: str | None) -> Size | None:
     from typing import get_args
 
     from xfbench.base import errors
@@ -356,32 +410,32 @@ def _size(text: str | None) -> Size | None:
 
     if text is not None and text not in SIZES:
         raise errors.unknown_name_error("size", text, SIZES)
-    return next((one for one in get_args(Size) if one == text), None)
+    return next((size for size in get_args(Size) if size == text), None)
 
 
-def _media(pairs: Sequence[str] | None) -> dict[str, Path]:
+def _parse_media(pairs: Sequence[str] | None) -> dict[str, Path]:
     from xfbench.base.errors import UsageError
 
-    found = {}
+    folder_by_name = {}
     for pair in pairs or ():
         name, equals, folder = pair.partition("=")
         if not name or not equals or not folder:
-            raise UsageError(f"--medium {pair}: the form is NAME=DIR, as in nvme=/scratch")
-        found[name] = Path(folder).expanduser()
-    return found
+            raise UsageError(f"--medium {pair}: expected NAME=DIR, such as nvme=/scratch")
+        folder_by_name[name] = Path(folder).expanduser()
+    return folder_by_name
 
 
-def _told(one: Experiment) -> dict[str, object]:
+def _describe_study(described_study: Experiment) -> dict[str, object]:
     return {
-        "name": one.name,
-        "title": one.title,
-        "question": one.question,
-        "citation": list(one.sources),
-        "sizes": one.sizes,
+        "name": described_study.name,
+        "title": described_study.title,
+        "question": described_study.question,
+        "citation": list(described_study.sources),
+        "sizes": described_study.sizes,
     }
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key} {one}" for key, one in value.items())
+        return " ".join(f"{key} {setting}" for key, setting in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

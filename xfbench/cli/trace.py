@@ -1,4 +1,4 @@
-"""`xfbench trace`: one framework's numbers for anyone to check."""
+"""`xfbench trace`: write the numbers that one framework computes, so that anyone can check them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,37 @@ from typing import Annotated
 
 import typer
 
-from xfbench.cli.options import Pythons, pythons
+from xfbench.cli.options import PythonsOption, parse_interpreters
 
 
 def trace(
-    framework: Annotated[str, typer.Option(help="The framework to trace.", show_default=False)],
-    workload: Annotated[str, typer.Option(help="The network.", show_default=False)],
-    output: Annotated[Path, typer.Option(help="The .npz file to write.", show_default=False)],
-    precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    kernel: Annotated[str, typer.Option(help="The kernel library.")] = "default",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    framework: Annotated[str, typer.Option(help="Framework to trace.", show_default=False)],
+    workload: Annotated[str, typer.Option(help="Workload to train.", show_default=False)],
+    output: Annotated[Path, typer.Option(help="File to write (.npz).", show_default=False)],
+    precision: Annotated[str, typer.Option(help="Precision: float32 or float64.")] = "float32",
+    kernel: Annotated[
+        str, typer.Option(help="Kernel library: see `xfbench framework list`.")
+    ] = "default",
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads; one gives the same bits each time.")
+        int,
+        typer.Option(min=1, help="Number of threads; one thread gives the same bits each time."),
     ] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in the one batch.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in the batch.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Number of updates.")] = 3,
     data: Annotated[
         str | None,
-        typer.Option(help="digits or synthetic (default: the workload's).", show_default=False),
+        typer.Option(
+            help="Data set: digits or synthetic (default: the workload's).", show_default=False
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights and data.")] = 0,
-    python: Pythons = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds it may take.")] = 1800,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
+    python: PythonsOption = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Time limit in seconds.")] = 1800,
 ) -> None:
     """Write input, initial weights, first gradients, losses and final weights to FILE.npz.
 
-    Training mode, dropout as the identity, the workload's own solver, one batch for all steps.
+    Dropout is the identity. Training uses the workload's own solver and one batch for all steps.
 
     \b
     xfbench trace --framework caffe --workload lenet --output caffe.npz
@@ -53,5 +58,5 @@ def trace(
         seed=seed,
         launches=1,
     )
-    observed = tracing.trace(matrix, pythons(python), output, time_limit)
-    print(f"{output}: {framework} {observed['framework_version']}, {workload}, {steps} steps")
+    observation = tracing.trace(matrix, parse_interpreters(python), output, time_limit)
+    print(f"{output}: {framework} {observation['framework_version']}, {workload}, {steps} steps")

@@ -1,4 +1,4 @@
-"""`xfbench tune`: the best setting of a framework for a network, found with few launches."""
+"""`xfbench tune`: search the best setting of a framework for a workload with few launches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
-    DryRun,
-    Json,
-    Pythons,
-    Results,
-    Resume,
-    TimeLimit,
-    positive,
-    pythons,
-    words,
+    DryRunOption,
+    JsonOption,
+    PythonsOption,
+    ResultsOption,
+    ResumeOption,
+    TimeLimitOption,
+    parse_interpreters,
+    parse_list,
+    positive_int,
 )
 
 if TYPE_CHECKING:
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 
 def tune(
-    framework: Annotated[str, typer.Option(help="One framework.", show_default=False)],
+    framework: Annotated[str, typer.Option(help="Framework to tune.", show_default=False)],
     workload: Annotated[
-        str, typer.Option(help="One network: see `xfbench workload list`.", show_default=False)
+        str, typer.Option(help="Workload: see `xfbench workload list`.", show_default=False)
     ],
     over: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="Try these of kernel, threads, affinity, allocator, ranks (on this node, sharing "
-            "the batch), strategy (repeatable; default: all kernels, powers of two up to the "
+            help="Values to try for kernel, threads, affinity, allocator, ranks (on this node, "
+            "sharing "
+            "the batch) or strategy (repeatable; default: all kernels, powers of two up to the "
             "cores, both affinities, all allocators, one rank).",
             show_default=False,
         ),
@@ -46,60 +47,67 @@ def tune(
     batch_size: Annotated[
         str | None,
         typer.Option(
-            help="Images per update (default: the published). Several are tried as well, but "
-            "another batch is different training.",
+            help="Images per update (default: the published batch size). Several values are "
+            "all tried, "
+            "but another batch size is different training.",
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     precision: Annotated[
-        str, typer.Option(help="float32, float64, tf32, bfloat16, float16.")
+        str, typer.Option(help="Precision: float32, float64, tf32, bfloat16 or float16.")
     ] = "float32",
     data: Annotated[
         str | None,
-        typer.Option(help="As in `xfbench run` (default: the workload's).", show_default=False),
+        typer.Option(
+            help="Data set, as in `xfbench run` (default: the workload's).", show_default=False
+        ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Timed steps of a launch of usual length (default: 20).", show_default=False
+            min=1, help="Timed steps of a full-length launch (default: 20).", show_default=False
         ),
     ] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first.")] = 3,
+    warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first step.")] = 3,
     launches: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Of each setting that the confirmation compares (default: 5 to 20, until it "
-            "is clear, or has taken a quarter of launching everything).",
+            help="Launches of each setting in the confirmation (default: 5 to 20, until the "
+            "difference "
+            "is clear or a quarter of the cost of launching everything is spent).",
             show_default=False,
         ),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds that launches may take together (default: no limit)."),
+        typer.Option(min=0, help="Total time of all launches in seconds (default: no limit)."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="The same in minutes.", show_default=False)
+        float | None,
+        typer.Option(min=0, help="--budget in minutes (default: no limit).", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the launches' order.")] = 0,
-    python: Pythons = None,
-    results: Results = None,
-    time_limit: TimeLimit = 1800,
-    resume: Resume = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of launches.")] = 0,
+    python: PythonsOption = None,
+    results: ResultsOption = None,
+    time_limit: TimeLimitOption = 1800,
+    resume: ResumeOption = False,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Try kernels too that are not proven equal.")
+        bool, typer.Option("--no-verify", help="Also try kernels that are not verified.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a noisy machine.")] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Find the best setting for a network here, and keep it for `xfbench run --tuned`.
+    """Find the best setting for a workload here and save it for `xfbench run --tuned`.
 
-    Short launches of all settings take turns, of many of every other; the better part goes on to
-    more and longer ones, until two are left, the more the more launches differ. Launches of usual
-    length then compare the better of these with the other, and with what `run` does where nobody
-    chooses. All launches are records as any others.
+    The search starts with short launches of all settings in turn; if there are many settings, of
+    every second one. The better part continues with more and longer launches, until two settings
+    are left, or more if launches differ much. Full-length launches then compare the best setting
+    with the other one and with the default of `run`. All launches become ordinary records.
 
     \b
     xfbench tune --framework torch --workload lenet
@@ -114,16 +122,16 @@ def tune(
     from xfbench.tuning import searching, space
 
     if budget is not None and minutes is not None:
-        raise errors.UsageError("--budget and --minutes: only one of them")
-    interpreters, usual = pythons(python), Protocol()
-    asked = space.SpaceRequest(
+        raise errors.UsageError("--budget and --minutes exclude each other: give one of them")
+    interpreters, usual_protocol = parse_interpreters(python), Protocol()
+    tuning_request = space.SpaceRequest(
         framework=framework,
         workload=workload,
         device=device,
         precision=precision,
-        batch_sizes=words(batch_size, positive, "--batch-size") or (),
+        batch_sizes=parse_list(batch_size, positive_int, "--batch-size") or (),
         data=data,
-        over=_over(over or ()),
+        over=_parse_over(over or ()),
         steps=steps,
         warmup=warmup,
     )
@@ -135,78 +143,79 @@ def tune(
         strict=strict,
         resume=resume,
         time_limit=time_limit,
-        least=launches or usual.least,
-        most=launches or usual.most,
+        least=launches or usual_protocol.least,
+        most=launches or usual_protocol.most,
     )
-    searched = space.build_space(asked, interpreters)
-    if not searched.cells:
-        raise errors.UsageError(f"there is nothing to try: {searched.left_out[0][1]}")
-    if len(asked.batch_sizes) > 1:
-        say("several batch sizes: another batch is different training, not the same made faster")
+    search_space = space.build_space(tuning_request, interpreters)
+    if not search_space.cells:
+        raise errors.UsageError(f"there are no settings to try: {search_space.left_out[0][1]}")
+    if len(tuning_request.batch_sizes) > 1:
+        say("several batch sizes: another batch size is different training, not a faster setting")
     if dry_run:
-        _foresee(searched, choices, as_json)
+        _print_plan(search_space, choices, as_json)
         return
     if strict:
-        doctor.insist()
+        doctor.require_quiet()
     store = Store(paths.results(results))
-    found = searching.search(searched, choices, store, say)
-    file = found.write(store.folder)
+    tuning = searching.search(search_space, choices, store, say)
+    file = tuning.write(store.folder)
     if as_json:
-        print(json.dumps({**found.document(), "file": str(file)}))
+        print(json.dumps({**tuning.document(), "file": str(file)}))
     else:
-        _tell(found, file)
-    if not found.confirmed:
+        _print_tuning(tuning, file)
+    if not tuning.confirmed:
         raise typer.Exit(1)
 
 
-def _over(pairs: Sequence[str]) -> dict[str, list[str]]:
-    """From `threads=1,2` and the like. Raises UsageError on another form, or a name twice."""
+def _parse_over(pairs: Sequence[str]) -> dict[str, list[str]]:
+    """Parse `threads=1,2` pairs. Raises UsageError on another form or a repeated name."""
     from xfbench.base.errors import UsageError
 
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for pair in pairs:
         name, equals, values = (part.strip() for part in pair.partition("="))
-        several = [one.strip() for one in values.split(",")]
-        if not name or not equals or not all(several) or name in found:
+        value_list = [value.strip() for value in values.split(",")]
+        if not name or not equals or not all(value_list) or name in values_by_name:
             raise UsageError(
-                f"--over {pair}: the form is NAME=VALUE,..., as in threads=1,2, each name once"
+                f"--over {pair}: expected NAME=VALUE,... such as threads=1,2, each name once"
             )
-        found[name] = several
-    return found
+        values_by_name[name] = value_list
+    return values_by_name
 
 
-def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
-    """The settings, the rungs, and launches at most; nothing is done."""
+def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
+    """Print the settings, the rungs and the maximum of launches without running them."""
     from xfbench.tuning import halving, repeating, searching
     from xfbench.tuning.space import describe_setting, setting
 
     rungs = [
         {
-            "settings": one.settings,
-            "launches": one.launches,
-            "steps": searching.steps(searched.cells[0], one),
+            "settings": planned_rung.settings,
+            "launches": planned_rung.launches,
+            "steps": searching.steps(search_space.cells[0], planned_rung),
         }
-        for one in searching.planned(searched)
+        for planned_rung in searching.planned(search_space)
     ]
-    most = searching.most_launches(searched, choices)
+    max_launches = searching.most_launches(search_space, choices)
     if as_json:
         document = {
-            "settings": [setting(one) for one in searched.cells],
+            "settings": [setting(cell) for cell in search_space.cells],
             "left_out": [
-                {"setting": setting(one), "reason": why} for one, why in searched.left_out
+                {"setting": setting(cell), "reason": reason}
+                for cell, reason in search_space.left_out
             ],
-            "default": setting(searched.default),
+            "default": setting(search_space.default),
             "rungs": rungs,
             "further_rungs_at_most": halving.MAX_EXTRA_RUNGS if rungs else 0,
             "confirmation": {
                 "launches": [choices.least, choices.most],
-                "steps": searched.default.steps,
+                "steps": search_space.default.steps,
             },
-            "launches_at_most": most,
+            "launches_at_most": max_launches,
         }
         print(json.dumps(document))
         return
-    print(f"{len(searched.cells)} settings, {most} launches at most")
+    print(f"{len(search_space.cells)} settings, {max_launches} launches at most")
     for number, rung in enumerate(rungs, 1):
         print(
             f"rung {number}: {rung['settings']} settings, launches of each: {rung['launches']}, "
@@ -214,54 +223,58 @@ def _foresee(searched: Space, choices: Choices, as_json: bool) -> None:
         )
     if rungs:
         print(
-            "further rungs, while launches differ too much to tell: "
-            f"{halving.MAX_EXTRA_RUNGS} at most, "
-            f"of {rungs[-1]['settings']} settings at most, launches of each: 1"
+            "further rungs, while launches differ too much to decide: "
+            f"{halving.MAX_EXTRA_RUNGS}, "
+            f"with at most {rungs[-1]['settings']} settings, launches of each: 1"
         )
-    often = f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
-    print(f"confirmation: launches of each: {often}, steps: {searched.default.steps}")
-    print(f"again, {repeating.AGAIN} times each at most: launches while the cores lay apart")
-    several = len({one.global_batch_size for one in searched.cells}) > 1
-    for cell in searched.cells:
-        print(describe_setting(cell) + (f" · batch {cell.global_batch_size}" if several else ""))
-    for cell, why in searched.left_out:
-        print(f"left out: {describe_setting(cell)}: {why}")
+    launch_counts = (
+        f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
+    )
+    print(f"confirmation: launches of each: {launch_counts}, steps: {search_space.default.steps}")
+    print(
+        f"repeated at most {repeating.AGAIN} times each: launches with a high core-to-core latency"
+    )
+    has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
+    for cell in search_space.cells:
+        print(describe_setting(cell) + (f" · batch {cell.global_batch_size}" if has_several_batches else ""))
+    for cell, reason in search_space.left_out:
+        print(f"left out: {describe_setting(cell)}: {reason}")
 
 
-def _tell(found: Tuning, file: Path) -> None:
-    """For a person: the best, how sure that is, what it cost, how to use it."""
+def _print_tuning(tuning: Tuning, file: Path) -> None:
+    """Print the best setting with its confidence interval, the search cost and how to use it."""
     from xfbench.tuning.space import describe_setting
 
-    best, default = found.best, describe_setting(found.default)
-    if found.default.global_batch_size != best.global_batch_size:
-        default += f" · batch {found.default.global_batch_size}"
+    best, default = tuning.best, describe_setting(tuning.default)
+    if tuning.default.global_batch_size != best.global_batch_size:
+        default += f" · batch {tuning.default.global_batch_size}"
     print(
         f"{best.workload} · {best.framework} · batch {best.global_batch_size}: "
         f"{describe_setting(best)}"
     )
-    if found.images_per_second:
-        print(f"  {_figure(found.images_per_second)} images/s")
+    if tuning.images_per_second:
+        print(f"  {_format_figure(tuning.images_per_second)} images/s")
     else:
-        print("  not confirmed: go on with --resume, and a larger budget")
-    if found.over_default:
-        print(f"  {_figure(found.over_default)} times the default ({default})")
-    elif best == found.default:
+        print("  not confirmed: continue with --resume and a larger budget")
+    if tuning.over_default:
+        print(f"  {_format_figure(tuning.over_default)} times the default ({default})")
+    elif best == tuning.default:
         print("  that is the default")
-    elif found.default_reason:
-        print(f"  not compared with the default ({default}): {found.default_reason}")
-    other = found.runner_up
-    if found.over_runner_up and other and other != found.default:
-        print(f"  {_figure(found.over_runner_up)} times {describe_setting(other)}")
+    elif tuning.default_reason:
+        print(f"  not compared with the default ({default}): {tuning.default_reason}")
+    runner_up = tuning.runner_up
+    if tuning.over_runner_up and runner_up and runner_up != tuning.default:
+        print(f"  {_format_figure(tuning.over_runner_up)} times {describe_setting(runner_up)}")
     print(
-        f"  settings: {found.settings}, launches: {found.launches}, "
-        f"{found.machine_seconds:.0f} s, of which {found.search_seconds:.0f} s the search"
-        + (", ended by the budget" if found.ended_by_budget else "")
+        f"  settings: {tuning.settings}, launches: {tuning.launches}, "
+        f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s the search"
+        + (", ended by the budget" if tuning.ended_by_budget else "")
     )
-    used = "used by" if found.confirmed else "when it is confirmed, it is used by"
-    print(f"Kept in {file}; {used} `xfbench run --tuned`")
+    usage = "used by" if tuning.confirmed else "after confirmation it is used by"
+    print(f"Saved in {file}; {usage} `xfbench run --tuned`")
 
 
-def _figure(one: Figure) -> str:
-    if one.low is None or one.high is None:
-        return f"{one.value:.4g} ({one.label})"
-    return f"{one.value:.4g} ({one.low:.4g} to {one.high:.4g}, {one.launches} launches)"
+def _format_figure(figure: Figure) -> str:
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.4g} ({figure.label})"
+    return f"{figure.value:.4g} ({figure.low:.4g} to {figure.high:.4g}, {figure.launches} launches)"

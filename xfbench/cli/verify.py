@@ -1,4 +1,4 @@
-"""`xfbench verify`: prove that frameworks train the same network."""
+"""`xfbench verify`: verify that frameworks train the same network."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
-    DryRun,
-    Json,
-    Lars,
-    LearningRate,
-    Pythons,
-    RateScaling,
-    RateWarmup,
-    StrategyOptions,
-    choices,
-    positive,
-    pythons,
-    solver,
-    words,
+    DryRunOption,
+    JsonOption,
+    LarsOption,
+    LearningRateOption,
+    PythonsOption,
+    RateScalingOption,
+    RateWarmupOption,
+    StrategyOptionsOption,
+    parse_interpreters,
+    parse_list,
+    parse_strategy_options,
+    positive_int,
+    solver_settings,
 )
 
 
@@ -32,59 +32,68 @@ def verify(
         str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
     ] = None,
     workload: Annotated[
-        str, typer.Option(help="Networks, or all: see `xfbench workload list`.")
+        str, typer.Option(help="Workloads, or all: see `xfbench workload list`.")
     ] = WORKLOADS,
     kernel: Annotated[
-        str, typer.Option(help="Kernel libraries, or all of each framework.")
+        str, typer.Option(help="Kernel libraries; all: every one of each framework.")
     ] = "default",
-    device: Annotated[str, typer.Option(help="cpu, cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Devices: cpu, cuda.")] = "cpu",
     precision: Annotated[
-        str, typer.Option(help="float32, float64, tf32, bfloat16, float16.")
+        str, typer.Option(help="Precisions: float32, float64, tf32, bfloat16, float16.")
     ] = "float32",
     ranks: Annotated[
-        str, typer.Option(help="Processes that train together: the law that they must keep.")
+        str,
+        typer.Option(help="Ranks: processes that train together, verified against one process."),
     ] = "1",
     strategy: Annotated[
-        str, typer.Option(help="How they do it (default: the framework's first).")
+        str,
+        typer.Option(help="Strategies to train on several ranks (default: the framework's first)."),
     ] = "default",
-    strategy_options: StrategyOptions = None,
+    strategy_options: StrategyOptionsOption = None,
     launcher: Annotated[
         str | None,
-        typer.Option(help="local, mpi, slurm (in an allocation): what starts ranks."),
+        typer.Option(help="Launcher of the ranks: local, mpi or slurm (in an allocation)."),
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="The machine's ways: see docs/clusters.md.")
+        str | None,
+        typer.Option(help="Site configuration: name or TOML file. See docs/clusters.md."),
     ] = None,
-    lars: Lars = None,
-    learning_rate: LearningRate = None,
-    rate_scaling: RateScaling = None,
-    rate_warmup: RateWarmup = None,
+    lars: LarsOption = None,
+    learning_rate: LearningRateOption = None,
+    rate_scaling: RateScalingOption = None,
+    rate_warmup: RateWarmupOption = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Verify with so many seeds, from 0; all must be equal.")
+        int, typer.Option(min=1, help="Number of seeds to verify with, from 0; all must be equal.")
     ] = 1,
     again: Annotated[
-        bool, typer.Option("--again", help="Also where there is a certificate already.")
+        bool, typer.Option("--again", help="Verify again if a certificate exists.")
     ] = False,
     self_test: Annotated[
         bool,
-        typer.Option("--self-test", help="Plant known discrepancies instead: is each one caught?"),
+        typer.Option(
+            "--self-test",
+            help="Test the verifier instead: apply mutations and check that each is caught.",
+        ),
     ] = False,
     only: Annotated[
-        str | None, typer.Option(help="With --self-test, only these plants.", show_default=False)
+        str | None,
+        typer.Option(help="Mutations of --self-test to apply (default: all).", show_default=False),
     ] = None,
-    python: Pythons = None,
+    python: PythonsOption = None,
     time_limit: Annotated[
-        float, typer.Option(min=1, help="Seconds one framework may take.")
+        float, typer.Option(min=1, help="Time limit of one framework in seconds.")
     ] = 3600,
-    format: Annotated[str, typer.Option(help="text, markdown.")] = "text",
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    format: Annotated[str, typer.Option(help="Output format: text or markdown.")] = "text",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Compare with the NumPy oracle: outputs, loss, every gradient, weights after 1, 3, 10 steps.
+    """Compare frameworks with the NumPy oracle.
 
-    The tolerance of each number is ten times what rounding does to it. A framework that is
-    equal gets a certificate, without which nothing is ranked; `run` makes one when it is missing.
-    Of several ranks the law is proven: weights after 1, 3, 10 steps as one process would have them.
+    The comparison covers outputs, loss, every gradient and the weights after 1, 3 and 10 steps.
+    The tolerance of each number is ten times the effect of rounding on it. A framework that is
+    equal gets a certificate. Only verified configurations are ranked, and `run` verifies them
+    automatically. On several ranks the weights after 1, 3 and 10 steps must equal those of one
+    process.
 
     \b
     xfbench verify
@@ -102,30 +111,33 @@ def verify(
     if self_test:
         from xfbench.equality import plants
 
-        chosen = plants.select_mutations(words(only, str, "--only"))
+        mutations = plants.select_mutations(parse_list(only, str, "--only"))
         if dry_run:
-            for plant in chosen:
-                print(f"{plant.name}: {plant.framework}, {plant.workload}, at {plant.layer}")
+            for mutation in mutations:
+                print(
+                    f"{mutation.name}: {mutation.framework}, {mutation.workload}, at "
+                    f"{mutation.layer}"
+                )
             return
-        result = plants.run_self_test(chosen, seeds, say, time_limit)
-        print(json.dumps(result) if as_json else verdicts.format_self_test(result))
-        missed = any(not plant["caught"] for plant in result["planted"])
-        if missed or result["false_alarms"]["alarms"]:
+        report = plants.run_self_test(mutations, seeds, say, time_limit)
+        print(json.dumps(report) if as_json else verdicts.format_self_test(report))
+        missed = any(not mutation["caught"] for mutation in report["planted"])
+        if missed or report["false_alarms"]["alarms"]:
             raise typer.Exit(1)
         return
-    interpreters = pythons(python)
+    interpreters = parse_interpreters(python)
     requests = verdicts.build_requests(
-        words(framework or FRAMEWORKS, str, "--framework") or [],
-        words(workload, str, "--workload") or [],
-        words(kernel, str, "--kernel") or [],
+        parse_list(framework or FRAMEWORKS, str, "--framework") or [],
+        parse_list(workload, str, "--workload") or [],
+        parse_list(kernel, str, "--kernel") or [],
         interpreters,
-        device=words(device, str, "--device"),
-        precision=words(precision, str, "--precision"),
-        ranks=words(ranks, positive, "--ranks"),
-        strategy=words(strategy, str, "--strategy"),
-        strategy_options=choices(strategy_options) or {},
+        device=parse_list(device, str, "--device"),
+        precision=parse_list(precision, str, "--precision"),
+        ranks=parse_list(ranks, positive_int, "--ranks"),
+        strategy=parse_list(strategy, str, "--strategy"),
+        strategy_options=parse_strategy_options(strategy_options) or {},
         scaling="weak",
-        **solver(lars, learning_rate, rate_scaling, rate_warmup),
+        **solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
         launcher=launcher,
         site=site,
     )
@@ -133,14 +145,14 @@ def verify(
         for request in requests:
             print(verdicts.request_title(request))
         return
-    found = []
+    answers = []
     for answer in verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say):
-        found.append(answer)
+        answers.append(answer)
         if not as_json and format == "text":
             print(verdicts.format_text(answer), flush=True)
     if as_json:
-        print(json.dumps({"verdicts": found}))
+        print(json.dumps({"verdicts": answers}))
     elif format == "markdown":
-        print(verdicts.format_markdown(found))
-    if any(answer["verdict"] == "different" or answer["failed"] for answer in found):
+        print(verdicts.format_markdown(answers))
+    if any(answer["verdict"] == "different" or answer["failed"] for answer in answers):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`xfbench workload`: which networks there are, one in full, and one for another tool."""
+"""`xfbench workload`: list workloads, show one, and export one for another tool."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from typing import Annotated, Any
 
 import typer
 
-from xfbench.cli.options import Json
+from xfbench.cli.options import JsonOption
 
 app = typer.Typer(
     name="workload",
-    help="The networks: list, show, export.",
+    help="Workloads: list, show, export.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Name = Annotated[str, typer.Argument(help="A workload's name.", show_default=False)]
+_NameArgument = Annotated[str, typer.Argument(help="Name of a workload.", show_default=False)]
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """Every workload, its input, size and work."""
+def list_(as_json: JsonOption = False) -> None:
+    """List workloads with their input, size and number of operations."""
     from tabulate import tabulate
 
     from xfbench.workloads import workloads
 
-    known = workloads()
+    workload_by_name = workloads()
     if as_json:
-        print(json.dumps({"workloads": list(known)}))
+        print(json.dumps({"workloads": list(workload_by_name)}))
         return
     rows = [
         (
             name,
-            "×".join(map(str, found.network.input_shape)),
-            f"{found.network.learned_count:,}",
-            f"{found.network.forward_macs:,}",
-            found.batch_size,
-            found.data,
+            "×".join(map(str, workload.network.input_shape)),
+            f"{workload.network.learned_count:,}",
+            f"{workload.network.forward_macs:,}",
+            workload.batch_size,
+            workload.data,
         )
-        for name, found in known.items()
+        for name, workload in workload_by_name.items()
     ]
     headers = ("name", "input", "parameters", "forward MACs/image", "batch", "data")
     print(tabulate(rows, headers, disable_numparse=True))
 
 
 @app.command()
-def show(name: _Name, as_json: Json = False) -> None:
-    """One network: every layer, its output and parameters.
+def show(name: _NameArgument, as_json: JsonOption = False) -> None:
+    """Show one workload: every layer with its output and parameters.
 
     \b
     xfbench workload show googlenet
     """
     from tabulate import tabulate
 
-    document = _document(name)
+    document = _describe_workload(name)
     if as_json:
         print(json.dumps(document))
         return
-    head = ("name", "input_shape", "classes", "parameters", "forward_macs_per_image", "digest")
-    for key in head:
+    keys = ("name", "input_shape", "classes", "parameters", "forward_macs_per_image", "digest")
+    for key in keys:
         print(f"{key:24}{document[key]}")
     solver = ", ".join(f"{key} {value}" for key, value in document["solver"].items() if value)
     print(f"{'solver':24}{solver}\n")
@@ -69,7 +69,10 @@ def show(name: _Name, as_json: Json = False) -> None:
             layer["type"],
             ", ".join(layer["inputs"]),
             "×".join(map(str, layer["output_shape"])),
-            ", ".join(f"{k} {'×'.join(map(str, v))}" for k, v in layer["parameters"].items()),
+            ", ".join(
+                f"{parameter} {'×'.join(map(str, shape))}"
+                for parameter, shape in layer["parameters"].items()
+            ),
         )
         for layer in document["layers"]
     ]
@@ -78,14 +81,16 @@ def show(name: _Name, as_json: Json = False) -> None:
 
 @app.command()
 def export(
-    name: _Name,
-    format: Annotated[str, typer.Option(help="caffe (prototxt) or json.")] = "caffe",
+    name: _NameArgument,
+    format: Annotated[str, typer.Option(help="Output format: caffe (prototxt) or json.")] = "caffe",
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Images per update (default: the published).", show_default=False),
+        typer.Option(
+            min=1, help="Images per update (default: the published batch size).", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """The network for another tool, on standard output.
+    """Export the network for another tool on standard output.
 
     \b
     xfbench workload export alexnet --format caffe > alexnet.prototxt
@@ -93,7 +98,7 @@ def export(
     from xfbench.adapters.caffe import prototxt
     from xfbench.base import errors
 
-    workload = _load(name)
+    workload = _load_workload(name)
     if format == "json":
         print(json.dumps(workload.to_json(), indent=1))
     elif format == "caffe":
@@ -102,17 +107,17 @@ def export(
         raise errors.unknown_name_error("format", format, ("caffe", "json"))
 
 
-def _load(name: str) -> Any:
+def _load_workload(name: str) -> Any:
     from xfbench.base import errors
     from xfbench.workloads import workloads
 
-    known = workloads()
-    if name not in known:
-        raise errors.unknown_name_error("workload", name, known)
-    return known[name]
+    workload_by_name = workloads()
+    if name not in workload_by_name:
+        raise errors.unknown_name_error("workload", name, workload_by_name)
+    return workload_by_name[name]
 
 
-def _document(name: str) -> dict[str, Any]:
+def _describe_workload(name: str) -> dict[str, Any]:
     from xfbench.records import facts
 
-    return facts.describe_workload(_load(name))
+    return facts.describe_workload(_load_workload(name))

@@ -1,1 +1,1 @@
-"""Data sets on disk: brought into a form of our own, from one format into another, and checked."""
+"""Data sets on disk: prepared, converted between formats, and checked."""

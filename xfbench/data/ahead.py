@@ -1,7 +1,7 @@
-"""Decodes, scales and digests images ahead of whoever writes them, on all cores, in their order.
+"""Decode, scale and digest images in order on all cores, ahead of the writer.
 
-Threads do, since Pillow's decoding and scaling, and digests, run beside each other in one process;
-they end with it, whatever ends it.
+Threads are enough: Pillow's decoding and scaling, and digests, run in parallel in one process.
+Threads also end with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
-_AT_ONCE = 8  # items of a task: small images take no longer than a task's start does
+_ITEMS_PER_TASK = 8  # items of a task: small images take no longer than a task's start does
 
 
-def in_order(do: Callable[[Item], Done], items: Iterable[Item]) -> Generator[Done, None, None]:
-    """What `do` makes of each item, in their order, at most a few tasks ahead of who asks.
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[Result, None, None]:
+    """Yield `function(item)` in the order of items, computed at most a few tasks ahead.
 
-    Whatever `do` raises comes where its result would have. Close it, so that no thread goes on.
+    An exception of `function` is raised in place of its result. Close the generator to stop the
+    threads.
     """
     cores = len(os.sched_getaffinity(0))
     pool = ThreadPoolExecutor(cores, thread_name_prefix="ahead")
-    waiting: collections.deque[Future[list[Done]]] = collections.deque()
+    pending: collections.deque[Future[list[Result]]] = collections.deque()
     try:
         for batch in _batches(items):
-            waiting.append(pool.submit(_all, do, batch))
-            if len(waiting) > 2 * cores:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
+            pending.append(pool.submit(_apply, function, batch))
+            if len(pending) > 2 * cores:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _all(do: Callable[[Item], Done], batch: tuple[Item, ...]) -> list[Done]:
-    return [do(item) for item in batch]
+def _apply(function: Callable[[Item], Result], batch: tuple[Item, ...]) -> list[Result]:
+    return [function(item) for item in batch]
 
 
 def _batches(items: Iterable[Item]) -> Iterator[tuple[Item, ...]]:
-    left = iter(items)
-    while batch := tuple(itertools.islice(left, _AT_ONCE)):
+    remaining = iter(items)
+    while batch := tuple(itertools.islice(remaining, _ITEMS_PER_TASK)):
         yield batch

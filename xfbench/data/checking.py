@@ -1,7 +1,7 @@
-"""Whether several data sets, whatever their formats, are the same samples in the same order.
+"""Check that data sets of any format contain the same samples in the same order.
 
-Every image is read and decoded, and its digest compared with what the list says, and with the
-others'.
+Every image is read and decoded. Its digest is compared with the list of its set and with the
+other sets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Checked:
-    """One data set: the digest of all its samples as they were read.
+class CheckedSet:
+    """A checked data set, with the digest of all samples as they were read.
 
-    `largest_pixel_difference` is from the first set, of 255, None where shapes or numbers differ;
-    `defect` is what is wrong with the set itself.
+    `largest_pixel_difference` is the difference from the first set, at most 255, or None if shapes
+    or counts differ. `defect` describes a fault of the set itself.
     """
 
     folder: str
@@ -36,68 +36,82 @@ class Checked:
     defect: str | None
 
 
-def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[Checked]:
-    """Read every sample of every set; `report` hears the folder, samples done, of how many.
+def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[CheckedSet]:
+    """Read every sample of every set.
 
-    Raises Damaged where a folder is no data set, or an image cannot be read.
+    `report` gets the folder, the number of samples done and the total. Raises Damaged if a folder
+    is no data set or an image cannot be read.
     """
     sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
-    first = sets[0][2]
-    return [_checked(folder, manifest, one, first, report) for folder, manifest, one in sets]
+    first_set = sets[0][2]
+    return [
+        _check_set(folder, manifest, prepared_set, first_set, report)
+        for folder, manifest, prepared_set in sets
+    ]
 
 
-def _checked(
+def _check_set(
     folder: Path,
     manifest: Manifest,
-    one: prepared.Prepared,
-    first: prepared.Prepared,
+    prepared_set: prepared.Prepared,
+    first_set: prepared.Prepared,
     report: Report,
-) -> Checked:
+) -> CheckedSet:
     channels = manifest.preprocessing.channels
-    total, done = sum(len(samples) for samples in one.splits.values()), 0
-    digests, largest, defect = [], 0 if one.splits.keys() == first.splits.keys() else None, None
-    for split, samples in one.splits.items():
-        listed = one.listed[split]
+    total, done = sum(len(samples) for samples in prepared_set.splits.values()), 0
+    digests, max_difference, defect = (
+        [],
+        0 if prepared_set.splits.keys() == first_set.splits.keys() else None,
+        None,
+    )
+    for split, samples in prepared_set.splits.items():
+        listed = prepared_set.listed[split]
         for index in range(len(samples)):
             sample = samples[index]
             pixels = pictures.decode_pixels(sample, channels)
             digests.append(sample_digest(pixels, sample.label))
             if digests[-1] != listed.digests[index] and defect is None:
                 defect = f"{split} image {index}, {sample.key}, is not what the list says"
-            if one is not first and largest is not None:
-                difference = _difference(pixels, sample.label, first, split, index, digests[-1])
-                largest = None if difference is None else max(largest, difference)
+            if prepared_set is not first_set and max_difference is not None:
+                difference = _pixel_difference(
+                    pixels, sample.label, first_set, split, index, digests[-1]
+                )
+                max_difference = None if difference is None else max(max_difference, difference)
             done += 1
             if done % 100 == 0 or done == total:
                 report(folder.name, done, total)
-    return Checked(folder.name, manifest.format, done, stream_digest(digests), largest, defect)
+    return CheckedSet(
+        folder.name, manifest.format, done, stream_digest(digests), max_difference, defect
+    )
 
 
-def _difference(
+def _pixel_difference(
     pixels: np.ndarray,
     label: int,
-    first: prepared.Prepared,
+    first_set: prepared.Prepared,
     split: str,
     index: int,
     digest: str,
 ) -> int | None:
-    samples = first.splits[split]
+    samples = first_set.splits[split]
     if index >= len(samples):
         return None
-    if first.listed[split].digests[index] == digest:
+    if first_set.listed[split].digests[index] == digest:
         return 0
-    other: Sample = samples[index]
-    theirs = pictures.decode_pixels(other, first.manifest["preprocessing"]["channels"])
-    if theirs.shape != pixels.shape or other.label != label:
+    first_sample: Sample = samples[index]
+    first_pixels = pictures.decode_pixels(first_sample, first_set.manifest["preprocessing"]["channels"])
+    if first_pixels.shape != pixels.shape or first_sample.label != label:
         return None
-    return int(np.abs(theirs.astype(int) - pixels.astype(int)).max())
+    return int(np.abs(first_pixels.astype(int) - pixels.astype(int)).max())
 
 
-def document(found: Sequence[Checked]) -> dict[str, Any]:
-    """As `data check --json` prints it."""
-    equal = len({one.stream_digest for one in found}) == 1 and not any(one.defect for one in found)
+def document(checked_sets: Sequence[CheckedSet]) -> dict[str, Any]:
+    """Return the document that `data check --json` prints."""
+    equal = len({checked_set.stream_digest for checked_set in checked_sets}) == 1 and not any(
+        checked_set.defect for checked_set in checked_sets
+    )
     return {
-        "samples": found[0].samples,
-        "formats": [vars(one) for one in found],
+        "samples": checked_sets[0].samples,
+        "formats": [vars(checked_set) for checked_set in checked_sets],
         "equal": equal,
     }

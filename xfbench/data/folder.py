@@ -1,4 +1,4 @@
-"""Writes the folder format, which `xfbench.worker.formats.folder` describes and reads."""
+"""Write the folder format, which `xfbench.worker.formats.folder` describes and reads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from xfbench.base import atomic_files
-from xfbench.data.encoding import png
-from xfbench.data.resumed import settle
+from xfbench.data.encoding import encode_png
+from xfbench.data.resumed import sync_folder
 from xfbench.worker.formats import folder as reader
 from xfbench.worker.samples import Sample
 
@@ -21,22 +21,24 @@ class Writer:
         self.root, self.classes = folder / split, classes
 
     def key(self, sample: Sample) -> str:
-        """Where the sample is kept: its class and a name of its own with the right ending."""
+        """Return the path of the sample: its class folder and a name with the right suffix."""
         is_png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
         name = PurePosixPath(sample.key)
-        endings = (".png",) if is_png else tuple(one for one in reader.SUFFIXES if one != ".png")
+        endings = (
+            (".png",) if is_png else tuple(suffix for suffix in reader.SUFFIXES if suffix != ".png")
+        )
         stem = name.name if name.suffix.lower() in endings else f"{name.name}{endings[0]}"
-        named = self.classes[sample.label] if self.classes else str(sample.label)
-        return f"{named}/{stem}"
+        class_name = self.classes[sample.label] if self.classes else str(sample.label)
+        return f"{class_name}/{stem}"
 
     def add(self, sample: Sample) -> None:
         image = sample.image
-        content = image if isinstance(image, bytes) else png(image)
+        content = image if isinstance(image, bytes) else encode_png(image)
         path = self.root / self.key(sample)
         atomic_files.write(path, content)
 
     def sync(self) -> None:
-        settle(self.root)
+        sync_folder(self.root)
 
     def close(self) -> None:
         self.sync()

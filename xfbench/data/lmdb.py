@@ -1,4 +1,4 @@
-"""Writes LMDB: `SPLIT.lmdb/data.mdb`, Caffe's `Datum`s under the keys `%08d_<name>`."""
+"""Write LMDB: `SPLIT.lmdb/data.mdb`, Caffe's `Datum`s under the keys `%08d_<name>`."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import numpy as np
 
 from xfbench.base.errors import UsageError
 from xfbench.data.encoding import (
-    bytes_field,
-    checked_label,
-    checked_pixels,
-    number_field,
-    picture,
-    text,
+    build_picture,
+    encode_bytes_field,
+    encode_key,
+    encode_number_field,
+    validate_label,
+    validate_pixels,
 )
-from xfbench.data.resumed import settle
+from xfbench.data.resumed import sync_folder
 from xfbench.worker.formats import Damaged
 from xfbench.worker.formats import lmdb as reading
 from xfbench.worker.samples import Sample
 from xfbench.worker.stored import DataFile
 
-_LONGEST_NAME = 511 - len("00000000_")
-_MOST = 10**8
-_AT_ONCE = 32 << 20
-_FIRST_MAP = 64 << 20
-_WHAT_TO_DO = "make room there, or choose a folder on another disk; what is written is kept"
+_MAX_NAME_BYTES = 511 - len("00000000_")
+_MAX_SAMPLES = 10**8
+_TRANSACTION_BYTES = 32 << 20
+_MIN_MAP_BYTES = 64 << 20
+_DISK_HINT = "make room there, or choose a folder on another disk; what is written is kept"
 
 
 class Writer:
-    """Appends to `SPLIT.lmdb`, a transaction every 32 MiB."""
+    """A writer that appends to `SPLIT.lmdb`, with a transaction every 32 MiB."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        """Append after the first `count` records. Raises Damaged if fewer are complete."""
         self._folder = folder / f"{split}.lmdb"
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
@@ -46,33 +46,33 @@ class Writer:
         else:
             (self._folder / "data.mdb").unlink(missing_ok=True)
         (self._folder / "lock.mdb").unlink(missing_ok=True)
-        self._map_size = max(_FIRST_MAP, 2 * self._size())
+        self._map_size = max(_MIN_MAP_BYTES, 2 * self._file_bytes())
         self._database = lmdb.open(str(self._folder), map_size=self._map_size, mode=0o644)
         try:
-            self._cut(count)
+            self._keep_first(count)
         except Damaged:
             self._database.close()
             raise
         self._count, self._bytes = count, 0
-        self._waiting: list[tuple[bytes, bytes]] = []
-        settle(self._folder)
+        self._pending: list[tuple[bytes, bytes]] = []
+        sync_folder(self._folder)
 
     def add(self, sample: Sample) -> None:
-        """Raises UsageError where the format cannot keep it, or the disk is full."""
-        if self._count == _MOST:
-            raise UsageError(f"{self._folder}: keys of eight digits are for {_MOST} samples")
-        content = datum(sample)
-        self._waiting.append((b"%08d_" % self._count + name(sample.key), content))
+        """Add a sample. Raises UsageError if the format cannot store it or the disk is full."""
+        if self._count == _MAX_SAMPLES:
+            raise UsageError(f"{self._folder}: keys of eight digits are for {_MAX_SAMPLES} samples")
+        content = encode_datum(sample)
+        self._pending.append((b"%08d_" % self._count + encode_name(sample.key), content))
         self._count += 1
         self._bytes += len(content)
-        if self._bytes >= _AT_ONCE:
+        if self._bytes >= _TRANSACTION_BYTES:
             self.sync()
 
     def sync(self) -> None:
-        """Raises UsageError where the disk is full."""
-        while not self._committed():
+        """Commit all pending samples. Raises UsageError if the disk is full."""
+        while not self._commit():
             self._grow()
-        self._waiting, self._bytes = [], 0
+        self._pending, self._bytes = [], 0
 
     def close(self) -> None:
         try:
@@ -81,7 +81,7 @@ class Writer:
             self._database.close()
         (self._folder / "lock.mdb").unlink(missing_ok=True)
 
-    def _cut(self, count: int) -> None:
+    def _keep_first(self, count: int) -> None:
         with self._database.begin(write=True) as transaction, transaction.cursor() as cursor:
             for number in range(count):
                 if not (cursor.next() and cursor.key().startswith(b"%08d_" % number)):
@@ -90,53 +90,57 @@ class Writer:
                 while cursor.delete():
                     pass
 
-    def _committed(self) -> bool:
-        """Write all that waits, in one transaction; whether the map had room for it."""
+    def _commit(self) -> bool:
+        """Write all pending samples in one transaction. Return whether they fit into the map."""
         try:
             with self._database.begin(write=True) as transaction:
-                for key, content in self._waiting:
+                for key, content in self._pending:
                     transaction.put(key, content, append=True)
         except lmdb.MapFullError:
             return False
         except lmdb.Error as error:
             # LMDB calls a write that the disk cut short an input/output error.
             free = shutil.disk_usage(self._folder).free
-            what = f"no space left, {free} bytes are free" if free < self._bytes else str(error)
-            raise UsageError(f"{self._folder}: {what}; {_WHAT_TO_DO}") from error
+            problem = f"no space left, {free} bytes are free" if free < self._bytes else str(error)
+            raise UsageError(f"{self._folder}: {problem}; {_DISK_HINT}") from error
         return True
 
     def _grow(self) -> None:
         free = shutil.disk_usage(self._folder).free
-        most = (self._size() + free) // mmap.PAGESIZE * mmap.PAGESIZE
-        if most <= self._map_size:
-            raise UsageError(f"{self._folder}: {free} bytes are free; {_WHAT_TO_DO}")
-        self._map_size = min(2 * self._map_size, most)
+        max_bytes = (self._file_bytes() + free) // mmap.PAGESIZE * mmap.PAGESIZE
+        if max_bytes <= self._map_size:
+            raise UsageError(f"{self._folder}: {free} bytes are free; {_DISK_HINT}")
+        self._map_size = min(2 * self._map_size, max_bytes)
         self._database.set_mapsize(self._map_size)
 
-    def _size(self) -> int:
+    def _file_bytes(self) -> int:
         file = self._folder / "data.mdb"
         return file.stat().st_size if file.exists() else 0
 
 
-def name(key: str) -> bytes:
-    """A sample's key as the name within LMDB's; a long one is cut, and told apart by its digest."""
-    content = text(key)
-    if len(content) <= _LONGEST_NAME:
+def encode_name(key: str) -> bytes:
+    """Encode a key as part of an LMDB key; a long key is cut and gets its digest."""
+    content = encode_key(key)
+    if len(content) <= _MAX_NAME_BYTES:
         return content
     tail = "~" + hashlib.sha256(content).hexdigest()
-    return content[: _LONGEST_NAME - len(tail)].decode(errors="ignore").encode() + tail.encode()
+    return content[: _MAX_NAME_BYTES - len(tail)].decode(errors="ignore").encode() + tail.encode()
 
 
-def datum(sample: Sample) -> bytes:
-    """Caffe's Datum: pixels with blue before red, or a picture file as it is."""
-    label = number_field(5, checked_label(sample.label, sample.key))
+def encode_datum(sample: Sample) -> bytes:
+    """Encode a sample as Caffe's Datum: BGR pixels, or an unchanged image file."""
+    label = encode_number_field(5, validate_label(sample.label, sample.key))
     if isinstance(sample.image, bytes):
-        kept = picture(sample.image, sample.key)
-        content = bytes_field(4, kept.content) + label + number_field(7, 1)
+        image_file = build_picture(sample.image, sample.key)
+        content = encode_bytes_field(4, image_file.content) + label + encode_number_field(7, 1)
     else:
-        pixels = checked_pixels(sample.image)
-        shape = b"".join(number_field(field, n) for field, n in enumerate(pixels.shape, 1))
-        content = shape + bytes_field(4, np.ascontiguousarray(pixels[::-1]).tobytes()) + label
-    key = text(sample.key)
-    long = bytes_field(reading.KEY_FIELD, key) if len(key) > _LONGEST_NAME else b""
-    return content + long
+        pixels = validate_pixels(sample.image)
+        shape = b"".join(
+            encode_number_field(field, length) for field, length in enumerate(pixels.shape, 1)
+        )
+        content = (
+            shape + encode_bytes_field(4, np.ascontiguousarray(pixels[::-1]).tobytes()) + label
+        )
+    key = encode_key(sample.key)
+    full_key = encode_bytes_field(reading.KEY_FIELD, key) if len(key) > _MAX_NAME_BYTES else b""
+    return content + full_key

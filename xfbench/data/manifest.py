@@ -14,11 +14,11 @@ from xfbench.worker.formats import Damaged
 FormatName = Literal["raw", "folder", "tfrecord", "lmdb", "recordio"]
 
 
-class _Part(BaseModel):
+class _ManifestModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Preprocessing(_Part):
+class Preprocessing(_ManifestModel):
     """What was done to every image when it was read from its source.
 
     `size` is (height, width) in pixels, None where each has its own; `fit` how it came to that:
@@ -34,7 +34,7 @@ class Preprocessing(_Part):
     shuffle: int | None = None
 
 
-class Split(_Part):
+class Split(_ManifestModel):
     """How many samples, and the digest of their digests in order (see `worker.samples`).
 
     `turned` counts JPEG files that ask to be shown mirrored or turned (EXIF).
@@ -45,7 +45,7 @@ class Split(_Part):
     turned: int = 0
 
 
-class Manifest(_Part):
+class Manifest(_ManifestModel):
     """`shape` is (channels, height, width) where all images have one; `classes` are named by label.
 
     `digest` says which samples these are, in which order, whatever the format.
@@ -62,19 +62,19 @@ class Manifest(_Part):
 
     @property
     def digest(self) -> str:
-        """Of the streams of all splits and the classes: equal for the same samples."""
+        """Return the digest of all splits and classes; it is equal for the same samples."""
         streams = {name: split.stream_digest for name, split in self.splits.items()}
         return digests.of_json({"streams": streams, "classes": list(self.classes)})
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Raises Damaged where there is none, or none of ours."""
+        """Read the manifest. Raises Damaged if it is missing or invalid."""
         document = prepared.read_manifest(folder)
         try:
             return cls.model_validate(document)
         except ValueError as error:
-            first = str(error).splitlines()[0]
-            raise Damaged(f"{folder}/manifest.json: {first}") from error
+            first_line = str(error).splitlines()[0]
+            raise Damaged(f"{folder}/manifest.json: {first_line}") from error
 
     def write(self, folder: Path) -> None:
         text = self.model_dump_json(by_alias=True, indent=1) + "\n"

@@ -1,7 +1,7 @@
-"""Every image once, as it is to be kept: channels, size, encoding, in that order.
+"""Preprocess each image once: channels, size and encoding, in that order.
 
-Scaling is Pillow's (bilinear, with all source pixels counted); what has nothing to be done to
-keeps the very bytes it came with.
+Scaling is Pillow's (bilinear, with all source pixels counted). An image that needs no change keeps
+its original bytes.
 """
 
 from __future__ import annotations
@@ -13,30 +13,34 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 from xfbench.base.errors import UsageError
-from xfbench.data.encoding import jpeg, png
+from xfbench.data.encoding import encode_jpeg, encode_png
 from xfbench.data.manifest import Preprocessing
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 
 _JPEG = b"\xff\xd8"
-_WORDS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 100"
+_ENCODINGS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 100"
 
 
-def prepared(sample: Sample, how: Preprocessing) -> Sample:
-    """The sample as it is kept. Raises Damaged for an image that cannot be decoded."""
+def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
+    """Return the sample to store. Raises Damaged if its image cannot be decoded."""
     image = sample.image
-    pixels = isinstance(image, np.ndarray)
-    if how.size or (how.encoding and not pixels) or (pixels and len(image) != how.channels):
-        picture = pictures.open_image(sample).convert(pictures.MODES[how.channels])
-        image = pictures.pixels_from_image(_sized(picture, how) if how.size else picture)
-    if how.encoding and how.encoding != "pixels":
+    is_array = isinstance(image, np.ndarray)
+    if (
+        preprocessing.size
+        or (preprocessing.encoding and not is_array)
+        or (is_array and len(image) != preprocessing.channels)
+    ):
+        picture = pictures.open_image(sample).convert(pictures.MODES[preprocessing.channels])
+        image = pictures.pixels_from_image(_resize(picture, preprocessing) if preprocessing.size else picture)
+    if preprocessing.encoding and preprocessing.encoding != "pixels":
         assert isinstance(image, np.ndarray)
-        kind, _, quality = how.encoding.partition(":")
-        image = png(image) if kind == "png" else jpeg(image, int(quality))
+        kind, _, quality = preprocessing.encoding.partition(":")
+        image = encode_png(image) if kind == "png" else encode_jpeg(image, int(quality))
     return Sample(sample.key, sample.label, image)
 
 
-def turned(sample: Sample) -> int:
+def read_orientation(sample: Sample) -> int:
     """How a JPEG file asks to be shown: EXIF's 2 to 8, mirrored or turned; 1 where it is upright.
 
     Nothing here does so, and readers differ. What cannot be understood asks for nothing.
@@ -45,22 +49,22 @@ def turned(sample: Sample) -> int:
         return 1
     try:
         with Image.open(io.BytesIO(sample.image), formats=("JPEG",)) as picture:
-            asked = picture.getexif().get(ExifTags.Base.Orientation)
+            orientation = picture.getexif().get(ExifTags.Base.Orientation)
     except (OSError, SyntaxError, ValueError, TypeError, KeyError, struct.error):
         return 1
-    return asked if isinstance(asked, int) and 2 <= asked <= 8 else 1
+    return orientation if isinstance(orientation, int) and 2 <= orientation <= 8 else 1
 
 
-def _sized(picture: Image.Image, how: Preprocessing) -> Image.Image:
-    assert how.size is not None
-    height, width = how.size
-    if how.fit == "squash":
+def _resize(picture: Image.Image, preprocessing: Preprocessing) -> Image.Image:
+    assert preprocessing.size is not None
+    height, width = preprocessing.size
+    if preprocessing.fit == "squash":
         return picture.resize((width, height), Image.Resampling.BILINEAR)
     return ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
 
 
-def encoding(text: str | None) -> str | None:
-    """From "keep", "pixels", "png", "jpeg:90" to what a manifest says. Raises UsageError."""
+def parse_encoding(text: str | None) -> str | None:
+    """Parse "keep", "pixels", "png" or "jpeg:90" for a manifest. Raises UsageError."""
     if text in (None, "keep"):
         return None
     kind, _, quality = (text or "").partition(":")
@@ -68,12 +72,12 @@ def encoding(text: str | None) -> str | None:
         return text
     quality = quality or "90"
     if kind != "jpeg" or not quality.isdecimal() or not 1 <= int(quality) <= 100:
-        raise UsageError(f"--encode {text}: {_WORDS} was expected")
+        raise UsageError(f"--encode {text}: {_ENCODINGS} was expected")
     return f"jpeg:{quality}"
 
 
-def size(text: str | None) -> tuple[int, int] | None:
-    """From "256" or "240x320" to (height, width). Raises UsageError."""
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Parse "256" or "240x320" as (height, width) in pixels. Raises UsageError."""
     if text is None:
         return None
     parts = text.lower().split("x")

@@ -1,4 +1,4 @@
-"""Writes the raw format, which `xfbench.worker.formats.raw` describes and reads."""
+"""Write the raw format, which `xfbench.worker.formats.raw` describes and reads."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from pathlib import Path
 
 import numpy as np
 
-from xfbench.data.resumed import Appended
+from xfbench.data.resumed import AppendedFile
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 
 
-class Writer(Appended):
+class Writer(AppendedFile):
     """See `xfbench.data.writing.Writer`."""
 
     def __init__(self, folder: Path, split: str, count: int, channels: int) -> None:
         self.channels, self.count = channels, count
         super().__init__((folder / f"{split}.pixels").open("r+b" if count else "wb"))
-        self.placed = False
+        self.is_positioned = False
 
     def add(self, sample: Sample) -> None:
         image = pictures.decode_pixels(sample, self.channels)
-        if not self.placed:
+        if not self.is_positioned:
             self.file.seek(self.count * image.size)
             self.file.truncate()
-            self.placed = True
+            self.is_positioned = True
         self.file.write(np.ascontiguousarray(image).data)

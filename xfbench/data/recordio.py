@@ -1,4 +1,4 @@
-"""Writes RecordIO: `SPLIT.rec` as MXNet's im2rec does, and at the end its index, `SPLIT.idx`."""
+"""Write RecordIO: `SPLIT.rec` as MXNet's im2rec does, and at the end its index, `SPLIT.idx`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
-from xfbench.data.encoding import checked_label, picture
-from xfbench.data.resumed import Appended, cut, first, settle
+from xfbench.data.encoding import build_picture, validate_label
+from xfbench.data.resumed import AppendedFile, first_bounds, sync_folder, truncate_file
 from xfbench.worker.formats.recordio import (
     FIRST,
     LAST,
@@ -24,23 +24,23 @@ _LARGEST_LABEL = 2**24
 """A label is kept as a float32, which has every whole number up to this one."""
 
 
-class Writer(Appended):
+class Writer(AppendedFile):
     """Appends to `SPLIT.rec`; records are numbered from 0, which is all that is kept of a key."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        """Append after the first `count` records. Raises Damaged if fewer are complete."""
         path, self._index = folder / f"{split}.rec", folder / f"{split}.idx"
-        kept = first(path, count, records)
+        bounds = first_bounds(path, count, records)
         self._index.unlink(missing_ok=True)
-        cut(path, kept[-1][1] if kept else 0)
-        self._starts = [start for start, _ in kept]
+        truncate_file(path, bounds[-1][1] if bounds else 0)
+        self._starts = [start for start, _ in bounds]
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Raises UsageError where the format cannot keep it."""
-        label = checked_label(sample.label, sample.key, _LARGEST_LABEL)
+        """Add a sample. Raises UsageError if the format cannot store it."""
+        label = validate_label(sample.label, sample.key, _LARGEST_LABEL)
         header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
-        content = record(header + picture(sample.image, sample.key).content)
+        content = encode_record(header + build_picture(sample.image, sample.key).content)
         start = self.file.tell()
         self.file.write(content)
         self._starts.append(start)
@@ -49,23 +49,23 @@ class Writer(Appended):
         super().close()
         lines = "".join(f"{number}\t{start}\n" for number, start in enumerate(self._starts))
         atomic_files.write(self._index, lines.encode())
-        settle(self._index.parent)
+        sync_folder(self._index.parent)
 
 
-def record(data: bytes) -> bytes:
-    """One record, cut where the data have the magic number at a multiple of 4 bytes."""
+def encode_record(data: bytes) -> bytes:
+    """Encode a record; split it where data has the magic number at a multiple of 4 bytes."""
     if len(data) > MAX_PART_BYTES:
         raise UsageError(
             f"a record of {len(data)} bytes is longer than RecordIO's {MAX_PART_BYTES}"
         )
-    parts, start, place = [], 0, data.find(MAGIC)
-    while place >= 0:
-        if place % 4 == 0:
-            parts.append(data[start:place])
-            start = place + 4
-            place = data.find(MAGIC, start)
+    parts, start, position = [], 0, data.find(MAGIC)
+    while position >= 0:
+        if position % 4 == 0:
+            parts.append(data[start:position])
+            start = position + 4
+            position = data.find(MAGIC, start)
         else:
-            place = data.find(MAGIC, place + 1)
+            position = data.find(MAGIC, position + 1)
     parts.append(data[start:])
     kinds = [FIRST, *[MIDDLE] * (len(parts) - 2), LAST] if len(parts) > 1 else [WHOLE]
     return b"".join(

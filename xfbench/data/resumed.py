@@ -1,4 +1,4 @@
-"""Files of records that are appended to: what an interrupted run left is kept or cut off."""
+"""Files that records are appended to; after an interrupted run they are kept or truncated."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from xfbench.worker.stored import DataFile
 Records = Callable[[DataFile], Iterator[tuple[int, int]]]
 
 
-def first(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
-    """Where the first `count` records begin and end. Raises Damaged where fewer are whole."""
+def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
+    """Return start and end of the first `count` records. Raises Damaged if fewer are complete."""
     if not count:
         return []
-    found = list(itertools.islice(records(DataFile(path)), count))
-    if len(found) < count:
-        raise Damaged(f"{path} has {len(found)} records, not the {count} that were written")
-    return found
+    bounds = list(itertools.islice(records(DataFile(path)), count))
+    if len(bounds) < count:
+        raise Damaged(f"{path} has {len(bounds)} records, not the {count} that were written")
+    return bounds
 
 
-def cut(path: Path, size: int) -> None:
-    """Leave the first `size` bytes of a file; with none, there is an empty one afterwards."""
+def truncate_file(path: Path, size: int) -> None:
+    """Truncate a file to `size` bytes; with 0, create an empty file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if size else "wb") as file:
         file.truncate(size)
         os.fsync(file.fileno())
-    settle(path.parent)
+    sync_folder(path.parent)
 
 
-class Appended:
-    """A file that a format's writer adds to, whether it is its only one or not."""
+class AppendedFile:
+    """A file that the writer of a format appends to."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
 
     def sync(self) -> None:
-        """All that was written is on the disk."""
+        """Flush everything written to the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
@@ -49,8 +49,8 @@ class Appended:
         self.file.close()
 
 
-def settle(folder: Path) -> None:
-    """Bring a folder's list of files to the disk."""
+def sync_folder(folder: Path) -> None:
+    """Flush the file list of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

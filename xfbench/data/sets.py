@@ -1,4 +1,4 @@
-"""Finds prepared data sets: by name in the data folder, or where somebody says one is."""
+"""Find prepared data sets: by name in the data folder, or by path."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ BUILT_IN = ("digits", "synthetic")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A data set and where it is."""
+class PreparedDataSet:
+    """A prepared data set and its folder."""
 
     folder: Path
     manifest: Manifest
 
     def facts(self) -> PreparedSet:
-        """What a request says of it: no paths."""
-        one, medium = self.manifest, media.describe(self.folder)
-        counts = {f"{name}_images": split.samples for name, split in one.splits.items()}
+        """Return the facts that a request stores: no paths."""
+        manifest, medium = self.manifest, media.describe(self.folder)
+        counts = {f"{name}_images": split.samples for name, split in manifest.splits.items()}
         return PreparedSet(
-            digest=one.digest,
-            format=one.format,
-            channels=one.preprocessing.channels,
-            classes=len(one.classes),
-            shape=one.shape,
+            digest=manifest.digest,
+            format=manifest.format,
+            channels=manifest.preprocessing.channels,
+            classes=len(manifest.classes),
+            shape=manifest.shape,
             medium=f"{medium.file_system} on {medium.device}",
             **counts,
         )
 
     def document(self) -> dict[str, Any]:
-        """As `data list --json` prints it."""
+        """Return the document that `data list --json` prints."""
         manifest = self.manifest.model_dump(mode="json", by_alias=True)
         return {"folder": str(self.folder), "digest": self.manifest.digest, **manifest}
 
 
-def prepared() -> list[Found]:
-    """Every data set of the data folder, by its folder's name; what is none is passed over."""
-    found = []
+def list_prepared() -> list[PreparedDataSet]:
+    """Return the data sets in the data folder, sorted by folder name; skip other folders."""
+    data_sets = []
     for folder in sorted(paths.data().glob("*/manifest.json")):
         try:
-            found.append(Found(folder.parent, Manifest.read(folder.parent)))
+            data_sets.append(PreparedDataSet(folder.parent, Manifest.read(folder.parent)))
         except Damaged:
             continue
-    return found
+    return data_sets
 
 
-def find(wanted: str) -> Found:
-    """The data set of that name or in that folder. Raises UsageError."""
-    if "/" in wanted or wanted.startswith((".", "~")):
-        folder = Path(wanted).expanduser().absolute()
+def find(name: str) -> PreparedDataSet:
+    """Return the data set with this name or folder. Raises UsageError if there is none."""
+    if "/" in name or name.startswith((".", "~")):
+        folder = Path(name).expanduser().absolute()
         try:
-            return Found(folder, Manifest.read(folder))
+            return PreparedDataSet(folder, Manifest.read(folder))
         except Damaged as error:
-            raise errors.UsageError(f"--data {wanted}: {error}") from error
-    known = prepared()
-    named = [one for one in known if one.folder.name == wanted]
-    named = named or [one for one in known if one.manifest.name == wanted]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        there = ", ".join(one.folder.name for one in named)
-        raise errors.UsageError(f"data set {wanted!r} is there as {there}: name one of them")
-    names = [*BUILT_IN, *(one.folder.name for one in known)]
-    unknown = errors.unknown_name_error("data set", wanted, names)
+            raise errors.UsageError(f"--data {name}: {error}") from error
+    data_sets = list_prepared()
+    matches = [data_set for data_set in data_sets if data_set.folder.name == name]
+    matches = matches or [data_set for data_set in data_sets if data_set.manifest.name == name]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        folder_names = ", ".join(data_set.folder.name for data_set in matches)
+        raise errors.UsageError(f"data set {name!r} is there as {folder_names}: name one of them")
+    names = [*BUILT_IN, *(data_set.folder.name for data_set in data_sets)]
+    unknown = errors.unknown_name_error("data set", name, names)
     raise errors.UsageError(f"{unknown}; others are made by `xfbench data prepare`")

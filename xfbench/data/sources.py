@@ -1,8 +1,8 @@
-"""Where images come from: MNIST, CIFAR-10, ImageNet and folders, as their people publish them.
+"""Sources of images: MNIST, CIFAR-10, ImageNet and folders, in their published form.
 
-A source is what a user has on disk. Each function reads one kind into a `Source`, in which every
-image is read when it is asked for; nothing is downloaded. What is wrong is told before
-anything is written: Damaged names the file.
+A source is on the user's disk; nothing is downloaded. Each function opens one kind as a `Source`,
+which reads an image on access. Faults are reported before anything is written: Damaged names
+the file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
-_MOST_BYTES = 2**31  # of one IDX file; the largest that is published has 376 MB
-_PIECE = 2**22
+_MAX_BYTES = 2**31  # of one IDX file; the largest that is published has 376 MB
+_CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 _VALIDATION = ("test", "val", "validation", "valid")
@@ -77,7 +77,7 @@ class _Files(Sequence[Sample]):
 
 
 def digits() -> Source:
-    """The 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
+    """Return the 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
     train, test = (
         _Arrays(np.rint(images).astype(np.uint8), labels)
         for images, labels in network_input.load_digits((28, 28)).values()
@@ -88,11 +88,11 @@ def digits() -> Source:
 
 
 def mnist(root: Path) -> Source:
-    """The four IDX files, packed with gzip or not."""
+    """Open the four IDX files of MNIST, with or without gzip compression."""
     splits: dict[Split, Sequence[Sample]] = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
-        images = _idx(root, f"{prefix}-images", 3, _IDX_IMAGES)
-        labels = _idx(root, f"{prefix}-labels", 1, _IDX_LABELS)
+        images = _read_idx(root, f"{prefix}-images", 3, _IDX_IMAGES)
+        labels = _read_idx(root, f"{prefix}-labels", 1, _IDX_LABELS)
         if len(images) != len(labels):
             raise Damaged(f"{root}: {len(images)} {prefix} images, {len(labels)} labels")
         _check_labels(root / f"{prefix}-labels", labels, 10)
@@ -101,9 +101,9 @@ def mnist(root: Path) -> Source:
     return Source("mnist", classes, splits, 1, "MNIST (Y. LeCun, C. Cortes, C. Burges)")
 
 
-def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
+def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     names = [f"{name}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
-    path = next((root / one for one in names if (root / one).exists()), None)
+    path = next((root / file_name for file_name in names if (root / file_name).exists()), None)
     if path is None:
         raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST is four IDX files")
     path = resolve_file(root, path.name)
@@ -113,58 +113,63 @@ def _idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
             start = file.read(4 * count)
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
-                found = header[0] if len(header) else "nothing"
-                raise Damaged(f"{path} begins with {found}, not with {magic}: is it another file?")
-            wanted = prod(header[1:].tolist())
-            values = np.frombuffer(_at_most(file, min(wanted, _MOST_BYTES) + 1), np.uint8)
+                first_word = header[0] if len(header) else "nothing"
+                raise Damaged(
+                    f"{path} begins with {first_word}, not with {magic}: is it another file?"
+                )
+            value_count = prod(header[1:].tolist())
+            values = np.frombuffer(_read_at_most(file, min(value_count, _MAX_BYTES) + 1), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
         raise Damaged(f"{path} is no whole gzip file: {error}") from error
-    if len(header) != count or values.size != wanted:
+    if len(header) != count or values.size != value_count:
         shape = " × ".join(map(str, header[1:]))
-        more = "more than " if values.size > min(wanted, _MOST_BYTES) else ""
-        held = min(values.size, wanted)
-        raise Damaged(f"{path} has {more}{held} values, not {shape}: it is not whole")
-    if not wanted:
+        more = "more than " if values.size > min(value_count, _MAX_BYTES) else ""
+        held_count = min(values.size, value_count)
+        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is not whole")
+    if not value_count:
         raise Damaged(f"{path} has nothing in it: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
 
 
-def _at_most(file: BufferedIOBase, count: int) -> bytes:
-    """So many bytes, or as many as there are: nobody makes room for more than that."""
-    parts, left = [], count
-    while left and (part := file.read(min(left, _PIECE))):
+def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
+    """Read at most `count` bytes, without allocating more than there are."""
+    parts, remaining = [], count
+    while remaining and (part := file.read(min(remaining, _CHUNK_BYTES))):
         parts.append(part)
-        left -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 
 def cifar10(root: Path) -> Source:
-    """The binary version: five batches to train on and one to test."""
+    """Open the binary version of CIFAR-10: five training batches and one test batch."""
     splits: dict[Split, Sequence[Sample]] = {
-        "train": _cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
-        "test": _cifar(root, ["test_batch.bin"]),
+        "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
+        "test": _read_cifar(root, ["test_batch.bin"]),
     }
     return Source("cifar10", tuple(_CIFAR), splits, 3, "CIFAR-10 (A. Krizhevsky)")
 
 
-def _cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
-    each = 1 + int(np.prod(_CIFAR_SHAPE))
+def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
+    record_bytes = 1 + int(np.prod(_CIFAR_SHAPE))
     parts = []
     for name in names:
         path = resolve_file(root, name)
         values = np.fromfile(path, np.uint8)
-        if not values.size or values.size % each:
-            raise Damaged(f"{path} has {values.size} bytes, no multiple of {each}: it is not whole")
-        parts.append(values.reshape(-1, each))
+        if not values.size or values.size % record_bytes:
+            raise Damaged(
+                f"{path} has {values.size} bytes, no multiple of {record_bytes}: it is not whole"
+            )
+        parts.append(values.reshape(-1, record_bytes))
         _check_labels(path, parts[-1][:, 0], 10)
     rows = np.concatenate(parts)
     return _Arrays(rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), rows[:, 0])
 
 
 def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
-    if wrong := np.flatnonzero(labels >= classes).tolist():
+    if wrong_indices := np.flatnonzero(labels >= classes).tolist():
         raise Damaged(
-            f"{path}: label {labels[wrong[0]]} of image {wrong[0]}: there are {classes} classes"
+            f"{path}: label {labels[wrong_indices[0]]} of image {wrong_indices[0]}: there are "
+            f"{classes} classes"
         )
 
 
@@ -173,19 +178,21 @@ def images(root: Path) -> Source:
     train = root / "train" if (root / "train").is_dir() else root
     classes = folder.list_classes(train)
     test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
-    splits: dict[Split, Sequence[Sample]] = {"train": _classed(train, classes, classes)}
+    splits: dict[Split, Sequence[Sample]] = {"train": _list_class_files(train, classes, classes)}
     if test and train != root:
-        splits["test"] = _classed(test, classes, classes)
+        splits["test"] = _list_class_files(test, classes, classes)
     return Source(root.resolve().name, tuple(classes), splits, 3, "a folder of images", True)
 
 
-def _classed(root: Path, known: Sequence[str], chosen: Sequence[str]) -> _Files:
-    """The images of the chosen classes, each of which has some."""
-    if foreign := sorted(set(folder.list_classes(root)) - set(known)):
+def _list_class_files(
+    root: Path, known_classes: Sequence[str], chosen_classes: Sequence[str]
+) -> _Files:
+    """Return the images of the chosen classes; each class has at least one."""
+    if foreign := sorted(set(folder.list_classes(root)) - set(known_classes)):
         raise Damaged(f"{root} has a class {foreign[0]} that the training images have not")
     listed = [
         (f"{name}/{file}", label)
-        for label, name in enumerate(chosen)
+        for label, name in enumerate(chosen_classes)
         for file in folder.list_images(root / name)
     ]
     return _Files(root, listed)
@@ -201,65 +208,67 @@ def imagenet(root: Path, count: int | None = None) -> Source:
     classes = folder.list_classes(train)
     if count and count > len(classes):
         raise Damaged(f"{train} has {len(classes)} classes, not {count}")
-    chosen = classes[:count]
+    chosen_classes = classes[:count]
     splits: dict[Split, Sequence[Sample]] = {}
     for split, name in (("train", "train"), ("test", "val")):
-        there = root / name
+        split_folder = root / name
         if (root / f"{name}.txt").is_file():
-            listed = _list(root / f"{name}.txt", there, len(classes))
-            listed = [pair for pair in listed if pair[1] < len(chosen)]
-            splits[split] = _Files(there, listed)  # type: ignore[index]
-        elif there.is_dir():
-            splits[split] = _classed(there, classes, chosen)  # type: ignore[index]
-    return Source("imagenet", tuple(chosen), splits, 3, "ImageNet (ILSVRC 2012)", True)
+            listed = _read_list(root / f"{name}.txt", split_folder, len(classes))
+            listed = [pair for pair in listed if pair[1] < len(chosen_classes)]
+            splits[split] = _Files(split_folder, listed)  # type: ignore[index]
+        elif split_folder.is_dir():
+            splits[split] = _list_class_files(split_folder, classes, chosen_classes)  # type: ignore[index]
+    return Source("imagenet", tuple(chosen_classes), splits, 3, "ImageNet (ILSVRC 2012)", True)
 
 
-def _list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
-    found = []
+def _read_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
+    labelled_files = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         name, _, label = line.rpartition(" ")
-        where = f"{path}, line {number}"
+        location = f"{path}, line {number}"
         if not name or not label.isdecimal():
-            raise Damaged(f'{where}: {line[:80]!r} is not "NAME LABEL"')
+            raise Damaged(f'{location}: {line[:80]!r} is not "NAME LABEL"')
         if int(label) >= classes:
-            raise Damaged(f"{where}: label {label}, and there are {classes} classes")
+            raise Damaged(f"{location}: label {label}, and there are {classes} classes")
         if not (root / name).is_file():
-            raise Damaged(f"{where}: {root / name} is not there: is it the list of another split?")
-        found.append((name, int(label)))
-    if not found:
+            raise Damaged(
+                f"{location}: {root / name} is not there: is it the list of another split?"
+            )
+        labelled_files.append((name, int(label)))
+    if not labelled_files:
         raise Damaged(f"{path} is empty")
-    return found
+    return labelled_files
 
 
-def existing(text: str) -> Source:
-    """A data set that is there: a prepared one's folder, or FORMAT:FOLDER that other tools wrote.
+def open_existing(text: str) -> Source:
+    """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
-    Nothing but the first image is read here.
+    Only the first image is read here.
     """
-    form, colon, rest = text.partition(":")
-    if colon and form in prepared.FORMATS:
+    format_name, colon, rest = text.partition(":")
+    if colon and format_name in prepared.FORMATS:
         root = Path(rest).expanduser()
-        if form == "folder":
+        if format_name == "folder":
             return images(root)
         splits: dict[Split, Sequence[Sample]] = {
-            "train": prepared.open_split(root, form, "train", None)
+            "train": prepared.open_split(root, format_name, "train", None)
         }
         if any(root.glob("test[.-]*")):
-            splits["test"] = prepared.open_split(root, form, "test", None)
+            splits["test"] = prepared.open_split(root, format_name, "test", None)
         if not len(splits["train"]):
             raise Damaged(f"{root} has no train images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
-        return Source(root.resolve().name, None, splits, channels, f"{form} files")  # type: ignore[arg-type]
+        return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
     root = Path(text).expanduser()
-    manifest, there = Manifest.read(root), prepared.open_prepared(root)
-    made = manifest.preprocessing
+    manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
+    preprocessing = manifest.preprocessing
     return Source(
         manifest.name,
         manifest.classes,
-        there.splits,  # type: ignore[arg-type]
-        made.channels,
+        prepared_set.splits,  # type: ignore[arg-type]
+        preprocessing.channels,
         manifest.source,
-        before=made,
+        before=preprocessing,
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes TFRecord: one file of `tf.train.Example`s for a split, features named as is usual."""
+"""Write TFRecord: one file of `tf.train.Example`s per split, with the usual feature names."""
 
 from __future__ import annotations
 
@@ -9,61 +9,63 @@ import google_crc32c
 
 from xfbench.data.encoding import (
     Picture,
-    bytes_field,
-    checked_label,
-    picture,
-    text,
-    varint,
+    build_picture,
+    encode_bytes_field,
+    encode_key,
+    encode_varint,
+    validate_label,
 )
-from xfbench.data.resumed import Appended, cut, first
+from xfbench.data.resumed import AppendedFile, first_bounds, truncate_file
 from xfbench.worker.formats.tfrecord import FOOTER, records
 from xfbench.worker.samples import Sample
 
 
-class Writer(Appended):
-    """Appends to `SPLIT.tfrecord`."""
+class Writer(AppendedFile):
+    """A writer that appends to `SPLIT.tfrecord`."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """After the first `count`. Raises Damaged where fewer whole ones are there."""
+        """Append after the first `count` records. Raises Damaged if fewer are complete."""
         path = folder / f"{split}.tfrecord"
-        kept = first(path, count, records)
-        cut(path, kept[-1][1] + FOOTER if kept else 0)
+        bounds = first_bounds(path, count, records)
+        truncate_file(path, bounds[-1][1] + FOOTER if bounds else 0)
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Raises UsageError where the format cannot keep it."""
-        label = checked_label(sample.label, sample.key)
-        data = example(picture(sample.image, sample.key), label, sample.key)
+        """Add a sample. Raises UsageError if the format cannot store it."""
+        label = validate_label(sample.label, sample.key)
+        data = encode_example(build_picture(sample.image, sample.key), label, sample.key)
         length = struct.pack("<Q", len(data))
-        self.file.write(length + _masked(length) + data + _masked(data))
+        self.file.write(length + _masked_crc(length) + data + _masked_crc(data))
 
 
-def example(kept: Picture, label: int, key: str) -> bytes:
-    """A `tf.train.Example`: features in the order of their names."""
+def encode_example(image_file: Picture, label: int, key: str) -> bytes:
+    """Encode a `tf.train.Example` with features sorted by name."""
     features = (
-        _number("image/class/label", label),
-        _bytes("image/encoded", kept.content),
-        _bytes("image/filename", text(key)),
-        _bytes("image/format", kept.kind.encode()),
-        _number("image/height", kept.height),
-        _bytes("image/key", text(key)),
-        _number("image/width", kept.width),
+        _encode_number("image/class/label", label),
+        _encode_bytes("image/encoded", image_file.content),
+        _encode_bytes("image/filename", encode_key(key)),
+        _encode_bytes("image/format", image_file.kind.encode()),
+        _encode_number("image/height", image_file.height),
+        _encode_bytes("image/key", encode_key(key)),
+        _encode_number("image/width", image_file.width),
     )
-    return bytes_field(1, b"".join(features))
+    return encode_bytes_field(1, b"".join(features))
 
 
-def _number(name: str, value: int) -> bytes:
-    return _feature(name, bytes_field(3, bytes_field(1, varint(value))))
+def _encode_number(name: str, value: int) -> bytes:
+    return _encode_feature(name, encode_bytes_field(3, encode_bytes_field(1, encode_varint(value))))
 
 
-def _bytes(name: str, value: bytes) -> bytes:
-    return _feature(name, bytes_field(1, bytes_field(1, value)))
+def _encode_bytes(name: str, value: bytes) -> bytes:
+    return _encode_feature(name, encode_bytes_field(1, encode_bytes_field(1, value)))
 
 
-def _feature(name: str, value: bytes) -> bytes:
-    return bytes_field(1, bytes_field(1, name.encode()) + bytes_field(2, value))
+def _encode_feature(name: str, value: bytes) -> bytes:
+    return encode_bytes_field(
+        1, encode_bytes_field(1, name.encode()) + encode_bytes_field(2, value)
+    )
 
 
-def _masked(content: bytes) -> bytes:
+def _masked_crc(content: bytes) -> bytes:
     crc = google_crc32c.value(content)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -1,7 +1,7 @@
-"""Makes a data set: out of a source, in one format, whole or not at all.
+"""Create a data set from a source in one format, completely or not at all.
 
-It grows in `NAME.partial` and gets its name when it is whole. An interrupted run goes on where it
-was: `SPLIT.samples` lists what is safely on the disk, a block at a time.
+The folder is `NAME.partial` until it is complete. An interrupted run continues: `SPLIT.samples`
+lists the samples that are on the disk, one block at a time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from filelock import FileLock, Timeout
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.data import folder
-from xfbench.data.ahead import in_order
+from xfbench.data.ahead import map_in_order
 from xfbench.data.manifest import FormatName, Manifest, Preprocessing, Split
-from xfbench.data.preparing import prepared, turned
+from xfbench.data.preparing import prepare_sample, read_orientation
 from xfbench.data.sources import Source
 from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
-_BLOCK = 256  # samples between two syncs
-_MOST_CLASSES = 10**6  # where nothing says how many there are
-_TURNED = 4  # tabs in the line of an image that asks to be shown turned
+_SYNC_INTERVAL = 256  # samples between two syncs
+_MAX_CLASSES = 10**6  # where nothing says how many there are
+_ROTATED_TABS = 4  # tabs in the line of an image that asks to be shown turned
 Report = Callable[[str, int, int], None]
 
 
@@ -47,19 +47,19 @@ class Writer(Protocol):
     def add(self, sample: Sample) -> None: ...
 
     def sync(self) -> None:
-        """All that was added is on the disk, and a later writer finds it."""
+        """Flush all added samples to the disk, so that a later writer finds them."""
 
     def close(self) -> None:
-        """`sync`, and whatever makes the format complete."""
+        """Sync and complete the format."""
 
 
-def make(
+def make_data_set(
     source: Source,
     target: Path,
-    form: FormatName,
-    how: Preprocessing,
+    format_name: FormatName,
+    preprocessing: Preprocessing,
     report: Report = lambda *_: None,
-    patience: float = 0,
+    lock_timeout_s: float = 0,
 ) -> Manifest:
     """Write the data set and return its manifest; `report` hears split, samples done, of how many.
 
@@ -73,32 +73,34 @@ def make(
     partial.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f"{target.name}.lock"))
     try:
-        with lock.acquire(timeout=patience):
+        with lock.acquire(timeout=lock_timeout_s):
             if target.exists():  # by now
                 with contextlib.suppress(OSError):
                     partial.rmdir()
                 Path(lock.lock_file).unlink(missing_ok=True)
                 return Manifest.read(target)
-            _begin(partial, source, form, how)
+            _prepare_partial(partial, source, format_name, preprocessing)
             splits: dict[Any, Split] = {}
             shapes: set[tuple[int, ...]] = set()
             labels: set[int] = set()
             for split, samples in source.splits.items():
-                lines, seen = _write(partial, source, split, samples, form, how, report)
+                lines, split_shapes = _write_split(
+                    partial, source, split, samples, format_name, preprocessing, report
+                )
                 splits[split] = Split(
                     samples=len(lines),
                     stream_digest=stream_digest(line.split("\t")[2] for line in lines),
-                    turned=sum(line.count("\t") == _TURNED for line in lines),
+                    turned=sum(line.count("\t") == _ROTATED_TABS for line in lines),
                 )
                 labels.update(int(line.split("\t")[1]) for line in lines)
-                shapes |= seen
+                shapes |= split_shapes
             manifest = Manifest(
                 name=source.name,
-                format=form,
+                format=format_name,
                 classes=source.classes or tuple(map(str, range(max(labels) + 1))),
                 shape=shapes.pop() if len(shapes) == 1 else None,  # type: ignore[arg-type]
                 splits=splits,
-                preprocessing=_all_of(source, how),
+                preprocessing=_combined_preprocessing(source, preprocessing),
                 source=source.note,
             )
             manifest.write(partial)
@@ -110,133 +112,156 @@ def make(
     return manifest
 
 
-def _begin(partial: Path, source: Source, form: str, how: Preprocessing) -> None:
-    """Go on only with what is the same; anything else begins anew."""
-    making = {
+def _prepare_partial(
+    partial: Path, source: Source, format_name: str, preprocessing: Preprocessing
+) -> None:
+    """Continue a partial data set with equal settings; else start again."""
+    settings = {
         "name": source.name,
-        "format": form,
+        "format": format_name,
         "classes": source.classes and list(source.classes),
-        "preprocessing": how.model_dump(mode="json"),
+        "preprocessing": preprocessing.model_dump(mode="json"),
         "samples": {split: len(samples) for split, samples in source.splits.items()},
     }
-    kept = partial / "making.json"
-    if kept.exists() and json.loads(kept.read_bytes()) == making:
+    settings_file = partial / "making.json"
+    if settings_file.exists() and json.loads(settings_file.read_bytes()) == settings:
         return
     shutil.rmtree(partial)
     partial.mkdir()
-    atomic_files.write(kept, json.dumps(making, indent=1).encode())
+    atomic_files.write(settings_file, json.dumps(settings, indent=1).encode())
 
 
-def _write(
+def _write_split(
     partial: Path,
     source: Source,
     split: str,
     samples: Sequence[Sample],
-    form: str,
-    how: Preprocessing,
+    format_name: str,
+    preprocessing: Preprocessing,
     report: Report,
 ) -> tuple[list[str], set[tuple[int, ...]]]:
-    """One split; its list's lines, and the shapes of its images."""
+    """Write one split. Return the lines of its list and the shapes of its images."""
     if not len(samples):
         raise Damaged(f"{source.name} has no {split} images")
     listing = partial / f"{split}.samples"
-    lines = _whole_lines(listing)
-    writer = _writer(form, partial, split, len(lines), source, how)
+    lines = _complete_lines(listing)
+    writer = _open_writer(format_name, partial, split, len(lines), source, preprocessing)
     keys = {line.split("\t")[0] for line in lines}
     shapes = {tuple(map(int, line.split("\t")[3].split("x"))) for line in lines}
-    fresh: list[str] = []
+    new_lines: list[str] = []
 
-    def settle() -> None:
-        """What is listed is on the disk, never the other way round."""
+    def commit_block() -> None:
+        """Sync samples before listing them, so that every listed sample is on the disk."""
         writer.sync()
         with listing.open("a", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in fresh)
+            file.writelines(f"{line}\n" for line in new_lines)
             file.flush()
             os.fsync(file.fileno())
-        lines.extend(fresh)
-        fresh.clear()
+        lines.extend(new_lines)
+        new_lines.clear()
         report(split, len(lines), len(samples))
 
     report(split, len(lines), len(samples))
-    left = _order(samples, how)[len(lines) :]
-    with contextlib.closing(in_order(lambda index: _kept(samples[index], form, how), left)) as kept:
-        for one, shape, digest, orientation in kept:
-            sample = replace(one, key=writer.key(one)) if isinstance(writer, folder.Writer) else one
-            _check(sample, source, split, keys)
+    remaining = _sample_order(samples, preprocessing)[len(lines) :]
+    with contextlib.closing(
+        map_in_order(
+            lambda index: _convert_sample(samples[index], format_name, preprocessing), remaining
+        )
+    ) as samples_to_write:
+        for source_sample, shape, digest, orientation in samples_to_write:
+            sample = (
+                replace(source_sample, key=writer.key(source_sample))
+                if isinstance(writer, folder.Writer)
+                else source_sample
+            )
+            _check_sample(sample, source, split, keys)
             shapes.add(shape)
-            if form == "raw" and len(shapes) > 1:
+            if format_name == "raw" and len(shapes) > 1:
                 shutil.rmtree(partial)  # no later run could use it
-                here = " and ".join(f"{one[1]}×{one[2]}" for one in sorted(shapes))
+                sizes = " and ".join(
+                    f"{image_shape[1]}×{image_shape[2]}" for image_shape in sorted(shapes)
+                )
                 raise UsageError(
-                    f"images of {here} pixels: raw has one size for all, give it by --size"
+                    f"images of {sizes} pixels: raw has one size for all, give it by --size"
                 )
             writer.add(sample)
-            sides = "x".join(map(str, shape))
-            line = f"{sample.key}\t{sample.label}\t{digest}\t{sides}"
-            fresh.append(line if orientation == 1 else f"{line}\t{orientation}")
+            shape_text = "x".join(map(str, shape))
+            line = f"{sample.key}\t{sample.label}\t{digest}\t{shape_text}"
+            new_lines.append(line if orientation == 1 else f"{line}\t{orientation}")
             keys.add(sample.key)
-            if len(fresh) == _BLOCK:
-                settle()
-    settle()
+            if len(new_lines) == _SYNC_INTERVAL:
+                commit_block()
+    commit_block()
     writer.close()
     return lines, shapes
 
 
-def _kept(given: Sample, form: str, how: Preprocessing) -> tuple[Sample, tuple[int, ...], str, int]:
-    """A sample as it is kept, with its pixels' shape, its digest and its EXIF orientation."""
-    sample = prepared(given, how)
-    pixels = pictures.decode_pixels(sample, how.channels)
-    if form == "raw":
+def _convert_sample(
+    source_sample: Sample, format_name: str, preprocessing: Preprocessing
+) -> tuple[Sample, tuple[int, ...], str, int]:
+    """Return the stored sample, the shape of its pixels, its digest and its EXIF orientation."""
+    sample = prepare_sample(source_sample, preprocessing)
+    pixels = pictures.decode_pixels(sample, preprocessing.channels)
+    if format_name == "raw":
         sample = replace(sample, image=pixels)
-    return sample, pixels.shape, sample_digest(pixels, sample.label), turned(sample)
+    return sample, pixels.shape, sample_digest(pixels, sample.label), read_orientation(sample)
 
 
-def _all_of(source: Source, how: Preprocessing) -> Preprocessing:
-    """What was done to the images before, and now."""
+def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Preprocessing:
+    """Return the earlier preprocessing of the source combined with the present one."""
     if source.before is None:
-        return how
-    done = {name: value for name, value in how.model_dump().items() if value is not None}
-    if how.size is None:
-        del done["fit"]
-    return source.before.model_copy(update=done)
+        return preprocessing
+    changes = {
+        name: value for name, value in preprocessing.model_dump().items() if value is not None
+    }
+    if preprocessing.size is None:
+        del changes["fit"]
+    return source.before.model_copy(update=changes)
 
 
-def _whole_lines(listing: Path) -> list[str]:
-    """What is listed; a line that was not finished is taken away."""
+def _complete_lines(listing: Path) -> list[str]:
+    """Return the listed lines; remove an incomplete last line."""
     if not listing.exists():
         return []
-    whole, _, half = listing.read_text(encoding="utf-8").rpartition("\n")
-    if half:
-        atomic_files.write(listing, f"{whole}\n".encode() if whole else b"")
-    return whole.split("\n") if whole else []
+    complete_text, _, incomplete_line = listing.read_text(encoding="utf-8").rpartition("\n")
+    if incomplete_line:
+        atomic_files.write(listing, f"{complete_text}\n".encode() if complete_text else b"")
+    return complete_text.split("\n") if complete_text else []
 
 
-def _order(samples: Sequence[Sample], how: Preprocessing) -> Sequence[int]:
-    """As they come, or mixed for good: readers of records take them as they stand."""
-    if how.shuffle is None:
+def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Sequence[int]:
+    """Return the source order, or a fixed shuffle, since record readers read in stored order."""
+    if preprocessing.shuffle is None:
         return range(len(samples))
-    found: list[int] = np.random.RandomState(how.shuffle).permutation(len(samples)).tolist()
-    return found
+    order: list[int] = (
+        np.random.RandomState(preprocessing.shuffle).permutation(len(samples)).tolist()
+    )
+    return order
 
 
-def _check(sample: Sample, source: Source, split: str, keys: set[str]) -> None:
+def _check_sample(sample: Sample, source: Source, split: str, keys: set[str]) -> None:
     if sample.key in keys:
         raise Damaged(f"{source.name}: two {split} images are called {sample.key}")
     if set(sample.key) & set("\t\n\r"):
         raise Damaged(f"{source.name}: there is a tab or a line end in the name {sample.key!r}")
-    count = len(source.classes) if source.classes else _MOST_CLASSES
+    count = len(source.classes) if source.classes else _MAX_CLASSES
     if not 0 <= sample.label < count:
         classes = f"there are {count} classes" if source.classes else f"{count} are the most"
         raise Damaged(f"{source.name}: label {sample.label} of {sample.key}: {classes}")
 
 
-def _writer(
-    form: str, partial: Path, split: str, count: int, source: Source, how: Preprocessing
+def _open_writer(
+    format_name: str,
+    partial: Path,
+    split: str,
+    count: int,
+    source: Source,
+    preprocessing: Preprocessing,
 ) -> Writer:
-    known: dict[str, dict[str, Any]] = {
-        "raw": {"channels": how.channels},
+    format_arguments: dict[str, dict[str, Any]] = {
+        "raw": {"channels": preprocessing.channels},
         "folder": {"classes": source.classes},
     }
-    module = importlib.import_module(f"xfbench.data.{form}")
-    made: Writer = module.Writer(partial, split, count, **known.get(form, {}))
-    return made
+    module = importlib.import_module(f"xfbench.data.{format_name}")
+    writer: Writer = module.Writer(partial, split, count, **format_arguments.get(format_name, {}))
+    return writer

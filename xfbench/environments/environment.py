@@ -110,8 +110,8 @@ def ensure(
         return _inspected(adapter, "python", python, python.parent.parent)
     if names := _modules(adapter, site):
         of_site = sites.load(site).modules
-        loaded = modules.environment(of_site.init, of_site.path, names)
-        found = modules.interpreter(loaded, of_site.python)
+        loaded = modules.load_environment(of_site.init, of_site.path, names)
+        found = modules.find_interpreter(loaded, of_site.python)
         return _inspected(adapter, "modules", found, found.parent.parent, loaded)
     if adapter.environment.kind == "own":
         return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))

@@ -1,1 +1,1 @@
-"""The machine that launches run on: what it is, what it can do, and what else goes on in it."""
+"""The machine that launches run on: its facts, its limits and its other activity."""

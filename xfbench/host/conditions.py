@@ -1,7 +1,7 @@
-"""The noise gate: what else went on in the machine while a launch ran.
+"""The noise gate: other activity in the machine during a launch.
 
-Read before and after, and subtracted; nothing runs beside the launch to look. What was
-seen stands in the record, `disturbances` says which of it may have changed the figures.
+Counters are read before and after a launch and subtracted; no monitor runs during it. The record
+stores them, and `disturbances` lists those that may have changed the figures.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from xfbench.worker import cgroup, distance
 
 _CPUS = Path("/sys/devices/system/cpu")
 # Of one core, while the launch ran: below, a daemon's housekeeping.
-_COMPETES = 0.1
-_STOLEN = 0.01  # of the time of all cores
+_COMPETING_CPUS = 0.1
+_MAX_STEAL_SHARE = 0.01  # of the time of all cores
 # Beyond these the figures are not those of this machine at all.
-_MOST_THROTTLED = 0.01  # of the launch's time
-_MOST_SWAPPED = 1_000_000
-Key = tuple[int, float]
+_MAX_THROTTLED_SHARE = 0.01  # of the launch's time
+_MAX_SWAP_BYTES = 1_000_000
+ProcessKey = tuple[int, float]
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Reading:
     own: float
     throttled: float
     swap: int
-    processes: Mapping[Key, tuple[str, float]]
+    processes: Mapping[ProcessKey, tuple[str, float]]
     on_accelerators: tuple[str, ...] = ()
     thermal: int | None = None
     handover: float | None = None
 
 
-def read() -> Reading:
-    """The machine as it is now."""
-    handed_over = handover.seconds()
+def read_conditions() -> Reading:
+    """Read the present state of the machine."""
+    handed_over = handover.measure_latency()
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
     return Reading(
@@ -71,10 +71,13 @@ def read() -> Reading:
     )
 
 
-def between(before: Reading, after: Reading, ours: float = 0.0) -> Conditions:
-    """What went on between two readings; `ours` are CPU seconds of the launch itself.
+def conditions_between(
+    before: Reading, after: Reading, launch_cpu_seconds: float = 0.0
+) -> Conditions:
+    """Return the activity between two readings.
 
-    Beyond those of this process and its children.
+    `launch_cpu_seconds` are CPU seconds of the launch beyond those of this process and its
+    children.
     """
     seconds = max(after.moment - before.moment, 1e-9)
     competing = [
@@ -87,11 +90,14 @@ def between(before: Reading, after: Reading, ours: float = 0.0) -> Conditions:
         steal_seconds=max(0.0, after.steal - before.steal),
         swap_bytes=max(0, after.swap - before.swap),
         throttled_seconds=max(0.0, after.throttled - before.throttled),
-        other_cpus=max(0.0, after.busy - before.busy - (after.own - before.own) - ours) / seconds,
+        other_cpus=max(
+            0.0, after.busy - before.busy - (after.own - before.own) - launch_cpu_seconds
+        )
+        / seconds,
         competing=tuple(
             sorted(
-                (one for one in competing if one.cpus >= _COMPETES),
-                key=lambda one: -one.cpus,
+                (competitor for competitor in competing if competitor.cpus >= _COMPETING_CPUS),
+                key=lambda competitor: -competitor.cpus,
             )
         ),
         thermal_throttles=None
@@ -100,75 +106,100 @@ def between(before: Reading, after: Reading, ours: float = 0.0) -> Conditions:
         accelerator_processes=tuple(
             dict.fromkeys((*before.on_accelerators, *after.on_accelerators))
         ),
-        handover_seconds=tuple(one for one in (before.handover, after.handover) if one),
+        handover_seconds=tuple(latency for latency in (before.handover, after.handover) if latency),
         seconds=seconds,
     )
 
 
-def disturbances(seen: Conditions, cores: int) -> list[str]:
-    """What may have changed a launch's figures, a line each."""
-    found = [f"{one.name} used {one.cpus:.1f} of a core" for one in seen.competing]
-    named = sum(one.cpus for one in seen.competing)
-    if seen.other_cpus is not None and seen.other_cpus - named > _COMPETES * cores:
-        found.append(f"processes that have ended used {seen.other_cpus - named:.1f} of a core")
-    if seen.seconds and seen.steal_seconds > _STOLEN * seen.seconds * cores:
-        share = seen.steal_seconds / (seen.seconds * cores)
-        found.append(f"the hypervisor took {share:.0%} of the time")
-    if seen.throttled_seconds:
-        found.append(f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s")
-    if seen.swap_bytes:
-        found.append(f"{seen.swap_bytes / 1e6:.0f} MB went to swap")
-    return found
+def disturbances(conditions: Conditions, cores: int) -> list[str]:
+    """Return what may have changed the figures of a launch, one line each."""
+    reasons = [
+        f"{competitor.name} used {competitor.cpus:.1f} of a core"
+        for competitor in conditions.competing
+    ]
+    named_cpus = sum(competitor.cpus for competitor in conditions.competing)
+    if (
+        conditions.other_cpus is not None
+        and conditions.other_cpus - named_cpus > _COMPETING_CPUS * cores
+    ):
+        reasons.append(
+            f"processes that have ended used {conditions.other_cpus - named_cpus:.1f} of a core"
+        )
+    if (
+        conditions.seconds
+        and conditions.steal_seconds > _MAX_STEAL_SHARE * conditions.seconds * cores
+    ):
+        share = conditions.steal_seconds / (conditions.seconds * cores)
+        reasons.append(f"the hypervisor took {share:.0%} of the time")
+    if conditions.throttled_seconds:
+        reasons.append(f"the CPU limit held processes up for {conditions.throttled_seconds:.1f} s")
+    if conditions.swap_bytes:
+        reasons.append(f"{conditions.swap_bytes / 1e6:.0f} MB went to swap")
+    return reasons
 
 
-def disturbed(record: Record) -> list[str]:
-    """What may have changed the figures of a record, a line each: in the machine, and its GPUs."""
-    seen, observed, measured = record.conditions, record.observed, record.measurement
-    found = disturbances(seen, record.machine.cores) if seen and record.machine else []
-    if distance.is_far_apart(handovers := handover.of(record)):
-        told = f"{1e6 * min(handovers):.2f} to {1e6 * max(handovers):.2f} µs"
-        found.append(f"the system moved the cores: from one to the other and back in {told}")
-    if observed and measured:
-        found += gpus.noise_causes(observed.gpus, measured.wall_seconds)
-    if seen and observed and observed.gpus and seen.accelerator_processes:
-        found.append(f"{', '.join(seen.accelerator_processes)} computed on a GPU of this node")
-    return found
+def record_disturbances(record: Record) -> list[str]:
+    """Return what may have changed the figures of a record, in the machine and its GPUs."""
+    conditions, observation, measurement = record.conditions, record.observed, record.measurement
+    reasons = (
+        disturbances(conditions, record.machine.cores) if conditions and record.machine else []
+    )
+    if distance.is_far_apart(latencies := handover.record_latencies(record)):
+        latency_range = f"{1e6 * min(latencies):.2f} to {1e6 * max(latencies):.2f} µs"
+        reasons.append(
+            f"the system moved the cores: from one to the other and back in {latency_range}"
+        )
+    if observation and measurement:
+        reasons += gpus.noise_causes(observation.gpus, measurement.wall_seconds)
+    if conditions and observation and observation.gpus and conditions.accelerator_processes:
+        reasons.append(
+            f"{', '.join(conditions.accelerator_processes)} computed on a GPU of this node"
+        )
+    return reasons
 
 
-def defect(seen: Conditions, device: str, *, told: bool = False) -> str | None:
-    """Why the launch does not count, whoever was the cause; None where it does.
+def launch_defect(
+    conditions: Conditions, device: str, *, has_rank_reports: bool = False
+) -> str | None:
+    """Return why the launch does not count, or None if it counts.
 
-    `told`: ranks' own devices said who else was on them, so that whoever computed on others' does
-    not matter.
+    If `has_rank_reports`, the ranks reported other processes on their own devices, so processes on
+    the other devices do not matter.
     """
-    if device == "cuda" and seen.accelerator_processes and not told:
+    if device == "cuda" and conditions.accelerator_processes and not has_rank_reports:
         return (
-            f"the GPU was shared with {', '.join(seen.accelerator_processes)}: "
+            f"the GPU was shared with {', '.join(conditions.accelerator_processes)}: "
             "wait until it has ended, or ask for a GPU of your own"
         )
-    if seen.thermal_throttles:
+    if conditions.thermal_throttles:
         return (
-            f"the processor slowed down {seen.thermal_throttles} times to cool: "
+            f"the processor slowed down {conditions.thermal_throttles} times to cool: "
             "see to its cooling, or lower its clock (see xfbench doctor)"
         )
-    if seen.seconds and (seen.throttled_seconds or 0) > _MOST_THROTTLED * seen.seconds:
+    if (
+        conditions.seconds
+        and (conditions.throttled_seconds or 0) > _MAX_THROTTLED_SHARE * conditions.seconds
+    ):
         return (
-            f"the CPU limit held processes up for {seen.throttled_seconds:.1f} s of "
-            f"{seen.seconds:.1f} s: ask for whole CPUs, or for fewer threads"
+            f"the CPU limit held processes up for {conditions.throttled_seconds:.1f} s of "
+            f"{conditions.seconds:.1f} s: ask for whole CPUs, or for fewer threads"
         )
-    if seen.swap_bytes > _MOST_SWAPPED:
-        return f"{seen.swap_bytes / 1e6:.0f} MB went to swap: free memory, or use a smaller batch"
+    if conditions.swap_bytes > _MAX_SWAP_BYTES:
+        return (
+            f"{conditions.swap_bytes / 1e6:.0f} MB went to swap: free memory, or use a "
+            "smaller batch"
+        )
     return None
 
 
 def _own_seconds() -> float:
-    """CPU seconds of this process and of those it started and that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    """Return CPU seconds of this process and its ended children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _thermal_throttles(folder: Path = _CPUS) -> int | None:
-    """How often cores have slowed down to cool since boot; None where they do not say."""
+    """Return the number of thermal throttles since boot, or None if it is unknown."""
     files = [*folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
     try:
         return sum(int(file.read_text(encoding="utf-8")) for file in files) if files else None
@@ -176,13 +207,13 @@ def _thermal_throttles(folder: Path = _CPUS) -> int | None:
         return None
 
 
-def _processes() -> dict[Key, tuple[str, float]]:
-    own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
-    found = {}
+def _processes() -> dict[ProcessKey, tuple[str, float]]:
+    own_pids = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    process_seconds = {}
     for process in psutil.process_iter(["pid", "create_time", "name", "cpu_times"]):
         info = process.info
-        if info["pid"] in own or info["cpu_times"] is None:
+        if info["pid"] in own_pids or info["cpu_times"] is None:
             continue
         used = info["cpu_times"].user + info["cpu_times"].system
-        found[info["pid"], info["create_time"]] = (info["name"] or "a process", used)
-    return found
+        process_seconds[info["pid"], info["create_time"]] = (info["name"] or "a process", used)
+    return process_seconds

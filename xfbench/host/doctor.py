@@ -1,4 +1,4 @@
-"""What would keep a measurement on this host from being good, and how to mend it."""
+"""Problems of this host that affect measurements, and how to fix them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SAMPLE_SECONDS = 0.5
 
 
 class NoisyError(XfbenchError):
-    """The machine is not fit to measure on; the message says why, and how to mend it."""
+    """The machine is too noisy to measure on; the message says why and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: its state ("ok", "warn" or "bad"), what was seen, how to mend it."""
+    """A check with its state ("ok", "warn" or "bad"), its detail and its fix."""
 
     check: str
     state: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; takes about a second."""
+    """Run all checks; this takes about a second."""
     return [
         _load(),
         *_busy(),
@@ -47,11 +47,11 @@ def examine() -> list[Finding]:
     ]
 
 
-def insist() -> None:
-    """Raises NoisyError where something would keep a measurement from being good."""
-    bad = [finding for finding in examine() if finding.state != "ok"]
-    if bad:
-        lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in bad]
+def require_quiet() -> None:
+    """Raise NoisyError if a check is not ok."""
+    problems = [finding for finding in examine() if finding.state != "ok"]
+    if problems:
+        lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]
         raise NoisyError("this machine is not fit to measure on (--strict): " + "; ".join(lines))
 
 
@@ -66,17 +66,17 @@ def _load() -> Finding:
 
 
 def _busy() -> list[Finding]:
-    """Other processes that are using a core right now."""
-    seen = []
+    """Check for other processes that use a core now."""
+    processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
             process.cpu_percent()
-            seen.append(process)
+            processes.append(process)
         except psutil.Error:
             continue
     psutil.cpu_percent(_SAMPLE_SECONDS)
     busy = []
-    for process in seen:
+    for process in processes:
         try:
             used = process.cpu_percent()
         except psutil.Error:
@@ -107,7 +107,7 @@ def _governor() -> Finding:
 
 
 def _turbo() -> Finding:
-    for path, on in (
+    for path, enabled_value in (
         ("/sys/devices/system/cpu/intel_pstate/no_turbo", "0"),
         ("/sys/devices/system/cpu/cpufreq/boost", "1"),
     ):
@@ -115,8 +115,8 @@ def _turbo() -> Finding:
             value = Path(path).read_text(encoding="utf-8").strip()
         except OSError:
             continue
-        if value == on:
-            mend = f"for steadier figures, as root: echo {1 - int(on)} > {path}"
+        if value == enabled_value:
+            mend = f"for steadier figures, as root: echo {1 - int(enabled_value)} > {path}"
             return Finding("turbo", "warn", "on: the clock depends on heat and neighbours", mend)
         return Finding("turbo", "ok", "off")
     return Finding("turbo", "ok", "not visible")
@@ -131,11 +131,11 @@ def _threads() -> Finding:
 
 
 def _cgroup() -> Finding:
-    here = machine.describe()
-    if here.cgroup_cpus is not None and here.cgroup_cpus < len(os.sched_getaffinity(0)):
-        detail = f"limited to {here.cgroup_cpus:g} CPUs by throttling"
+    host = machine.describe()
+    if host.cgroup_cpus is not None and host.cgroup_cpus < len(os.sched_getaffinity(0)):
+        detail = f"limited to {host.cgroup_cpus:g} CPUs by throttling"
         return Finding(
-            "cgroup", "warn", detail, f"ask for whole CPUs, or use --threads {here.cores}"
+            "cgroup", "warn", detail, f"ask for whole CPUs, or use --threads {host.cores}"
         )
     return Finding("cgroup", "ok", "no CPU limit below the affinity")
 
@@ -156,11 +156,11 @@ def _disk() -> Finding:
 
 
 def _accelerators() -> list[Finding]:
-    """Whether an accelerator is anybody else's too; nothing where there is none."""
+    """Check for other processes on accelerators; return nothing if there are none."""
     if not machine.accelerators():
         return []
-    sharing = machine.accelerator_processes()
-    if sharing:
+    process_names = machine.accelerator_processes()
+    if process_names:
         mend = "wait until they have ended, or ask for a device of your own"
-        return [Finding("gpu", "warn", f"{', '.join(sharing)} computes on it", mend)]
+        return [Finding("gpu", "warn", f"{', '.join(process_names)} computes on it", mend)]
     return [Finding("gpu", "ok", f"{', '.join(machine.accelerators())}: no process computes on it")]

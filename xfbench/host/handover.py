@@ -1,8 +1,8 @@
-"""How near two cores are to each other: how long a word takes to the other one and back.
+"""Core-to-core latency: the time of a round trip between two cores.
 
-Threads that share a step's work hand each other small things hundreds of times a step. Where
-the two cores lie decides what that takes, and a hypervisor moves virtual ones about, within
-seconds, without a word in any counter (docs/findings.md#two-modes).
+Threads that share a step exchange small messages hundreds of times a step. The position of the
+cores determines the time of a message. A hypervisor moves virtual cores within seconds, and no
+counter shows it (docs/findings.md#two-modes).
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.records.record import Record
 from xfbench.worker import pingpong, system_files
 
-_REMEMBERED = 1000  # a search's
-_LIMIT = 2.0  # seconds; a hundred times what it takes
+_MAX_LATENCIES = 1000  # as many as a search measures
+_TIMEOUT_S = 2.0  # a hundred times the usual duration
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def seconds() -> float | None:
-    """Between the first and the last CPU that this process may use, there and back, at the least.
+def measure_latency() -> float | None:
+    """Return the minimum round trip in seconds between the first and the last usable CPU.
 
-    As two Python processes see it, so that a tenth of a microsecond of it is the interpreter's.
-    None where there is but one CPU, where the system does not pin, or where cores are too busy.
+    Two Python processes measure it, so about 0.1 µs is interpreter time. Return None if there is
+    one CPU, if the system does not support pinning, or if the cores are too busy.
     """
-    asked = [sys.executable, "-I", "-S", pingpong.__file__]
+    command = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
-        return float(processes.output(asked, stdin_text="\n", timeout=_LIMIT))
+        return float(processes.output(command, stdin_text="\n", timeout=_TIMEOUT_S))
     except (ValueError, processes.CommandError):
         return None
 
 
-def of(record: Record) -> Sequence[float]:
-    """What was measured while its steps were timed; where nobody did, before and after it."""
-    meanwhile = record.observed.handover_seconds if record.observed else ()
-    return meanwhile or (record.conditions.handover_seconds if record.conditions else ())
+def record_latencies(record: Record) -> Sequence[float]:
+    """Return latencies measured during the timed steps, else those before and after the launch."""
+    latencies = record.observed.handover_seconds if record.observed else ()
+    return latencies or (record.conditions.handover_seconds if record.conditions else ())
 
 
-def remembered() -> list[float]:
-    """What searches have seen since the system started: cores may lie apart for long."""
+def read_latencies() -> list[float]:
+    """Return latencies that searches measured since boot: a high latency may last long."""
     try:
-        return [*map(float, (system_files.read_system_file(_kept()) or "").split())]
-    except ValueError:  # nothing of ours
+        return [*map(float, (system_files.read_system_file(_latency_file()) or "").split())]
+    except ValueError:  # not a file of xfbench
         return []
 
 
-def remember(record: Record) -> None:
-    """Keep what the record of a launch on this machine tells of that."""
-    if found := of(record):
-        known = [*remembered(), *found][-_REMEMBERED:]
-        atomic_files.write(_kept(), (" ".join(map(repr, known)) + "\n").encode())
+def save_latencies(record: Record) -> None:
+    """Save the latencies of a record from this machine."""
+    if new_latencies := record_latencies(record):
+        latencies = [*read_latencies(), *new_latencies][-_MAX_LATENCIES:]
+        atomic_files.write(_latency_file(), (" ".join(map(repr, latencies)) + "\n").encode())
 
 
-def _kept() -> Path:
+def _latency_file() -> Path:
     boot = system_files.read_system_file(_BOOT) or ""
     return paths.cache() / "handover" / digests.of_bytes(boot.encode())[7:39]

@@ -1,4 +1,4 @@
-"""What this host is: facts, without judgement.
+"""Facts about this host, without judgement.
 
 `doctor.py` judges them, and `conditions.py` sees what goes on beside a launch. Nothing here
 names the machine or its user: the host name is kept as a hash, so that records of one host
@@ -20,30 +20,32 @@ from xfbench.base import processes
 from xfbench.records.record import Machine
 from xfbench.worker import host
 
-_TOLD_APART_BY = ("architecture", "vendor", "flags")
+_MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
 
 
 @cache
 def describe() -> Machine:
-    """This host: processor, cores usable by us, memory, accelerators, limits."""
-    known = {**host.facts(), "accelerators": tuple(accelerators())}
-    return _machine(known, archspec.cpu.host().name)
+    """Return this host: processor, usable cores, memory, accelerators and limits."""
+    facts = {**host.facts(), "accelerators": tuple(accelerators())}
+    return _build_machine(facts, archspec.cpu.host().name)
 
 
-def elsewhere(facts: Mapping[str, Any]) -> Machine:
-    """The host that a worker's facts are about. Raises ValueError where they are none."""
+def machine_from_facts(facts: Mapping[str, Any]) -> Machine:
+    """Return the host described by a worker's facts. Raises ValueError if they are invalid."""
     try:
-        return _machine(facts, _microarchitecture(facts))
+        return _build_machine(facts, _find_microarchitecture(facts))
     except (KeyError, TypeError) as error:
         raise ValueError(f"these are no facts of a machine: {error}") from error
 
 
-def _machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
-    known = {name: value for name, value in facts.items() if name not in _TOLD_APART_BY}
-    return Machine(microarchitecture=microarchitecture, **known)
+def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
+    machine_facts = {
+        name: value for name, value in facts.items() if name not in _MICROARCHITECTURE_FACTS
+    }
+    return Machine(microarchitecture=microarchitecture, **machine_facts)
 
 
-def _microarchitecture(facts: Mapping[str, Any]) -> str:
+def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
     """The most specific one that has no instruction which this processor has not.
 
     Of those that have all of the best generic one's, as archspec does for the host that it is
@@ -51,25 +53,31 @@ def _microarchitecture(facts: Mapping[str, Any]) -> str:
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])
-    seen = detect.partial_uarch(vendor=facts["vendor"], features=set(facts["flags"]))
-    fitting = detect.compatible_microarchitectures(seen)
-    generic = max((one for one in fitting if one.vendor == "generic"), key=_specific)
-    best = max((one for one in fitting if one > generic), key=_specific, default=generic)
+    partial = detect.partial_uarch(vendor=facts["vendor"], features=set(facts["flags"]))
+    compatible = detect.compatible_microarchitectures(partial)
+    generic = max(
+        (candidate for candidate in compatible if candidate.vendor == "generic"), key=_specificity
+    )
+    best = max(
+        (candidate for candidate in compatible if candidate > generic),
+        key=_specificity,
+        default=generic,
+    )
     return str(best.name)
 
 
-def _specific(one: archspec.cpu.Microarchitecture) -> tuple[int, int]:
-    return len(one.ancestors), len(one.features)
+def _specificity(microarchitecture: archspec.cpu.Microarchitecture) -> tuple[int, int]:
+    return len(microarchitecture.ancestors), len(microarchitecture.features)
 
 
 def usable_cores() -> int:
-    """Physical cores this process may use: affinity, hyper-threads and cgroup quota counted."""
+    """Return the usable physical cores: affinity, hyper-threads and cgroup quota counted."""
     return host.usable_cores()
 
 
 @cache
 def accelerators() -> list[str]:
-    """Models of the NVIDIA devices that the driver lists; none where there is no driver."""
+    """Return models of the NVIDIA devices that the driver lists; none without a driver."""
     try:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
@@ -87,17 +95,17 @@ def accelerator_processes() -> list[str]:
     if not accelerators():
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = [f"--id={visible}"] if visible else []
-    asked = ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"]
+    device_options = [f"--id={visible}"] if visible else []
+    command = ["nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader"]
     try:
-        listing = processes.output([*asked, *chosen], timeout=30)
+        listing = processes.output([*command, *device_options], timeout=30)
     except processes.CommandError:
         return []
     return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
 
 
 def libraries() -> list[str]:
-    """BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
+    """Return BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:
         listing = processes.output(["/sbin/ldconfig", "-p"], timeout=30)
     except processes.CommandError:

@@ -1,4 +1,4 @@
-"""Storage media: what a folder lies on, and how fast it gives its bytes.
+"""Storage media: the storage below a folder and its read speed.
 
 Where the facts are found and the reads done is the worker's side (`worker/mounts.py`,
 `worker/reading.py`), so that a compute node tells its own.
@@ -46,7 +46,7 @@ class Speed:
 
 
 def describe(folder: Path) -> Medium:
-    """What `folder` lies on. Raises UnreadableError."""
+    """Return the storage medium of `folder`. Raises UnreadableError."""
     try:
         return Medium.model_validate(mounts.facts(folder))
     except OSError as error:
@@ -63,68 +63,74 @@ def measure(
     try:
         if (folder / MANIFEST).is_file() or folder.is_file():
             files = reading.draw_files(pages.files_under(folder), size)
-            return _measured(files, size, rounds)
+            return _measure_files(files, size, rounds)
         with reading.temporary_file(folder, size) as file:
-            return _measured([file], size, rounds)
+            return _measure_files([file], size, rounds)
     except reading.NotEnoughData as error:
         raise UnreadableError(f"{folder}: {error}") from error
     except OSError as error:
         raise UnreadableError(f"{folder}: {error.strerror}") from error
 
 
-def speed(reads: Reads) -> Speed:
-    """The figures of one pattern, as they are computed whenever somebody looks."""
-    seen = [_from_device(one) for one in reads.rounds]
-    left = [one.resident_bytes for one in reads.rounds]
+def compute_speed(reads: Reads) -> Speed:
+    """Compute the figures of one read pattern."""
+    device_shares = [_device_share(read_round) for read_round in reads.rounds]
+    resident_counts = [read_round.resident_bytes for read_round in reads.rounds]
     return Speed(
-        bytes_per_second=median_interval([one.bytes / one.seconds for one in reads.rounds]),
-        operations_per_second=median_interval(
-            [one.operations / one.seconds for one in reads.rounds]
+        bytes_per_second=median_interval(
+            [read_round.bytes / read_round.seconds for read_round in reads.rounds]
         ),
-        resident_bytes=None if None in left else max(one for one in left if one is not None),
-        from_device=None if None in seen else min(one for one in seen if one is not None),
+        operations_per_second=median_interval(
+            [read_round.operations / read_round.seconds for read_round in reads.rounds]
+        ),
+        resident_bytes=None
+        if None in resident_counts
+        else max(resident for resident in resident_counts if resident is not None),
+        from_device=None
+        if None in device_shares
+        else min(share for share in device_shares if share is not None),
     )
 
 
 def document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
-    """What `machine --read --json` prints: the medium, and each pattern with its figures."""
+    """Return the document of `machine --read --json`: the medium and figures by pattern."""
     return {
         "medium": medium.model_dump(mode="json"),
         "reads": [
-            {**one.model_dump(mode="json"), **asdict(found), "is_cold": found.is_cold}
-            for one in reads
-            for found in [speed(one)]
+            {**pattern_reads.model_dump(mode="json"), **asdict(figures), "is_cold": figures.is_cold}
+            for pattern_reads in reads
+            for figures in [compute_speed(pattern_reads)]
         ],
     }
 
 
-def lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
-    """What `machine --read` prints for people."""
-    figures = [speed(one) for one in reads]
+def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
+    """Return the lines that `machine --read` prints."""
+    speeds = [compute_speed(pattern_reads) for pattern_reads in reads]
     table = tabulate(
         [
             [
-                f"{one.pattern}, {size_of(one.block_bytes)}",
-                _with_interval(found.bytes_per_second, 1e-6),
-                _with_interval(found.operations_per_second, 1),
-                "unknown" if found.resident_bytes is None else size_of(found.resident_bytes),
-                "unknown" if found.from_device is None else f"{found.from_device:.0%}",
+                f"{pattern_reads.pattern}, {format_size(pattern_reads.block_bytes)}",
+                _format_interval(speed.bytes_per_second, 1e-6),
+                _format_interval(speed.operations_per_second, 1),
+                "unknown" if speed.resident_bytes is None else format_size(speed.resident_bytes),
+                "unknown" if speed.from_device is None else f"{speed.from_device:.0%}",
             ]
-            for one, found in zip(reads, figures, strict=True)
+            for pattern_reads, speed in zip(reads, speeds, strict=True)
         ],
         headers=["reads", "MB/s", "reads/s", "in memory before", "from the device"],
         tablefmt="simple",
         disable_numparse=True,
     )
-    reasons = dict.fromkeys(one.reason for one in reads if one.reason)
+    reasons = dict.fromkeys(pattern_reads.reason for pattern_reads in reads if pattern_reads.reason)
     notes = [f"Whether they were cold could not be checked: {reason}." for reason in reasons]
-    if not reasons and any(found.is_cold is None for found in figures):
+    if not reasons and any(speed.is_cold is None for speed in speeds):
         notes = ["Whether they were cold could not be checked: no read was counted here."]
-    if any(found.is_cold is False for found in figures):
+    if any(speed.is_cold is False for speed in speeds):
         notes += ["Not all of it came from the device: these figures are partly the memory's."]
-    rounds = max(len(one.rounds) for one in reads)
+    rounds = max(len(pattern_reads.rounds) for pattern_reads in reads)
     return [
-        *_told(medium),
+        *_describe_medium(medium),
         "",
         *table.splitlines(),
         f"Medians of {rounds} rounds with 95 % intervals; one thread, one read at a time.",
@@ -132,43 +138,49 @@ def lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
     ]
 
 
-def size_of(count: int) -> str:
-    """Bytes as people write them: "4 KiB"."""
-    for unit, one in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= one:
-            return f"{count / one:.4g} {unit}"
+def format_size(count: int) -> str:
+    """Format a number of bytes, such as "4 KiB"."""
+    for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= unit_bytes:
+            return f"{count / unit_bytes:.4g} {unit}"
     return f"{count} B"
 
 
-def _told(medium: Medium, indent: str = "") -> list[str]:
-    turning = {True: ", rotating", False: ", not rotating", None: ""}[medium.rotational]
+def _describe_medium(medium: Medium, indent: str = "") -> list[str]:
+    rotation = {True: ", rotating", False: ", not rotating", None: ""}[medium.rotational]
     disks = (
         f" of {' and '.join(medium.disks)}" if medium.disks not in ((), (medium.device,)) else ""
     )
     return [
-        f"{indent}{medium.file_system} on {medium.device}{disks}{turning}, "
-        f"{size_of(medium.free_bytes)} of {size_of(medium.total_bytes)} free, "
-        f"blocks of {size_of(medium.block_bytes)}; {','.join(medium.options)}",
-        *(line for below in medium.below for line in _told(below, f"{indent}  kept in ")),
+        f"{indent}{medium.file_system} on {medium.device}{disks}{rotation}, "
+        f"{format_size(medium.free_bytes)} of {format_size(medium.total_bytes)} free, "
+        f"blocks of {format_size(medium.block_bytes)}; {','.join(medium.options)}",
+        *(
+            line
+            for lower_medium in medium.below
+            for line in _describe_medium(lower_medium, f"{indent}  kept in ")
+        ),
     ]
 
 
-def _with_interval(found: Interval, scale: float) -> str:
-    if found.low is None or found.high is None:
-        return f"{scale * found.value:,.0f}"
-    low, high = scale * found.low, scale * found.high
-    return f"{scale * found.value:,.0f} ({low:,.0f} – {high:,.0f})"
+def _format_interval(interval: Interval, scale: float) -> str:
+    if interval.low is None or interval.high is None:
+        return f"{scale * interval.value:,.0f}"
+    low, high = scale * interval.low, scale * interval.high
+    return f"{scale * interval.value:,.0f} ({low:,.0f} – {high:,.0f})"
 
 
-def _from_device(one: ReadRound) -> float | None:
+def _device_share(read_round: ReadRound) -> float | None:
     """Which share of a round's bytes storage gave, at most 1; None where nobody counted.
 
     That nothing was counted says nothing where it is unknown what was in memory, or nothing was.
     """
-    if one.device_bytes is None or not (one.device_bytes or one.resident_bytes):
+    if read_round.device_bytes is None or not (
+        read_round.device_bytes or read_round.resident_bytes
+    ):
         return None
-    return min(1.0, one.device_bytes / one.bytes)
+    return min(1.0, read_round.device_bytes / read_round.bytes)
 
 
-def _measured(files: Sequence[Path], size: int, rounds: int) -> tuple[Reads, ...]:
-    return tuple(Reads.model_validate(one) for one in reading.measure(files, size, rounds))
+def _measure_files(files: Sequence[Path], size: int, rounds: int) -> tuple[Reads, ...]:
+    return tuple(Reads.model_validate(reads) for reads in reading.measure(files, size, rounds))

@@ -1,6 +1,6 @@
-"""How much memory launches may have here, and how one that replied nothing ran out of it.
+"""The memory available to launches, and why a launch without a reply ran out of it.
 
-The limit itself is kept by the worker (`worker/memory.py`), by all launchers alike.
+The worker applies the limit itself (`worker/memory.py`), with every launcher.
 """
 
 from __future__ import annotations
@@ -18,31 +18,36 @@ from xfbench.worker import cgroup, memory
 
 # Of what is available, for the driver, for libraries' own pages, and for what others do meanwhile.
 _MARGIN = 0.15
-_STEP = 2**28  # limits that come of what is available are whole multiples of it
+_LIMIT_STEP_BYTES = 2**28  # limits that come of what is available are whole multiples of it
 
 
-def available() -> int:
-    """Bytes that launches on this node may have together, less a margin: they end before it does.
+def available_bytes() -> int:
+    """Return the bytes for all launches on this node, less a margin, so that launches fail first.
 
-    The least of what the machine has available, what its cgroups leave, and what Slurm gave.
+    The minimum of what the machine has available, what its cgroups leave, and what Slurm gave.
     """
-    most = [psutil.virtual_memory().available, *filter(None, (cgroup.free_memory(), _of_slurm()))]
-    return max(_STEP, int(min(most) * (1 - _MARGIN)) // _STEP * _STEP)
+    limits = [
+        psutil.virtual_memory().available,
+        *filter(None, (cgroup.free_memory(), _slurm_bytes())),
+    ]
+    return max(
+        _LIMIT_STEP_BYTES, int(min(limits) * (1 - _MARGIN)) // _LIMIT_STEP_BYTES * _LIMIT_STEP_BYTES
+    )
 
 
-def _of_slurm() -> int | None:
+def _slurm_bytes() -> int | None:
     """What the job has of a node; Slurm says so in MiB, and nothing where it does not limit it."""
-    whole, each = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
+    per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
-    if whole.isdecimal() and int(whole):
-        return int(whole) * 2**20
-    if each.isdecimal() and cpus.isdecimal():
-        return int(each) * int(cpus) * 2**20
+    if per_node.isdecimal() and int(per_node):
+        return int(per_node) * 2**20
+    if per_cpu.isdecimal() and cpus.isdecimal():
+        return int(per_cpu) * int(cpus) * 2**20
     return None
 
 
-def kills() -> int:
-    """How many processes this system's kernel has ended for memory since it was started."""
+def count_oom_kills() -> int:
+    """Return the number of processes that the kernel has killed for memory since boot."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -50,7 +55,9 @@ def kills() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | None:
+def out_of_memory_reason(
+    outcome: Outcome, stderr: str, limit: int | None, kill_count: int
+) -> str | None:
     """The reason, where a process that ended so was out of memory; None where it was not.
 
     `said` is what it wrote to standard error; `killed` how many the kernel has ended for memory
@@ -59,18 +66,18 @@ def ended(outcome: Outcome, said: str, limit: int | None, killed: int) -> str | 
     """
     if outcome.timed_out or outcome.status == 0:
         return None
-    words = memory.out_of_memory_line(said, limit)
-    if words:
-        return f"{memory.PREFIX}: it aborted: {words}"
-    if outcome.status == -signal.SIGKILL and killed:
+    message = memory.out_of_memory_line(stderr, limit)
+    if message:
+        return f"{memory.PREFIX}: it aborted: {message}"
+    if outcome.status == -signal.SIGKILL and kill_count:
         return f"{memory.PREFIX}: the kernel killed it"
-    missed = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
-    if limit and outcome.status in missed:
+    memory_signals = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
+    if limit and outcome.status in memory_signals:
         return f"{memory.PREFIX}, it seems: {outcome} without a word of why, under a memory limit"
     return None
 
 
-def is_out(record: Record) -> bool:
-    """Whether a launch ended for want of memory."""
+def is_out_of_memory(record: Record) -> bool:
+    """Return whether a launch ran out of memory."""
     reason = re.sub(r"^rank \d+ of \d+: ", "", record.reason or "")
     return record.status == "failed" and reason.startswith(memory.PREFIX)

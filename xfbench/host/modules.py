@@ -1,7 +1,7 @@
-"""What `module load` gives, as an environment: Lmod or Environment Modules, captured once.
+"""The environment of `module load` (Lmod or Environment Modules), captured once.
 
-A shell loads the modules on top of none and prints its variables; what differs from ours is
-kept. Names reach the shell as its arguments, never as its text.
+A shell purges all modules, loads the named ones and prints its variables. Variables that differ
+from the present environment are kept. Names are passed as shell arguments, never as shell text.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ shift
 for folder in "$@"; do module use "$folder" || exit 77; done
 module -t avail 2>&1
 """
-# Of the shell and of the module system itself.
-_THEIRS = (
+# Variables of the shell and of the module system itself.
+_IGNORED_PREFIXES = (
     *("LMOD_", "__LMOD", "_ModuleTable", "_LMFILES", "__MODULES", "MODULE", "LOADEDMODULES"),
     *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
 )
 
 
 @cache
-def environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
-    """The variables that loading `names`, in order, sets or changes.
+def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables that loading `names`, in order, sets or changes.
 
     `init` is the module system's start-up file for bash, `folders` more places with modules.
     Raises UnavailableError that names the module which is not there, and the nearest that is.
@@ -54,40 +54,44 @@ def environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> 
             f"no module system: {init} is not there; name its file as modules.init in a site file"
         )
     try:
-        listing = _bash(_LOAD, init, *folders, "--", *names)
+        listing = _run_bash(_LOAD, init, *folders, "--", *names)
     except CommandError as error:
         if error.status == _MISSING:
             missing = str(error).splitlines()[-1].strip()
-            raise UnavailableError(_not_there(init, folders, missing)) from error
+            raise UnavailableError(_missing_module_message(init, folders, missing)) from error
         if error.status == _NO_INIT:
             raise UnavailableError(f"{init} or a folder of modules cannot be read") from error
         raise UnavailableError(f"loading modules {' '.join(names)}: {error}") from error
-    found = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
+    variables = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
     return {
         name: value
-        for name, value in found.items()
-        if os.environ.get(name) != value and not f"{name}=".startswith(_THEIRS)
+        for name, value in variables.items()
+        if os.environ.get(name) != value and not f"{name}=".startswith(_IGNORED_PREFIXES)
     }
 
 
-def interpreter(variables: dict[str, str], python: str) -> Path:
-    """The Python that these variables lead to. Raises UnavailableError."""
-    found = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
-    if found is None:
+def find_interpreter(variables: dict[str, str], python: str) -> Path:
+    """Return the Python on the PATH of these variables. Raises UnavailableError."""
+    path = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
+    if path is None:
         raise UnavailableError(f"with these modules there is no {python}: load one that has it")
-    return Path(found)
+    return Path(path)
 
 
-def _not_there(init: str, folders: Sequence[str], name: str) -> str:
+def _missing_module_message(init: str, folders: Sequence[str], name: str) -> str:
     try:
-        listing = _bash(_LIST, init, *folders)
+        listing = _run_bash(_LIST, init, *folders)
     except CommandError:
         listing = ""
-    offered = [line.strip() for line in listing.splitlines()]
-    offered = [one for one in offered if one and not one.endswith((":", "/")) and " " not in one]
-    return f"{errors.unknown_name_error('module', name, offered)} (see `module spider`)"
+    available = [line.strip() for line in listing.splitlines()]
+    available = [
+        module
+        for module in available
+        if module and not module.endswith((":", "/")) and " " not in module
+    ]
+    return f"{errors.unknown_name_error('module', name, available)} (see `module spider`)"
 
 
-def _bash(script: str, *arguments: str) -> str:
+def _run_bash(script: str, *arguments: str) -> str:
     argv = ["bash", "--noprofile", "--norc", "-c", script, "xfbench", *arguments]
     return processes.output(argv, environment=os.environ, timeout=_TIMEOUT)

@@ -1,4 +1,4 @@
-"""What a machine can do at most, and how much of it a result has.
+"""The peak performance of a machine, and the share of it that a result reaches.
 
 The peaks are those of one matrix product and of one pass over memory, in NumPy, on as many
 threads as the launches have: the best of several tries, in processes of their own, on the same
@@ -39,30 +39,30 @@ _SIZES = (1024, 2048)
 _STREAM_BYTES = 64 * 2**20  # of each of three arrays: far more than caches hold
 # What was measured in this session, by the number of threads; empty where nothing could be.
 _PEAKS: dict[int, dict[str, float]] = {}
-_KEPT_SECONDS = 3600.0  # a peak of a busy hour is not one of the next
-_KERNELS = "OPENBLAS_CORETYPE"
+_CACHE_SECONDS = 3600.0  # a peak of a busy hour is not one of the next
+_KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
-_NEED = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
+_KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
 # The precisions whose products NumPy can time; others have hardware of their own.
-_MEASURED = ("float32", "float64")
+_MEASURED_PRECISIONS = ("float32", "float64")
 
 
-def limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
-    """The limit that `request` runs against; None where it is neither measured nor published.
+def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
+    """Return the limit of `request`, or None if it is neither measured nor published.
 
     The first call in an hour for a number of threads takes three seconds, nine where there is
     AVX-512.
     """
     if request.device == "cuda":
-        return _published(accelerators[0], request.precision) if accelerators else None
-    if request.precision not in _MEASURED:
+        return _published_limit(accelerators[0], request.precision) if accelerators else None
+    if request.precision not in _MEASURED_PRECISIONS:
         return None
     if request.threads not in _PEAKS:
-        found = _kept(_file(request.threads))
-        if found is None:
+        cached_peaks = _read_cache(_cache_file(request.threads))
+        if cached_peaks is None:
             measure_again(request.threads)
         else:
-            _PEAKS[request.threads] = found
+            _PEAKS[request.threads] = cached_peaks
     peaks = _PEAKS[request.threads]
     if not peaks:
         return None
@@ -75,7 +75,7 @@ def limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
     )
 
 
-def share(
+def peak_share(
     limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
 ) -> float | None:
     """Arithmetic of training per second over the matrix-product peak; None where that is unknown.
@@ -88,22 +88,22 @@ def share(
     return operations / (limit.matrix_product * ranks)
 
 
-def share_of_peak(record: Record) -> float | None:
+def record_peak_share(record: Record) -> float | None:
     """As `share`, of one launch by its median step."""
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)
-    return share(record.limit, record.workload, speed, record.request.ranks)
+    return peak_share(record.limit, record.workload, speed, record.request.ranks)
 
 
-def published() -> dict[str, dict[str, Any]]:
+def load_published() -> dict[str, dict[str, Any]]:
     """Machines with published peaks: `matrix_product` by precision, FLOP/s; bandwidth, B/s."""
     file = paths.package_folder("xfbench.host") / "peaks.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _published(model: str, precision: str) -> Limit | None:
-    for machine in published().values():
+def _published_limit(model: str, precision: str) -> Limit | None:
+    for machine in load_published().values():
         if machine["name"] in model and precision in machine["matrix_product"]:
             return Limit(
                 threads=1,
@@ -116,56 +116,58 @@ def _published(model: str, precision: str) -> Limit | None:
 
 
 def measure_again(threads: int) -> None:
-    """Try once more what so many threads can do; the best of all tries is the peak.
+    """Measure the peaks of `threads` threads again; the best of all tries is the peak.
 
-    For whoever sees a launch beyond it: other work may have been there when it was measured.
+    Call it if a launch exceeds the peak: other work may have run during the measurement.
     """
     tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
-    for kernels in ("", *_kernels(host.facts()["flags"])):
-        chosen = {_KERNELS: kernels} if kernels else {}
+    for kernels in ("", *_kernel_names(host.facts()["flags"])):
+        kernel_variables = {_KERNEL_VARIABLE: kernels} if kernels else {}
         try:
             printed = processes.output(
                 [sys.executable, "-m", "xfbench.host.roofline", str(threads)],
-                environment={**os.environ, **chosen},
+                environment={**os.environ, **kernel_variables},
                 timeout=300,
             )
         except XfbenchError:
             continue
         tries.append(json.loads(printed))
     names = tries[0] if tries else ()
-    _PEAKS[threads] = {name: max(one[name] for one in tries) for name in names}
+    _PEAKS[threads] = {name: max(peaks[name] for peaks in tries) for name in names}
     if names:
         with suppress(OSError):  # a full disk: the next session measures
-            atomic_files.write(_file(threads), json.dumps(_PEAKS[threads]).encode())
+            atomic_files.write(_cache_file(threads), json.dumps(_PEAKS[threads]).encode())
 
 
-def _file(threads: int) -> Path:
-    """Where peaks are kept: those of these cores of this machine, since it was started."""
+def _cache_file(threads: int) -> Path:
+    """Return the cache file of peaks for these cores of this machine since boot."""
     machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
-    started = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
-    of = [machine, started, sorted(os.sched_getaffinity(0)), np.__version__, threads]
-    return paths.cache() / "peaks" / f"{digests.of_json(of)[7:39]}.json"
+    boot_id = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
+    cache_key = [machine, boot_id, sorted(os.sched_getaffinity(0)), np.__version__, threads]
+    return paths.cache() / "peaks" / f"{digests.of_json(cache_key)[7:39]}.json"
 
 
-def _kept(file: Path) -> dict[str, float] | None:
-    """What was measured within the hour; None where nothing was, or the file is damaged."""
+def _read_cache(file: Path) -> dict[str, float] | None:
+    """Read peaks measured in the last hour; None if there are none or the file is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        if abs(time() - file.stat().st_mtime) < _KEPT_SECONDS:
-            read = json.loads(file.read_bytes())
-            return {name: float(read[name]) for name in (*_MEASURED, "bandwidth")}
+        if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
+            peaks = json.loads(file.read_bytes())
+            return {name: float(peaks[name]) for name in (*_MEASURED_PRECISIONS, "bandwidth")}
     return None
 
 
-def _kernels(flags: Sequence[str]) -> list[str]:
+def _kernel_names(cpu_flags: Sequence[str]) -> list[str]:
     """OpenBLAS's names for the kernels that need these instructions and no others."""
-    return [name for name, needed in _NEED.items() if needed <= set(flags)]
+    return [
+        name for name, required_flags in _KERNEL_FLAGS.items() if required_flags <= set(cpu_flags)
+    ]
 
 
 def measure(threads: int) -> dict[str, float]:
-    """Peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
+    """Measure peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
     with threadpoolctl.threadpool_limits(threads):
-        found = {name: _product_peak(np.dtype(name)) for name in _MEASURED}
-    return {**found, "bandwidth": _bandwidth(threads)}
+        product_peaks = {name: _product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS}
+    return {**product_peaks, "bandwidth": _bandwidth(threads)}
 
 
 def _product_peak(dtype: np.dtype) -> float:

@@ -82,81 +82,93 @@ class Site(_Table):
         return max(0, (there.cores or self.cores or otherwise) - reserved)
 
 
-def own_folder() -> Path:
-    """Where a person's own site files lie."""
+def user_folder() -> Path:
+    """Return the folder of the user's site files."""
     return platformdirs.user_config_path("xfbench") / "sites"
 
 
-def folders() -> dict[str, Path]:
-    """Site name to file; one of the user's own replaces a built-in one of its name."""
+def site_files() -> dict[str, Path]:
+    """Return the file of each site; a user's site replaces a built-in site of the same name."""
     built_in = paths.package_folder("xfbench.launchers.sites")
-    files = [file for root in (built_in, own_folder()) for file in sorted(root.glob("*.toml"))]
+    files = [file for root in (built_in, user_folder()) for file in sorted(root.glob("*.toml"))]
     return {file.stem: file for file in files}
 
 
 def names() -> list[str]:
-    """Every site's name, in order."""
-    return sorted(folders())
+    """Return the sorted names of all sites."""
+    return sorted(site_files())
 
 
 @cache
 def load(name: str | None) -> Site:
-    """The site of that name, or of that file; none is any machine. Raises UsageError."""
+    """Load the site with this name or TOML file, or defaults for no name. Raises UsageError."""
     if not name:
         return Site(title="this machine")
-    own = Path(name) if name.endswith(".toml") else folders().get(name)
-    if own is None:
+    file = Path(name) if name.endswith(".toml") else site_files().get(name)
+    if file is None:
         raise errors.unknown_name_error("site", name, names())
-    return _read(own, ())
+    return _read_site(file, ())
 
 
-def _read(file: Path, below: tuple[Path, ...]) -> Site:
+def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
     text, content = toml_files.read(file)
     base: dict[str, Any] = {}
     if extends := content.get("extends"):
-        parent = folders().get(str(extends))
+        parent = site_files().get(str(extends))
         if parent == file:  # one's own file of a built-in site's name adds to that one
             parent = paths.package_folder("xfbench.launchers.sites") / file.name
-        if parent is None or parent in below or not parent.is_file():
-            raise errors.UsageError(f"{_line(file, text, 'extends')}: no such site: {extends}")
-        base = _read(parent, (*below, file)).model_dump(exclude_unset=True)
+        if parent is None or parent in children or not parent.is_file():
+            raise errors.UsageError(
+                f"{_format_location(file, text, 'extends')}: no such site: {extends}"
+            )
+        base = _read_site(parent, (*children, file)).model_dump(exclude_unset=True)
     try:
-        site = Site.model_validate(_merged(base, content))
+        site = Site.model_validate(_merge_tables(base, content))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(next((part for part in reversed(first["loc"]) if isinstance(part, str)), ""))
-        message = first["msg"]
-        if first["type"] == "extra_forbidden":
-            message = str(errors.unknown_name_error("key", key, _known(first["loc"])))
-        raise errors.UsageError(f"{_line(file, text, key)}: {message}") from error
+        first_error = error.errors()[0]
+        key = str(
+            next((part for part in reversed(first_error["loc"]) if isinstance(part, str)), "")
+        )
+        message = first_error["msg"]
+        if first_error["type"] == "extra_forbidden":
+            message = str(errors.unknown_name_error("key", key, _known_keys(first_error["loc"])))
+        raise errors.UsageError(f"{_format_location(file, text, key)}: {message}") from error
     for option in (*site.start_options, *site.script_options):
         if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):
             raise errors.UsageError(
-                f"{_line(file, text, option)}: {option} is not allowed there: leave it out"
+                f"{_format_location(file, text, option)}: {option} is not allowed there: leave "
+                "it out"
             )
     return site
 
 
-def _merged(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+def _merge_tables(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """A site's own words over those of the one that it extends; tables are merged."""
     merged = dict(base)
     for key, value in content.items():
-        old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            merged[key] = _merged(old, value)
+        old_value = merged.get(key)
+        if isinstance(value, dict) and isinstance(old_value, dict):
+            merged[key] = _merge_tables(old_value, value)
         else:
             merged[key] = value
     return merged
 
 
-def _known(place: tuple[int | str, ...]) -> list[str]:
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
     tables: dict[str, type[_Table]] = {"queues": Queue, "modules": Modules}
-    model = tables.get(str(place[0]) if len(place) > 1 else "", Site)
+    model = tables.get(str(location[0]) if len(location) > 1 else "", Site)
     return sorted(model.model_fields)
 
 
-def _line(file: Path, text: str, word: str) -> str:
+def _format_location(file: Path, text: str, word: str) -> str:
     """The file, and the line where `word` first stands as a key or value."""
-    found = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
-    number = next((n for n, one in enumerate(text.splitlines(), 1) if found.search(one)), None)
+    pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
+    number = next(
+        (
+            line_number
+            for line_number, line in enumerate(text.splitlines(), 1)
+            if pattern.search(line)
+        ),
+        None,
+    )
     return f"{file}, line {number}" if number else str(file)

@@ -66,7 +66,7 @@ def _page() -> Iterator[str]:
             f"{one['memory_bandwidth'] / 1e9:g} GB/s",
             one["source"],
         )
-        for name, one in roofline.published().items()
+        for name, one in roofline.load_published().items()
     ]
     yield tabulate(peaks, ("machine", "matrix product", "memory", "source"), "github")
 

@@ -286,7 +286,7 @@ def _number(column: str, row: Row) -> float | None:
 def _launch(record: Record) -> Launch:
     request = record.request
     assert request is not None
-    noise = conditions.disturbed(record)
+    noise = conditions.record_disturbances(record)
     more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
     reason = f"{record.status}: {record.reason or 'no reason given'}"
     if elsewhere := unmeasured_source(record):

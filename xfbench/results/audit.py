@@ -20,7 +20,7 @@ from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
-from xfbench.host.roofline import share_of_peak
+from xfbench.host.roofline import record_peak_share
 from xfbench.records import provenance
 from xfbench.records.elsewhere import figure_error
 from xfbench.records.record import Record
@@ -257,7 +257,7 @@ def _audit_figures(file: str, record: Record) -> Iterator[Defect]:
         return
     if problem := overlong(request, measurement):
         yield Defect(file, "time", problem)
-    if problem := beyond_peak(share_of_peak(record)):
+    if problem := beyond_peak(record_peak_share(record)):
         yield Defect(file, "peak", problem)
 
 

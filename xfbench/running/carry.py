@@ -231,7 +231,7 @@ class _Carried:
         here = self.folder / "inspect" / framework
         try:
             answer = reply.read(here / "reply.json", _asked(here))
-            where = machine.elsewhere(answer["machine"])
+            where = machine.machine_from_facts(answer["machine"])
             found = described_by(answer, _somewhere(framework))
         except reply.WRONG:
             return None

@@ -115,7 +115,7 @@ def _work(
     except UnavailableError as error:
         return {"status": "unavailable", "reason": nameless(str(error))}
     _keep_command([*helpers, *start.commands], folder)
-    killed = memory.kills()
+    killed = memory.count_oom_kills()
     try:
         outcome = _run(start, helpers, request, folder, time_limit)
     except processes.CommandError as error:
@@ -137,8 +137,8 @@ def _work(
     answer = replied(folder, asked, request, outcome, time_limit)
     if answer["status"] == "crashed":
         said = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
-        reason = memory.ended(
-            outcome, nameless(said), request.memory_limit, memory.kills() - killed
+        reason = memory.out_of_memory_reason(
+            outcome, nameless(said), request.memory_limit, memory.count_oom_kills() - killed
         )
         if reason:
             return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}

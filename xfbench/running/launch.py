@@ -124,14 +124,14 @@ def launch(
     found = context.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
     if not request.probe:
-        fields["limit"] = roofline.limit(request, machine.accelerators())
+        fields["limit"] = roofline.find_limit(request, machine.accelerators())
     data = context.folder_of(request)
     if request.data_set and data is None:
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
     fields["storage"] = context.storage(request)
     folder = context.store.create_run_folder()
-    before = conditions.read()
+    before = conditions.read_conditions()
     answer = job.work(
         job.document(
             "train",
@@ -146,7 +146,9 @@ def launch(
         folder,
         context.time_limit,
     )
-    fields["conditions"] = conditions.between(before, conditions.read(), _used(answer, request))
+    fields["conditions"] = conditions.conditions_between(
+        before, conditions.read_conditions(), _used(answer, request)
+    )
     fields["certificate"] = context.certificates.get(certified_fields(request))
     record = launched.record(request, answer, described, found, fields, context.strict, data)
     return record, folder

@@ -101,11 +101,11 @@ def record(
         fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
     seen = fields["conditions"]
     speed = statistics.throughput(request, measurement)
-    share = roofline.share(fields.get("limit"), fields["workload"], speed, request.ranks)
+    share = roofline.peak_share(fields.get("limit"), fields["workload"], speed, request.ranks)
     if share is not None and share > 1 and request.device == "cpu":
         roofline.measure_again(request.threads)
-        fields["limit"] = roofline.limit(request, ())
-        share = roofline.share(fields["limit"], fields["workload"], speed, request.ranks)
+        fields["limit"] = roofline.find_limit(request, ())
+        share = roofline.peak_share(fields["limit"], fields["workload"], speed, request.ranks)
     reason = validity.defect(request, measurement, observed, loss, wanted, share)
     reason = reason or validity.mixed(kinds)
     reason = reason or validity.unsaved(request, fields.get("checkpoints"))
@@ -113,9 +113,11 @@ def record(
     reason = reason or validity.unlike(fields.get("storage"))
     reason = reason or gpus.invalid_reason(observed.gpus, measurement.wall_seconds)
     if seen and not reason:
-        reason = conditions.defect(seen, request.device, told=bool(observed.gpus))
+        reason = conditions.launch_defect(
+            seen, request.device, has_rank_reports=bool(observed.gpus)
+        )
     made = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
-    noise = conditions.disturbed(made) if strict and not reason else []
+    noise = conditions.record_disturbances(made) if strict and not reason else []
     if not noise:
         return made
     return Record.make(status="invalid", reason=f"disturbed: {'; '.join(noise)}", **fields)

@@ -81,9 +81,9 @@ def placed(request: Request, described: Adapter, found: Environment, folder: Pat
     file = below / _MODULE
     file.parent.mkdir(parents=True)
     file.write_text(_modulefile(request, described, found), encoding="utf-8")
-    loaded = modules.environment(init, (str(below),), (_MODULE,))
+    loaded = modules.load_environment(init, (str(below),), (_MODULE,))
     name = found.interpreter.name
-    interpreter = modules.interpreter(loaded, name)
+    interpreter = modules.find_interpreter(loaded, name)
     if interpreter != found.interpreter:
         raise UnavailableError(f"the module leads to another {name} than its own")
     return replace(found, kind="modules", interpreter=interpreter, loaded=loaded)

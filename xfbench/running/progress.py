@@ -33,7 +33,7 @@ from xfbench.session import run_requests
 def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
     """Do what is left of the plan here, and show how far it is; the new records."""
     if plan.strict:
-        doctor.insist()
+        doctor.require_quiet()
     context = LaunchContext(
         store,
         time_limit=plan.time_limit,
@@ -175,7 +175,7 @@ def _line(record: Record, clock: _Remaining, left: str) -> str:
     elif record.status == "ok" and not measured.is_steady(record):
         reason = " · never became steady: not counted"
     elif record.status == "ok":
-        noise = conditions.disturbed(record)
+        noise = conditions.record_disturbances(record)
         reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
     after = f" · {left}" if left else ""
     what = f"{count} {request.label()} · launch {request.launch}"

@@ -158,7 +158,7 @@ def answer(
             for one in found
             if one.steady()
             for record in one.records
-            if record.status != "ok" and not (rises and memory.is_out(record))
+            if record.status != "ok" and not (rises and memory.is_out_of_memory(record))
         ),
         sentences=tuple(
             (told.citation.key, told.sentence) for told in published.findings(study.name)
@@ -176,7 +176,7 @@ def _is_crowded(record: Record) -> bool:
 def _is_disturbed(record: Record) -> bool:
     if record.request and record.request.probe:
         return False
-    return bool(conditions.disturbed(record))
+    return bool(conditions.record_disturbances(record))
 
 
 def check(study: Experiment) -> None:

@@ -35,7 +35,7 @@ EACH, WHATEVER = "each image", "whatever the batch"
 
 def is_out(one: Measured) -> bool:
     """Whether memory was out in every launch of it."""
-    return all(map(memory.is_out, one.records))
+    return all(map(memory.is_out_of_memory, one.records))
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def out_of_memory(of: Analysis, cells: Sequence[Measured], _: Certificates) -> F
 
 
 def _end(line: Sequence[Measured]) -> _End:
-    out = next((one for one in line if any(map(memory.is_out, one.records))), None)
+    out = next((one for one in line if any(map(memory.is_out_of_memory, one.records))), None)
     ran = [one for one in line if one.steady() and (out is None or _size(one) < _size(out))]
     reason = ""
     if out is not None:
-        reason = next(r.reason or "" for r in out.records if memory.is_out(r))
+        reason = next(r.reason or "" for r in out.records if memory.is_out_of_memory(r))
     return _End(line, ran[-1] if ran else None, out, reason)
 
 
@@ -103,7 +103,7 @@ def _size(one: Measured) -> int:
 def _count(end: _End) -> int:
     """Launches of the one batch and of the other, the fewer."""
     assert end.ran and end.out
-    return min(len(end.ran.steady()), sum(map(memory.is_out, end.out.records)))
+    return min(len(end.ran.steady()), sum(map(memory.is_out_of_memory, end.out.records)))
 
 
 def _bytes(count: float) -> str:

@@ -62,7 +62,7 @@ def present(study: Experiment, one: Matrix) -> tuple[Matrix | None, tuple[str, .
     """
     there = {
         name: str(found.folder)
-        for found in reversed(sets.prepared())
+        for found in reversed(sets.list_prepared())
         for name in (found.manifest.name, found.folder.name)
         if name in study.present
     }
@@ -87,12 +87,14 @@ def _made(folder: Path, images: str, form: FormatName) -> Path:
             paths.require_private(folder.parent, instead)  # somebody may have been faster
             if images == "digits":
                 how = Preprocessing(channels=1)
-                writing.make(sources.digits(), folder, form, how, patience=_PATIENCE)
+                writing.make_data_set(sources.digits(), folder, form, how, lock_timeout_s=_PATIENCE)
             else:
                 # Files stay what they are; raw keeps what they are after decoding.
                 size = (photographs.SIDE,) * 2 if form == "raw" else None
                 how = Preprocessing(channels=3, size=size)
-                writing.make(photographs.source(), folder, form, how, patience=_PATIENCE)
+                writing.make_data_set(
+                    photographs.source(), folder, form, how, lock_timeout_s=_PATIENCE
+                )
         except OSError as error:
             raise errors.UsageError(f"{folder}: {error.strerror}") from error
     return folder

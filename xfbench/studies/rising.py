@@ -71,7 +71,7 @@ class Trial:
 def trial(record: Record) -> Trial:
     """What a launch's record says."""
     seconds = (record.conditions and record.conditions.seconds) or 0.0
-    if memory.is_out(record):
+    if memory.is_out_of_memory(record):
         return Trial("out", seconds)
     if record.measurement is None:
         return Trial("otherwise", seconds)
@@ -117,7 +117,7 @@ def earlier(lines: Sequence[Line], records: Sequence[Record]) -> list[Record]:
     found = []
     for record in records:
         asked = record.request
-        settled = record.status in ("ok", "invalid") or memory.is_out(record)
+        settled = record.status in ("ok", "invalid") or memory.is_out_of_memory(record)
         if record.source != "measured" or asked is None or not settled:
             continue
         kind, limit = _kind(asked.cell()), asked.memory_limit
@@ -143,7 +143,7 @@ def limited(lines: Sequence[Line], known: Sequence[Record]) -> list[Line]:
     Where the file names none it is that of launches that are known, so that they count, if so
     much is available still; else what is available. A device's memory has an end of its own.
     """
-    there = memory.available()
+    there = memory.available_bytes()
     found = []
     for line in lines:
         each = there // (line.cell.ranks // line.cell.nodes)

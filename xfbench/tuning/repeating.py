@@ -55,7 +55,7 @@ class Cores:
     def see(self, record: Record) -> None:
         """A launch that was done."""
         self.launches += 1
-        self.handovers += handover.of(record)
+        self.handovers += handover.record_latencies(record)
 
     def spoiled(self, record: Record) -> bool:
         """Whether a launch is to be done again, which then counts as one that will be."""
@@ -76,4 +76,4 @@ def has_distant_cores(record: Record, nearest: float | None) -> bool:
     if request is None or record.measurement is None:
         return False
     several = request.threads * request.ranks > 1
-    return several and distance.is_far_apart(handover.of(record), nearest)
+    return several and distance.is_far_apart(handover.record_latencies(record), nearest)

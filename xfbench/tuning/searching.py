@@ -209,7 +209,7 @@ class _Launching:
     def __init__(self, space: Space, choices: Choices, session: LaunchContext, say: Say) -> None:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
-        self.cores = repeating.Cores(handover.remembered())
+        self.cores = repeating.Cores(handover.read_latencies())
         self.last: dict[Cell, Record] = {}  # of each setting, of whatever length
         self.seconds = 0.0
         self.own_seconds = 0.0  # without what was done before
@@ -291,7 +291,7 @@ class _Launching:
         if record is None:
             [record] = run_requests([request], self.session)
             self.own_seconds += _seconds(record)
-            handover.remember(record)
+            handover.save_latencies(record)
             self.say(
                 f"{stage} · block {request.launch} · {describe_setting(cell)} · {_outcome(record)}"
             )
