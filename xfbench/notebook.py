@@ -77,7 +77,9 @@ class Results:
         """
         certificates = certificate.read_folder(self.folder)
         with index.open_index(Store(self.folder), _warn) as record_index:
-            ranked_tables = ranked.leaderboard_tables(record_index, [self.conditions], certificates, accuracy)
+            ranked_tables = ranked.leaderboard_tables(
+                record_index, [self.conditions], certificates, accuracy
+            )
         for line in record_index.damaged:
             _warn(line)
         return ranked_tables

@@ -160,7 +160,9 @@ def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
             )
             cells = architectures.cells(
                 architecture,
-                architectures.installed_frameworks() if frameworks is None else _parse_list(frameworks),
+                architectures.installed_frameworks()
+                if frameworks is None
+                else _parse_list(frameworks),
                 _parse_list(_WORKLOADS if workloads is None else workloads),
                 config.getoption("xfbench_steps") or _STEPS,
             )

@@ -90,7 +90,11 @@ def measure(
 
 def near() -> float:
     """Seconds between cores that lie near, as far as it is known."""
-    return distance.nearest_seconds(handover.read_latencies()) or handover.measure_latency() or math.inf
+    return (
+        distance.nearest_seconds(handover.read_latencies())
+        or handover.measure_latency()
+        or math.inf
+    )
 
 
 def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tuple[str, str, str]:

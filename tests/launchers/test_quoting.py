@@ -65,7 +65,7 @@ def test_slurm_directive_is_a_single_line_or_refused(text, field):
 @given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
 def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):
     argv = ("/bin/sh", "-c", '/usr/bin/printf "%s\\0" "$X" "$@"', "-", *words)
-    line = Command(argv, {"X": value}, tmp_path).as_shell()
+    line = Command(argv, {"X": value}, tmp_path).to_shell_line()
     assert bash(line, tmp_path) == [value, *words]
 
 

@@ -37,7 +37,7 @@ JOB = slurm.Job(
 
 
 def text(commands):
-    return "".join(f"{command.as_shell()}\n" for command in commands)
+    return "".join(f"{command.to_shell_line()}\n" for command in commands)
 
 
 def of_site(name):

@@ -224,7 +224,7 @@ from pathlib import Path
 from xfbench.results import index
 from xfbench.results.store import Store
 for _ in range(int(sys.argv[2])):
-    with index.opened(Store(Path(sys.argv[1])), print) as found:
+    with index.open_index(Store(Path(sys.argv[1])), print) as found:
         count = sum(1 for _ in found.select())
         print(count, flush=True)
         if len(sys.argv) > 3:

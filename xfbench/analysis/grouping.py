@@ -28,7 +28,9 @@ def group_by_cell(
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
-    for record in map(trusted_record, sorted(records, key=lambda record: (record.created, record.id))):
+    for record in map(
+        trusted_record, sorted(records, key=lambda record: (record.created, record.id))
+    ):
         request = record.request
         if request is None or (request.probe and not probes):
             continue

@@ -177,7 +177,9 @@ def _find_network(record: Record) -> Network | None:
         return None
     return (
         current_workload.network
-        if current_workload and workload and facts.workload_facts(current_workload).digest == workload.digest
+        if current_workload
+        and workload
+        and facts.workload_facts(current_workload).digest == workload.digest
         else None
     )
 

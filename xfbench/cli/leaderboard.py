@@ -113,7 +113,9 @@ def leaderboard(
             for workload_name in set(workload_names)
         ]
     with index.open_index(store, say) as record_index:
-        ranked_tables = ranked.leaderboard_tables(record_index, condition_sets, certificates, target_accuracy)
+        ranked_tables = ranked.leaderboard_tables(
+            record_index, condition_sets, certificates, target_accuracy
+        )
         stored_figures = beside.figures_in_index(record_index) if published else []
     for line in record_index.damaged:
         say(line)

@@ -195,7 +195,8 @@ def validate(
         print(json.dumps({"checked": checked, "defects": documents}))
     else:
         for defect in defects:
-            print(f"{make_legible(defect.file, 4096)}: {defect.defect}: {make_legible(defect.detail, 400)}")
+            file, detail = make_legible(defect.file, 4096), make_legible(defect.detail, 400)
+            print(f"{file}: {defect.defect}: {detail}")
         print(f"{checked} records, certificates and searches checked, {len(defects)} defects")
     if defects:
         raise typer.Exit(1)
@@ -248,7 +249,9 @@ def submit(
     store = _open_store(results)
     messages: list[str] = []
     with index.open_index(store, say) as record_index:
-        count = submission.write_submission(folder, record_index.select(conditions), store, messages.append)
+        count = submission.write_submission(
+            folder, record_index.select(conditions), store, messages.append
+        )
         messages += record_index.damaged
     _print_outcome({"submitted": count}, f"{count} records written to {folder}", messages, as_json)
 

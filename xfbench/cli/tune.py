@@ -236,7 +236,10 @@ def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
     )
     has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
     for cell in search_space.cells:
-        print(describe_setting(cell) + (f" · batch {cell.global_batch_size}" if has_several_batches else ""))
+        print(
+            describe_setting(cell)
+            + (f" · batch {cell.global_batch_size}" if has_several_batches else "")
+        )
     for cell, reason in search_space.left_out:
         print(f"left out: {describe_setting(cell)}: {reason}")
 

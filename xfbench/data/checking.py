@@ -99,7 +99,9 @@ def _pixel_difference(
     if first_set.listed[split].digests[index] == digest:
         return 0
     first_sample: Sample = samples[index]
-    first_pixels = pictures.decode_pixels(first_sample, first_set.manifest["preprocessing"]["channels"])
+    first_pixels = pictures.decode_pixels(
+        first_sample, first_set.manifest["preprocessing"]["channels"]
+    )
     if first_pixels.shape != pixels.shape or first_sample.label != label:
         return None
     return int(np.abs(first_pixels.astype(int) - pixels.astype(int)).max())

@@ -32,7 +32,9 @@ def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
         or (is_array and len(image) != preprocessing.channels)
     ):
         picture = pictures.open_image(sample).convert(pictures.MODES[preprocessing.channels])
-        image = pictures.pixels_from_image(_resize(picture, preprocessing) if preprocessing.size else picture)
+        image = pictures.pixels_from_image(
+            _resize(picture, preprocessing) if preprocessing.size else picture
+        )
     if preprocessing.encoding and preprocessing.encoding != "pixels":
         assert isinstance(image, np.ndarray)
         kind, _, quality = preprocessing.encoding.partition(":")

@@ -110,7 +110,9 @@ def _field_lines(parent: str, value: Any) -> Iterator[tuple[str, str]]:
         if len(value) > _MAX_ELEMENTS:
             yield parent, f"… {len(value)} in all"
     elif isinstance(value, list):
-        words = ", ".join(make_legible(_format_value(element), _MAX_CHARACTERS) for element in value[:_MAX_ELEMENTS]
+        words = ", ".join(
+            make_legible(_format_value(element), _MAX_CHARACTERS)
+            for element in value[:_MAX_ELEMENTS]
         )
         yield parent, words if len(value) <= _MAX_ELEMENTS else f"{words}, … ({len(value)} in all)"
     else:

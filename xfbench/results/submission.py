@@ -250,11 +250,11 @@ def _render_cell(cell: dict[str, Any]) -> str:
     notes += [_DATA_SET_NOTE] if cell["prepared"] else []
     notes += [_PYTHON_NOTE.format(cell["framework"])] if cell["python"] else []
     command = (
-        f"    {cell['command']}" if cell["command"] else _MARKDOWN.render_note(_NO_COMMAND_NOTE).strip()
+        f"    {cell['command']}"
+        if cell["command"]
+        else _MARKDOWN.render_note(_NO_COMMAND_NOTE).strip()
     )
-    return (
-        f"\n{_MARKDOWN.render_heading(cell['title'])}{_MARKDOWN.render_note(' '.join(notes))}\n\n{command}\n"
-    )
+    return f"\n{_MARKDOWN.render_heading(cell['title'])}{_MARKDOWN.render_note(' '.join(notes))}\n\n{command}\n"
 
 
 def _to_json(value: Any) -> bytes:

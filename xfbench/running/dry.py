@@ -35,4 +35,4 @@ def _lines(request: Request, plan: Plan) -> list[str]:
         start, helpers = job.prepared(request, described, found, Path())
     except UnavailableError as error:
         return [f"# unavailable: {error}"]
-    return [one.as_shell() for one in (*helpers, *start.commands)]
+    return [one.to_shell_line() for one in (*helpers, *start.commands)]

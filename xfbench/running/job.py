@@ -330,7 +330,7 @@ def _keep_command(started: Sequence[processes.Command], folder: Path) -> None:
     kept = documents[0] if len(documents) == 1 else documents
     (folder / "command.json").write_text(json.dumps(kept, indent=1))
     again = folder / "command.sh"
-    lines = [one.as_shell() for one in started]
+    lines = [one.to_shell_line() for one in started]
     lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
     last = f"exec {lines[0]}"
     if len(lines) > 1:
