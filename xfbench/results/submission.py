@@ -254,7 +254,9 @@ def _render_cell(cell: dict[str, Any]) -> str:
         if cell["command"]
         else _MARKDOWN.render_note(_NO_COMMAND_NOTE).strip()
     )
-    return f"\n{_MARKDOWN.render_heading(cell['title'])}{_MARKDOWN.render_note(' '.join(notes))}\n\n{command}\n"
+    heading = _MARKDOWN.render_heading(cell["title"])
+    note = _MARKDOWN.render_note(" ".join(notes))
+    return f"\n{heading}{note}\n\n{command}\n"
 
 
 def _to_json(value: Any) -> bytes:
