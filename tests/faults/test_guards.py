@@ -116,7 +116,7 @@ GUARDS = (
     ),
     (
         "xfbench/studies/media.py",
-        "    paths.only_ours(folder.parent, instead)\n    if not",
+        "    paths.only_ours(folder.parent, remedy)\n    if not",
         "    if not",
         "faults/test_hostile.py::test_study_data_from_a_shared_folder_are_refused",
     ),

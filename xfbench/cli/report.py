@@ -41,7 +41,7 @@ def report(
     if not records:
         raise errors.UsageError(f"{folder} has no record of what was asked for")
     certificates = certificate.of_folder(folder)
-    asked = studies.sections(records, certificates, say)
+    asked = studies.build_sections(records, certificates, say)
     text = page.html(records, certificates, literature.records(), asked).encode()
     try:
         atomic_files.write(output.absolute(), text)

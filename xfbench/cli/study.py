@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from xfbench.results.store import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.form import Size
-    from xfbench.studies.rising import Line
-    from xfbench.studies.running import Prepared
+    from xfbench.studies.rising import CellSearch
+    from xfbench.studies.running import StudyPlan
 
 app = typer.Typer(no_args_is_help=True, help="Questions asked in print: list, show, run, report.")
 
@@ -96,7 +96,7 @@ def show(name: Name, as_json: Json = False) -> None:
     print(one.title, one.question, sep="\n")
     print(*filter(None, [one.method, *one.limits]), sep="\n")
     for size in one.sizes:
-        for matrix in one.of_size(size):
+        for matrix in one.matrices_of_size(size):
             chosen = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
             print(
                 f"{size}: " + "; ".join(f"{key} {_plain(value)}" for key, value in chosen.items())
@@ -104,8 +104,8 @@ def show(name: Name, as_json: Json = False) -> None:
     for analysis in one.analysis:
         for claim in analysis.claim:
             print(f"{claim.source}: {claim.text}")
-    for citation, figure in answer.quoted(one):
-        printed = f"{beside.value(figure)} ({drawing.about(figure)})"
+    for citation, figure in answer.published_figures(one):
+        printed = f"{beside.value(figure)} ({drawing.figure_subject(figure)})"
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
@@ -179,7 +179,7 @@ def run(
     from xfbench.studies import answer, media, rising, running
 
     one = experiment.load(name)
-    answer.check(one)
+    answer.check_analyses(one)
     counts = words(launches, positive, "--launches")
     if counts and len(counts) > 1:
         raise errors.UsageError(f"--launches {launches}: one number is needed")
@@ -199,14 +199,14 @@ def run(
     prepared = running.prepare(one, chosen, choices)
     store = Store(paths.results(results))
     done = lookup.done(prepared.plan.requests, store) if resume else []
-    known = list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
-    lines = rising.limited(prepared.lines, known)
+    known = list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
+    lines = rising.add_memory_limits(prepared.searches, known)
     if dry_run:
         _foresee(prepared, lines, prepared.plan.without(done).requests, store, as_json)
         return
-    for data in prepared.absent:
-        say(f"left out: {media.missing(data)}")
-    for cell, reason in prepared.left_out:
+    for data in prepared.missing_data:
+        say(f"left out: {media.missing_data_message(data)}")
+    for cell, reason in prepared.skipped_cells:
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(part: Plan, done: Sequence[Record]) -> list[Record]:
@@ -218,10 +218,10 @@ def run(
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    found = rising.measure(lines, prepared.plan, measure, known, say)
+    found = rising.run_searches(lines, prepared.plan, measure, known, say)
     records += [record for record in found if not memory.is_out(record)]
     _print(_answer(one, chosen, [store.folder, *(others or ())]), as_json)
-    if any(not running.as_expected(one, record) for record in records):
+    if any(not running.is_expected(one, record) for record in records):
         raise typer.Exit(1)
 
 
@@ -256,9 +256,13 @@ def report(
     if output is None:
         _print(found, as_json)
         return
-    drawings = telling.pictures(found) if output.suffix == ".md" else []
+    drawings = telling.render_svgs(found) if output.suffix == ".md" else []
     names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
-    text = page.html(found) if output.suffix == ".html" else telling.markdown(found, names)
+    text = (
+        page.render_html(found)
+        if output.suffix == ".html"
+        else telling.render_markdown(found, names)
+    )
     try:
         for place, drawing in zip(names, drawings, strict=True):
             atomic_files.write(output.absolute().with_name(place), drawing.encode())
@@ -271,14 +275,14 @@ def report(
 def _print(found: Answer, as_json: bool) -> None:
     from xfbench.studies import telling
 
-    print(json.dumps(found.document()) if as_json else telling.markdown(found), end="")
+    print(json.dumps(found.document()) if as_json else telling.render_markdown(found), end="")
     if as_json:
         print()
 
 
 def _foresee(
-    prepared: Prepared,
-    rising: Sequence[Line],
+    prepared: StudyPlan,
+    rising: Sequence[CellSearch],
     requests: Sequence[Request],
     store: Store,
     as_json: bool,
@@ -290,14 +294,14 @@ def _foresee(
     from xfbench import capabilities
     from xfbench.studies import media, running
 
-    expected = running.estimate(requests, store.records() if store.folder.is_dir() else ())
+    expected = running.estimate_duration(requests, store.records() if store.folder.is_dir() else ())
     launches: dict[Cell, int] = {}
     for request in requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
     lines = [
         (cell, count, capabilities.refusal(cell.request(1))) for cell, count in launches.items()
     ]
-    out = [(cell, 0, reason) for cell, reason in prepared.left_out]
+    out = [(cell, 0, reason) for cell, reason in prepared.skipped_cells]
     if as_json:
         cells = [
             {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
@@ -306,28 +310,28 @@ def _foresee(
         found_out = [
             {
                 "cell": line.cell.model_dump(mode="json"),
-                "batch_size": line.rising.model_dump(mode="json"),
-                "launches_at_most": line.most_launches(),
+                "batch_size": line.rules.model_dump(mode="json"),
+                "launches_at_most": line.max_launches(),
                 "reason": capabilities.refusal(line.cell.request(1)),
             }
             for line in rising
         ]
         told = {"cells": cells, "launches": len(requests), "estimate": vars(expected)}
-        print(json.dumps({**told, "found_out": found_out, "absent": prepared.absent}))
+        print(json.dumps({**told, "found_out": found_out, "absent": prepared.missing_data}))
         return
     if lines or not rising:
-        print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.words()}")
+        print(f"{len(lines)} cells, {len(requests)} launches at most; time: {expected.describe()}")
     if rising:
         print("of these the batches, and so the launches, are not known beforehand:")
     for line in rising:
-        most, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
+        most, reason = line.max_launches(), capabilities.refusal(line.cell.request(1))
         limit = line.cell.memory_limit
-        parts = [line.cell.label(), f"batch {line.rising.words()}"]
+        parts = [line.cell.label(), f"batch {line.rules.describe()}"]
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []
         parts += [f"at most {most} launches"] if most else []
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
-    for name in prepared.absent:
-        print(f"left out: {media.missing(name)}")
+    for name in prepared.missing_data:
+        print(f"left out: {media.missing_data_message(name)}")
     for cell, count, reason in (*lines, *out):
         what = f"{cell.label()} · batch {cell.global_batch_size}"
         times = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
@@ -339,13 +343,13 @@ def _answer(one: Experiment, size: Size | None, sources: Sequence[Path]) -> Answ
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
-    records, certificates = gathering.gathered(sources, say)
-    chosen = size or cells.fullest(one, records)
+    records, certificates = gathering.load_results(sources, say)
+    chosen = size or cells.most_measured_size(one, records)
     if chosen is None:
         raise errors.UsageError(
             f"{sources[0]} has nothing of {one.name}: make it with `xfbench study run {one.name}`"
         )
-    return answer.answer(one, chosen, records, certificates)
+    return answer.answer_study(one, chosen, records, certificates)
 
 
 def _size(text: str | None) -> Size | None:

@@ -13,7 +13,7 @@ from xfbench.results import archive, index
 from xfbench.results.store import Complain, Store, existing
 
 
-def gathered(
+def load_results(
     sources: Sequence[Path], complain: Complain
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
     """Every record once, and the certificates. Raises UsageError for what holds no results."""
@@ -24,20 +24,20 @@ def gathered(
             with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
                 store = Store(Path(folder))
                 archive.take(source, store, complain)
-                _read(store, records, certificates, complain)
+                _add_store(store, records, certificates, complain)
         else:
-            _read(existing(source), records, certificates, complain)
+            _add_store(existing(source), records, certificates, complain)
     return list(records.values()), certificates
 
 
-def _read(
+def _add_store(
     store: Store,
     records: dict[str, Record],
     certificates: dict[str, Certificate | str],
     complain: Complain,
 ) -> None:
-    with index.opened(store, complain) as known:
-        records.update({record.id: record for _, record in known.select()})
-        for line in known.damaged:
+    with index.opened(store, complain) as record_index:
+        records.update({record.id: record for _, record in record_index.select()})
+        for line in record_index.damaged:
             complain(line)
     certificates.update(certificate.of_folder(store.folder))

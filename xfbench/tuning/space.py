@@ -83,12 +83,12 @@ def space(asked: Asked, pythons: Mapping[str, Path]) -> Space:
     [(default, _)] = experiment.cells([_matrix(asked, asked.batch_sizes[:1])], pythons)
     matrices = _matrices(asked)
     found = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
-    reasons = {cell: _standing(cell) or running.crowded(cell) for cell in found}
+    reasons = {cell: _standing(cell) or running.oversubscription_reason(cell) for cell in found}
     return Space(
         tuple(cell for cell, reason in reasons.items() if reason is None),
         default,
         tuple((cell, reason) for cell, reason in reasons.items() if reason is not None),
-        experiment.folders(matrices),
+        experiment.data_set_folders(matrices),
     )
 
 
