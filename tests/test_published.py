@@ -71,7 +71,7 @@ def of(record):
 @pytest.mark.parametrize(("key", "study"), PRINTED)
 def test_figures_match_the_numbers_printed_by_the_source(key, study):
     results, conditions = PRINTED[key, study]
-    records = [one for one in published.of_study(study) if one.citation.key == key]
+    records = [one for one in published.figures_of_study(study) if one.citation.key == key]
     assert set().union(*map(of, records)) == results
     said = " ".join(one.sentence for one in published.findings(study))
     assert numbers(said) == results | conditions

@@ -63,7 +63,7 @@ def plan(
         verify=verify,
         strict=strict,
         time_limit=time_limit,
-        data_folders=experiment.folders(matrices),
+        data_folders=experiment.data_set_folders(matrices),
         checkpoint_dir=checkpoint_dir and checkpoint_dir.absolute(),
     )
 

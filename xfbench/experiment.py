@@ -28,7 +28,15 @@ from xfbench.matrix import Matrix
 from xfbench.request import Cell, Protocol
 from xfbench.running import training
 from xfbench.strategy import Value
-from xfbench.studies.form import SIZES, Analysis, Claim, Prepared, Quoted, Rising, Size
+from xfbench.studies.form import (
+    SIZES,
+    Analysis,
+    BatchSearch,
+    Claim,
+    PreparedData,
+    QuotedFigure,
+    Size,
+)
 from xfbench.workloads import workloads
 
 DEVICES = ("cpu", "cuda")
@@ -39,7 +47,7 @@ DEFAULT_INPUT_THREADS = 1
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
-MAX_RANKS_HERE = 1024  # that this machine alone is asked to start
+MAX_LOCAL_RANKS = 1024  # that this machine alone is asked to start
 
 
 class Experiment(BaseModel):
@@ -61,24 +69,24 @@ class Experiment(BaseModel):
     method: str = ""
     limits: Sequence[str] = ()
     crowded: bool = False
-    prepared: Prepared | None = None
+    prepared: PreparedData | None = None
     present: Sequence[str] = ()
     matrix: Sequence[Matrix] = Field(min_length=1)
     analysis: Sequence[Analysis] = ()
-    published: Sequence[Quoted] = ()
+    published: Sequence[QuotedFigure] = ()
 
     @property
     def sizes(self) -> list[Size]:
         """Those that its matrices name; where they name none, the same at any is a laptop's."""
-        named = [size for size in SIZES if any(size in one.size for one in self.matrix)]
+        named = [size for size in SIZES if any(size in matrix.size for matrix in self.matrix)]
         return named or ["laptop"]
 
-    def of_size(self, size: Size) -> list[Matrix]:
+    def matrices_of_size(self, size: Size) -> list[Matrix]:
         """The matrices of that size."""
-        return [one for one in self.matrix if not one.size or size in one.size]
+        return [matrix for matrix in self.matrix if not matrix.size or size in matrix.size]
 
 
-def own_folder() -> Path:
+def user_studies_folder() -> Path:
     """Where a person's own studies lie: `XFBENCH_STUDIES`, else beside their own sites."""
     chosen = os.environ.get("XFBENCH_STUDIES")
     if chosen:
@@ -86,29 +94,33 @@ def own_folder() -> Path:
     return platformdirs.user_config_path("xfbench") / "studies"
 
 
-def files() -> dict[str, Path]:
+def study_files() -> dict[str, Path]:
     """Experiment name to file; one of the user's own replaces a built-in one of its name."""
-    roots = (paths.package_folder("xfbench.experiments"), own_folder())
+    roots = (paths.package_folder("xfbench.experiments"), user_studies_folder())
     return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
 
 def names() -> list[str]:
     """Every experiment that can be named, in order."""
-    return sorted(files())
+    return sorted(study_files())
 
 
 def load(name: str) -> Experiment:
     """A built-in experiment or one of the user's, by name, or any by path. Raises UsageError."""
-    file = Path(name) if name.endswith(".toml") else files().get(name)
+    file = Path(name) if name.endswith(".toml") else study_files().get(name)
     if file is None or not file.is_file():
         raise errors.unknown_name_error("experiment", name, names())
     try:
-        found = Experiment.model_validate(toml_files.read(file)[1])
+        experiment = Experiment.model_validate(toml_files.read(file)[1])
     except ValidationError as error:
-        raise errors.UsageError(f"{file}: {_told(error, _model(error))}") from error
-    if found.name != file.stem:
-        raise errors.UsageError(f"{file}: name: it is {found.name!r}, and the file's {file.stem!r}")
-    return found
+        raise errors.UsageError(
+            f"{file}: {_validation_message(error, _table_model(error))}"
+        ) from error
+    if experiment.name != file.stem:
+        raise errors.UsageError(
+            f"{file}: name: it is {experiment.name!r}, and the file's {file.stem!r}"
+        )
+    return experiment
 
 
 def matrix(**settings: Any) -> Matrix:
@@ -116,25 +128,25 @@ def matrix(**settings: Any) -> Matrix:
     try:
         return Matrix.model_validate(settings)
     except ValidationError as error:
-        raise errors.UsageError(_told(error, Matrix)) from error
+        raise errors.UsageError(_validation_message(error, Matrix)) from error
 
 
 def cells(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
 ) -> list[tuple[Cell, Protocol]]:
     """Every cell of the matrices, and how many launches it gets. Raises UsageError."""
-    found = [pair for one in matrices for pair in _cells(one, pythons or {})]
-    launches = sum(protocol.most for _, protocol in found)
+    cell_protocols = [pair for matrix in matrices for pair in _expand_matrix(matrix, pythons or {})]
+    launches = sum(protocol.most for _, protocol in cell_protocols)
     if launches > MAX_LAUNCHES:
         raise errors.UsageError(f"{launches:,} launches are too many: at most {MAX_LAUNCHES:,}")
-    return found
+    return cell_protocols
 
 
-def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
-    known = workloads()
+def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
+    networks = workloads()
     for kind, values, allowed in (
         ("framework", m.framework, adapter.names()),
-        ("workload", m.workload, list(known)),
+        ("workload", m.workload, list(networks)),
         ("device", m.device, DEVICES),
         ("precision", m.precision, PRECISIONS),
         ("kernel", m.kernel, _kernels(m.framework)),
@@ -150,34 +162,64 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
     _check_ranks(m)
     _check_options(m)
     site = sites.load(m.site)
-    spread = _spread(m)
-    if not spread:
+    rank_layouts = _rank_layouts(m)
+    if not rank_layouts:
         raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
-    threads = _of_rank(m, site, spread)
+    threads = _threads_per_rank(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
-    named = (m.workload, m.framework, m.device, m.precision, m.kernel)
+    main_settings = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
-    found_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
-    stored = {name: (one.manifest.name, one.facts()) for name, one in found_sets.items()}
+    prepared_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
+    data_set_facts = {
+        name: (prepared_set.manifest.name, prepared_set.facts())
+        for name, prepared_set in prepared_sets.items()
+    }
     caches: Sequence[str | None] = m.page_cache or [None]
     inputs: Sequence[str | None] = m.input or [None]
     probes: Sequence[str | None] = m.probe or [None]
-    given = _allocators(m.allocator or [allocators.SYSTEM])
-    sized = (threads, sizes, spread, m.strategy, sources, caches, inputs, m.seed, given, probes)
-    count = prod(len(one) for one in (*named, *sized, *filter(None, m.solver.values())))
+    allocator_choices = _cell_allocators(m.allocator or [allocators.SYSTEM])
+    other_settings = (
+        threads,
+        sizes,
+        rank_layouts,
+        m.strategy,
+        sources,
+        caches,
+        inputs,
+        m.seed,
+        allocator_choices,
+        probes,
+    )
+    count = prod(
+        len(choices)
+        for choices in (*main_settings, *other_settings, *filter(None, m.solver.values()))
+    )
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
     protocol = _protocol(m)
-    found: dict[Cell, Protocol] = {}
-    points = itertools.product(itertools.product(*named), itertools.product(*sized))
+    protocol_of_cell: dict[Cell, Protocol] = {}
+    points = itertools.product(
+        itertools.product(*main_settings), itertools.product(*other_settings)
+    )
     for (name, framework, device, precision, kernel), settings in points:
-        of_rank, size, where, strategy, source, cache, reading, seed, allocator, probe = settings
-        ranks, nodes = where
-        described = adapter.load(framework)
-        together = _strategy(described, strategy, ranks)
-        workload = known[name]
+        (
+            threads_of_rank,
+            size,
+            rank_layout,
+            strategy,
+            source,
+            cache,
+            reader,
+            seed,
+            allocator,
+            probe,
+        ) = settings
+        ranks, nodes = rank_layout
+        framework_adapter = adapter.load(framework)
+        strategy_name = _resolve_strategy(framework_adapter, strategy, ranks)
+        workload = networks[name]
         data = source or ("synthetic" if m.steps and not m.epochs else workload.data)
-        data, data_set = stored.get(data, (data, None))
+        data, data_set = data_set_facts.get(data, (data, None))
         batch_size = size or workload.batch_size
         if m.scaling == "strong" and batch_size % ranks:
             raise errors.UsageError(
@@ -189,22 +231,28 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
         try:
             cell = Cell(
                 framework=framework,
-                environment=environment.kind(described, pythons.get(framework), m.site),  # type: ignore[arg-type]
+                environment=environment.kind(framework_adapter, pythons.get(framework), m.site),  # type: ignore[arg-type]
                 workload=name,
                 device=device,
                 precision=precision,
-                kernel=_default_kernel(described, device) if kernel == "default" else kernel,
-                threads=_threads(site, m.queue, ranks // nodes) if of_rank is None else of_rank,
+                kernel=_default_kernel(framework_adapter, device)
+                if kernel == "default"
+                else kernel,
+                threads=_default_threads(site, m.queue, ranks // nodes)
+                if threads_of_rank is None
+                else threads_of_rank,
                 ranks=ranks,
                 nodes=nodes,
-                strategy=together,
-                strategy_options=_options(described, together, device, m.strategy_options),
+                strategy=strategy_name,
+                strategy_options=_changed_options(
+                    framework_adapter, strategy_name, device, m.strategy_options
+                ),
                 scaling=m.scaling,
                 global_batch_size=per_rank * ranks,
                 batch_size_per_rank=per_rank,
                 data=data,
                 data_set=data_set,
-                input=reading or ("ours" if data_set else None),  # type: ignore[arg-type]
+                input=reader or ("ours" if data_set else None),  # type: ignore[arg-type]
                 input_threads=_input_threads(m) if data_set else m.input_threads,
                 page_cache=cache,  # type: ignore[arg-type]
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
@@ -212,7 +260,10 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 warmup=m.warmup,
                 window=window,
                 seed=seed,
-                affinity=m.affinity or ("cores" if site.reserved_cores else _bound(where, spread)),
+                affinity=m.affinity
+                or (
+                    "cores" if site.reserved_cores else _default_affinity(rank_layout, rank_layouts)
+                ),
                 launcher=m.launcher or _launcher(site),
                 site=m.site,
                 checkpoints=m.checkpoints,
@@ -221,17 +272,17 @@ def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]
                 allocator=allocator,  # type: ignore[arg-type]
                 probe=probe,  # type: ignore[arg-type]
             )
-            found |= dict.fromkeys(training.variants(cell, m.solver), protocol)
+            protocol_of_cell |= dict.fromkeys(training.variants(cell, m.solver), protocol)
         except ValidationError as error:
-            raise errors.UsageError(_told(error, Cell)) from error
-    return list(found.items())
+            raise errors.UsageError(_validation_message(error, Cell)) from error
+    return list(protocol_of_cell.items())
 
 
-def _allocators(names: Sequence[str]) -> list[str | None]:
+def _cell_allocators(names: Sequence[str]) -> list[str | None]:
     """As cells have them: None is the system's."""
-    if wrong := [one for one in names if one not in allocators.NAMES]:
-        raise errors.unknown_name_error("allocator", wrong[0], allocators.NAMES)
-    return [None if one == allocators.SYSTEM else one for one in names]
+    if unknown_names := [name for name in names if name not in allocators.NAMES]:
+        raise errors.unknown_name_error("allocator", unknown_names[0], allocators.NAMES)
+    return [None if name == allocators.SYSTEM else name for name in names]
 
 
 def _check_ranks(m: Matrix) -> None:
@@ -242,11 +293,11 @@ def _check_ranks(m: Matrix) -> None:
             "more than one rank needs --scaling strong (--batch-size is that of all ranks "
             "together) or --scaling weak (it is that of each)"
         )
-    here = (m.launcher or sites.load(m.site).launcher) == "local"
-    if here and max(m.ranks) > MAX_RANKS_HERE:
+    is_local = (m.launcher or sites.load(m.site).launcher) == "local"
+    if is_local and max(m.ranks) > MAX_LOCAL_RANKS:
         raise errors.UsageError(
             f"{max(m.ranks):,} ranks on this machine alone are too many: at most "
-            f"{MAX_RANKS_HERE:,}; more with --launcher mpi or slurm"
+            f"{MAX_LOCAL_RANKS:,}; more with --launcher mpi or slurm"
         )
 
 
@@ -256,47 +307,53 @@ def _protocol(m: Matrix) -> Protocol:
     return Protocol(precision=m.until_precision)
 
 
-def folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
+def data_set_folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
     """Where the prepared data sets of the matrices are (`PreparedSet.place`). Raises UsageError."""
-    names = {name for one in matrices for name in one.data or ()} - set(sets.BUILT_IN)
-    found = [sets.find(name) for name in sorted(names)]
-    return {one.facts().place: one.folder for one in found}
+    names = {name for matrix in matrices for name in matrix.data or ()} - set(sets.BUILT_IN)
+    data_sets = [sets.find(name) for name in sorted(names)]
+    return {data_set.facts().place: data_set.folder for data_set in data_sets}
 
 
 def _input_threads(m: Matrix) -> int:
     return DEFAULT_INPUT_THREADS if m.input_threads is None else m.input_threads
 
 
-def _threads(site: sites.Site, queue: str | None, per_node: int) -> int:
+def _default_threads(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
     """An even share of the cores of a node that ranks may have."""
-    return max(1, site.rank_cores(queue, machine.usable_cores()) // per_node)
+    return max(1, site.rank_cores(queue, machine.usable_cores()) // ranks_per_node)
 
 
-def _spread(m: Matrix) -> list[tuple[int, int]]:
+def _rank_layouts(m: Matrix) -> list[tuple[int, int]]:
     """Ranks and their nodes, where they can be spread evenly."""
-    if each := m.ranks_per_node:
-        return [(ranks, ranks // each) for ranks in m.ranks if ranks % each == 0]
+    if ranks_per_node := m.ranks_per_node:
+        return [
+            (ranks, ranks // ranks_per_node) for ranks in m.ranks if ranks % ranks_per_node == 0
+        ]
     return [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
 
 
-def _bound(where: tuple[int, int], spread: Sequence[tuple[int, int]]) -> Literal["cores", "none"]:
+def _default_affinity(
+    rank_layout: tuple[int, int], rank_layouts: Sequence[tuple[int, int]]
+) -> Literal["cores", "none"]:
     """Ranks that share a node have cores of their own.
 
     So has a rank alone where all others share one: they are compared with it.
     """
-    several = [one for one in spread if one[0] > 1]
-    like = several if where[0] == 1 and several else [where]
-    return "cores" if all(ranks > nodes for ranks, nodes in like) else "none"
+    multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
+    compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]
+    return "cores" if all(ranks > nodes for ranks, nodes in compared) else "none"
 
 
-def _of_rank(
-    m: Matrix, site: sites.Site, spread: Sequence[tuple[int, int]]
+def _threads_per_rank(
+    m: Matrix, site: sites.Site, rank_layouts: Sequence[tuple[int, int]]
 ) -> Sequence[int | None]:
     """Threads of each rank; None: an even share of the cores."""
     if m.threads != "powers":
         return m.threads or [None]
-    most = max(_threads(site, m.queue, ranks // nodes) for ranks, nodes in spread)
-    return sorted({*(2**n for n in range(most.bit_length())), most})
+    max_threads = max(
+        _default_threads(site, m.queue, ranks // nodes) for ranks, nodes in rank_layouts
+    )
+    return sorted({*(2**n for n in range(max_threads.bit_length())), max_threads})
 
 
 def _launcher(site: sites.Site) -> str:
@@ -305,71 +362,76 @@ def _launcher(site: sites.Site) -> str:
     return site.launcher
 
 
-def _strategy(described: adapter.Adapter, wanted: str, ranks: int) -> str:
+def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: int) -> str:
     """How ranks train together: the framework's first way to, where nobody names one."""
     if ranks == 1:
         return "none"
-    if wanted != "default":
-        return wanted
-    return next((name for name in described.strategies if name != "none"), "none")
+    if strategy != "default":
+        return strategy
+    return next((name for name in framework_adapter.strategies if name != "none"), "none")
 
 
 def _check_options(m: Matrix) -> None:
     """Raises UsageError for an option that no strategy of these has."""
-    known = {
+    known_options = {
         option
         for framework in m.framework
-        for described in [adapter.load(framework)]
-        for name in (described.strategies if "default" in m.strategy else m.strategy)
-        for option in described.strategy(name).options
+        for framework_adapter in [adapter.load(framework)]
+        for name in (framework_adapter.strategies if "default" in m.strategy else m.strategy)
+        for option in framework_adapter.strategy(name).options
     }
     for name in m.strategy_options:
-        if not known:
+        if not known_options:
             raise errors.UsageError(f"strategy option {name!r}: there is nothing to choose here")
-        if name not in known:
-            raise errors.unknown_name_error("strategy option", name, known)
+        if name not in known_options:
+            raise errors.unknown_name_error("strategy option", name, known_options)
 
 
-def _options(
-    described: adapter.Adapter, strategy: str, device: str, given: Mapping[str, Value]
+def _changed_options(
+    framework_adapter: adapter.Adapter, strategy: str, device: str, chosen: Mapping[str, Value]
 ) -> tuple[tuple[str, Value], ...]:
     """What was chosen about a strategy and is not so anyway; of a single rank nothing."""
     if strategy == "none":
         return ()
-    return tuple(sorted(described.strategy(strategy).differing(given, device).items()))
+    return tuple(sorted(framework_adapter.strategy(strategy).differing(chosen, device).items()))
 
 
-def _default_kernel(described: adapter.Adapter, device: str) -> str:
-    return next(iter(described.kernels_on(device)), described.default_kernel)
+def _default_kernel(framework_adapter: adapter.Adapter, device: str) -> str:
+    return next(iter(framework_adapter.kernels_on(device)), framework_adapter.default_kernel)
 
 
 def _kernels(frameworks: Sequence[str]) -> list[str]:
-    known = {"default"}
+    kernels = {"default"}
     for framework in frameworks:
         if framework in adapter.names():
-            known |= set(adapter.load(framework).kernels)
-    return sorted(known)
+            kernels |= set(adapter.load(framework).kernels)
+    return sorted(kernels)
 
 
-def _told(error: ValidationError, model: type[BaseModel]) -> str:
+def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
     """The first complaint in words: which setting, what is wrong, the near name if it is a slip."""
     first = error.errors()[0]
     # Of a field that may be one of several types the place names the type, too: nobody typed it.
-    places = [str(part) for part in first["loc"] if "[" not in str(part)]
-    where = ".".join(places)
+    path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]
+    setting_path = ".".join(path_parts)
     if first["type"] == "extra_forbidden":
         field = str(first["loc"][-1])
-        known = [one.alias or name for name, one in model.model_fields.items()]
-        return f"{where}: {errors.unknown_name_error('setting', field, known)}"
+        field_names = [field_info.alias or name for name, field_info in model.model_fields.items()]
+        return f"{setting_path}: {errors.unknown_name_error('setting', field, field_names)}"
     message = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+    return f"{setting_path}: {message}" if setting_path else message
 
 
-def _model(error: ValidationError) -> type[BaseModel]:
+def _table_model(error: ValidationError) -> type[BaseModel]:
     """Which table of a file the first complaint is about."""
     tables: dict[str, type[BaseModel]]
-    tables = {"matrix": Matrix, "prepared": Prepared, "analysis": Analysis, "published": Quoted}
-    place = error.errors()[0]["loc"]
-    if "claim" in place or "[rising]" in place:
-        return Claim if "claim" in place else Rising
-    return tables.get(str(place[0]), Experiment) if len(place) > 1 else Experiment
+    tables = {
+        "matrix": Matrix,
+        "prepared": PreparedData,
+        "analysis": Analysis,
+        "published": QuotedFigure,
+    }
+    location = error.errors()[0]["loc"]
+    if "claim" in location or "[rising]" in location:
+        return Claim if "claim" in location else BatchSearch
+    return tables.get(str(location[0]), Experiment) if len(location) > 1 else Experiment

@@ -9,14 +9,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from xfbench.request import SOLVER
 from xfbench.strategy import Value
-from xfbench.studies.form import Batches, Bytes, Positive, Rising, Size
+from xfbench.studies.form import Batches, BatchSearch, Bytes, Positive, Size
 
 
-def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str | int | float) else given
+def _as_list(setting: Any) -> Any:
+    return [setting] if isinstance(setting, str | int | float) else setting
 
 
-Scaled = Literal["none", "linear"]
+RateScaling = Literal["none", "linear"]
 
 
 class Matrix(BaseModel):
@@ -30,7 +30,7 @@ class Matrix(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    size: Annotated[Sequence[Size], BeforeValidator(_listed)] = ()
+    size: Annotated[Sequence[Size], BeforeValidator(_as_list)] = ()
     framework: Sequence[str]
     workload: Sequence[str]
     device: Sequence[str] = ("cpu",)
@@ -48,9 +48,9 @@ class Matrix(BaseModel):
     site: str | None = None
     queue: str | None = None
     affinity: Literal["cores", "none"] | None = None
-    data: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
+    data: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
     page_cache: Sequence[str] | None = None
-    input: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
+    input: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
     input_threads: int | None = None
     steps: Positive | None = None
     epochs: Positive | None = None
@@ -58,16 +58,16 @@ class Matrix(BaseModel):
     window: Positive | None = None
     checkpoints: int = 0
     profile: bool = False
-    lars: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
-    learning_rate: Annotated[Sequence[float], BeforeValidator(_listed)] | None = None
-    rate_scaling: Annotated[Sequence[Scaled], BeforeValidator(_listed)] | None = None
-    rate_warmup: Annotated[Sequence[int], BeforeValidator(_listed)] | None = None
+    lars: Annotated[Sequence[float], BeforeValidator(_as_list)] | None = None
+    learning_rate: Annotated[Sequence[float], BeforeValidator(_as_list)] | None = None
+    rate_scaling: Annotated[Sequence[RateScaling], BeforeValidator(_as_list)] | None = None
+    rate_warmup: Annotated[Sequence[int], BeforeValidator(_as_list)] | None = None
     memory_limit: Bytes | None = None
-    allocator: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
-    probe: Annotated[Sequence[str], BeforeValidator(_listed)] | None = None
+    allocator: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
+    probe: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
     launches: int | None = None
     until_precision: float = Field(default=0.02, gt=0, lt=1)
-    seed: Annotated[Sequence[int], BeforeValidator(_listed)] = (0,)
+    seed: Annotated[Sequence[int], BeforeValidator(_as_list)] = (0,)
 
     @property
     def solver(self) -> dict[str, Sequence[Any] | None]:
@@ -77,4 +77,6 @@ class Matrix(BaseModel):
     @property
     def batch_sizes(self) -> Sequence[int] | None:
         """Those that are known beforehand."""
-        return [self.batch_size.start] if isinstance(self.batch_size, Rising) else self.batch_size
+        return (
+            [self.batch_size.start] if isinstance(self.batch_size, BatchSearch) else self.batch_size
+        )

@@ -71,7 +71,7 @@ def shared_launch(scratch):
 def do_launch(results, framework, **settings):
     """Do one launch of these settings; its record, which is kept in the folder `results`."""
     matrix = experiment.matrix(framework=[framework], launches=1, **settings)
-    folders = experiment.folders([matrix])
+    folders = experiment.data_set_folders([matrix])
     session = LaunchContext(Store(results), data_folders=folders)
     session.prepare([framework], {}, print)
     [record] = run_requests(launch_order(experiment.cells([matrix])), session)

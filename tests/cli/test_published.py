@@ -49,4 +49,4 @@ def test_published_figures_need_no_results_folder(here):
     assert "Niall Gaffney" in shown.stdout
     asked = ["results", "list", "--published", "--where", "figure.about.study=storage", "--json"]
     found = json.loads(here(*asked).stdout)["records"]
-    assert found == [one.document() for one in published.of_study("storage")] and found
+    assert found == [one.document() for one in published.figures_of_study("storage")] and found

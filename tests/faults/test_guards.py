@@ -116,7 +116,7 @@ GUARDS = (
     ),
     (
         "xfbench/studies/media.py",
-        "    paths.require_private(folder.parent, instead)\n    if not",
+        "    paths.require_private(folder.parent, remedy)\n    if not",
         "    if not",
         "faults/test_hostile.py::test_study_data_from_a_shared_folder_are_refused",
     ),

@@ -142,7 +142,7 @@ def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     if planted == "anybody's":
         place.parent.chmod(0o777)
         with pytest.raises(UsageError, match="written by anybody"):
-            media._made(place, "digits", "raw")
+            media._make_data_set(place, "digits", "raw")
         return
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")
@@ -151,7 +151,7 @@ def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
         "import os, pathlib\n"
         "from xfbench.studies import media\n"
         "os.seteuid(65534)\n"
-        f"media._made(pathlib.Path({str(place)!r}), 'digits', 'raw')\n"
+        f"media._make_data_set(pathlib.Path({str(place)!r}), 'digits', 'raw')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False

@@ -81,7 +81,7 @@ def launched(measured):
 def pages(records, certificates):
     """The report with the pages of studies, as the command makes it; no file may be wrong."""
     complaints = []
-    studies = page.sections(records, certificates, complaints.append)
+    studies = page.build_sections(records, certificates, complaints.append)
     assert complaints == []
     return report.html(records, certificates, (), studies)
 
@@ -124,8 +124,8 @@ def test_link_at_the_top_opens_the_page_of_a_study(opened, asked, launched, keys
 def test_study_section_equals_the_standalone_page(opened, asked, launched):
     asked()
     together = opened(launched, html=pages).locator("#study-batches").inner_text()
-    found = answer.answer(experiment.load("batches"), "laptop", launched, {})
-    alone = opened(launched, html=lambda *_: page.html(found))
+    found = answer.answer_study(experiment.load("batches"), "laptop", launched, {})
+    alone = opened(launched, html=lambda *_: page.render_html(found))
     assert alone.get_by_role("heading", level=1).inner_text() == "Batches of mine"
     assert together.endswith(alone.inner_text("main"))
 
@@ -141,10 +141,10 @@ def test_unmatched_study_has_no_page_or_link(opened, asked, launched):
 def test_study_without_valid_launches_has_no_page(asked, launched):
     asked()
     gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    assert [one.name for one in page.sections(launched, {}, print)] == ["batches"]
-    assert page.sections([varied(one, **gone) for one in launched], {}, print) == []
+    assert [one.name for one in page.build_sections(launched, {}, print)] == ["batches"]
+    assert page.build_sections([varied(one, **gone) for one in launched], {}, print) == []
     # One batch alone is the study's, and leaves nothing to compare.
-    assert page.sections(launched[:4], {}, print) == []
+    assert page.build_sections(launched[:4], {}, print) == []
 
 
 @pytest.mark.deep
@@ -255,5 +255,5 @@ def test_invalid_study_file_is_reported_beside_the_valid_pages(asked, launched):
     text = (folder / "batches.toml").read_text().replace('"ratio"', '"rratio"')
     (folder / "slip.toml").write_text(text.replace('"batches"', '"slip"'))
     said = []
-    assert [one.name for one in page.sections(launched, {}, said.append)] == ["batches"]
+    assert [one.name for one in page.build_sections(launched, {}, said.append)] == ["batches"]
     assert len(said) == 2 and "broken" in said[0] and "rratio" in said[1]

@@ -69,7 +69,7 @@ def answered():
     """A function: a study's answer over records."""
 
     def of(made, records, certificates: dict[str, Certificate | str] | None = None):
-        return answer.answer(made, "laptop", records, certificates or {})
+        return answer.answer_study(made, "laptop", records, certificates or {})
 
     return of
 

@@ -270,7 +270,7 @@ def test_records_outside_the_study_are_ignored(study, launched, found):
         *launched(*SLOW, checkpoints=1),
         *launched(*SLOW, fields={"source": "imported"}),
     ]
-    said = answer.answer(made, "laptop", [*own, *others], {})
+    said = answer.answer_study(made, "laptop", [*own, *others], {})
     assert said.launches == 3
     assert len(said.findings[0].values) == 1
 
@@ -282,9 +282,9 @@ def test_fullest_size_is_inferred_from_the_records(study, launched):
     made = study({"name": "values"}).model_copy(
         update={"matrix": [experiment.matrix(**one) for one in sizes]}
     )
-    assert cells.fullest(made, launched(*FAST)) == "smoke"
-    assert cells.fullest(made, by_threads(launched)) == "laptop"
-    assert cells.fullest(made, launched(*FAST, threads=4)) is None
+    assert cells.most_measured_size(made, launched(*FAST)) == "smoke"
+    assert cells.most_measured_size(made, by_threads(launched)) == "laptop"
+    assert cells.most_measured_size(made, launched(*FAST, threads=4)) is None
 
 
 def test_cell_without_a_result_is_listed_with_its_reason(study, launched, record):
@@ -295,21 +295,21 @@ def test_cell_without_a_result_is_listed_with_its_reason(study, launched, record
     refused = Record.make(
         status="unsupported", reason="it has no such thing", request=asked, workload=None
     )
-    said = answer.answer(made, "laptop", [*launched(*FAST), refused], {})
+    said = answer.answer_study(made, "laptop", [*launched(*FAST), refused], {})
     assert [reason for _, reason in said.missing] == ["unsupported: it has no such thing"]
 
 
 def test_failed_launch_is_listed_in_the_limits(study, launched):
     made = study({"name": "values"})
     [failed] = launched(0.1, fields={"status": "crashed", "reason": "signal 9"})
-    said = answer.answer(made, "laptop", [*launched(*FAST), failed], {})
+    said = answer.answer_study(made, "laptop", [*launched(*FAST), failed], {})
     assert said.missing == () and said.launches == 3
     assert "A launch does not count: lenet · reference: crashed: signal 9." in said.limits
 
 
 def test_limits_mention_few_launches_and_a_small_size(study, launched):
     made = study({"name": "values"}, limits=["This is not tried."])
-    said = answer.answer(made, "laptop", launched(*FAST[:2]), {})
+    said = answer.answer_study(made, "laptop", launched(*FAST[:2]), {})
     assert said.limits[0] == "This is not tried."
     assert any("2 launches alone: a smoke test" in one for one in said.limits)
     assert any("laptop, not what was published" in one for one in said.limits)
@@ -370,7 +370,7 @@ def test_launches_beyond_the_processors_are_oversubscribed(
     )
     found = answered(made, records)
     assert found.launches == 1
-    assert found.crowded == crowded
+    assert found.oversubscribed == crowded
 
 
 def test_the_days_of_a_study_are_its_first_and_last(study, launched, answered):

@@ -107,6 +107,6 @@ def test_run_with_another_solver_is_outside_the_study(study, trained, found):
 def test_divergence_is_expected_only_in_studies_that_ask_for_it(runs, record):
     asks, does_not = experiment.load("accuracy"), experiment.load("batch-size")
     lost = next(one for one in runs if one.status == "invalid")
-    assert running.as_expected(asks, lost) and not running.as_expected(does_not, lost)
+    assert running.is_expected(asks, lost) and not running.is_expected(does_not, lost)
     other = record(fields={"status": "invalid", "reason": "x"})
-    assert not running.as_expected(asks, other)
+    assert not running.is_expected(asks, other)

@@ -7,7 +7,7 @@ from xfbench.base.errors import UsageError
 from xfbench.studies import answer, running
 from xfbench.studies.form import SIZES
 
-BUILT_IN = [name for name in experiment.files() if name != "quick"]
+BUILT_IN = [name for name in experiment.study_files() if name != "quick"]
 FILE = """
 name = "mine"
 title = "t"
@@ -38,7 +38,7 @@ def written(tmp_path):
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_study_states_question_method_and_sizes(name):
     study = experiment.load(name)
-    answer.check(study)
+    answer.check_analyses(study)
     assert study.question.endswith("?") and study.sources
     assert 2 <= study.method.count(". ") + 1 <= 4
     assert study.analysis
@@ -58,8 +58,8 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
     if size not in study.sizes:
         pytest.skip("it has no such size")
     found = running.prepare(study, size, running.Choices(media={}))
-    assert found.plan.requests or found.left_out or found.lines
-    for cell, reason in found.left_out:
+    assert found.plan.requests or found.skipped_cells or found.searches
+    for cell, reason in found.skipped_cells:
         assert "processors" in reason and cell.ranks * cell.threads > 1
 
 
@@ -109,7 +109,7 @@ def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
 )
 def test_unknown_analysis_setting_is_reported_before_a_run(written, old, new, words):
     with pytest.raises(UsageError) as caught:
-        answer.check(written(old, new))
+        answer.check_analyses(written(old, new))
     assert words in str(caught.value)
 
 
@@ -149,11 +149,11 @@ def test_ranks_per_node_sets_the_number_of_nodes():
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_published_figures_match_the_sources_and_analyses(name):
     study = experiment.load(name)
-    quoted = answer.quoted(study)
+    quoted = answer.published_figures(study)
     said = published.findings(name)
     assert said and {one.citation.key for one in said} == set(study.sources)
     units = {"efficiency": "%", "spread": "%", "ratio": "times", "out_of_memory": "images"}
     for analysis in study.analysis:
-        unit = units.get(analysis.name) or answer.analyses.quantity(analysis).unit
+        unit = units.get(analysis.name) or answer.analyses.find_quantity(analysis).unit
         drawn = [f for _, f in quoted if f.quantity.startswith(analysis.beside) and f.unit == unit]
         assert drawn or not analysis.beside

@@ -44,8 +44,8 @@ def test_photographs_are_reproducible_jpeg_files(few):
 
 def test_every_format_has_the_same_pixels_in_the_same_order(few):
     study = experiment.load("data-format")
-    matrices = [one for one in study.of_size("laptop") if "photographs-raw" in one.data]
-    [placed] = [media.placed(study, one, media.media({})) for one in matrices]
+    matrices = [one for one in study.matrices_of_size("laptop") if "photographs-raw" in one.data]
+    [placed] = [media.place_data(study, one, media.medium_folders({})) for one in matrices]
     made = [prepared.open_prepared(folder).splits for folder in map(Path, placed.data)]
     assert len(made) == 5
     kept = [[split["train"][number] for number in range(12)] for split in made]
@@ -75,8 +75,8 @@ def optional(study):
 def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
     found = running.prepare(optional, "laptop", running.Choices())
     assert [one.data for one in found.plan.requests] == ["digits"]
-    assert found.absent == ("cifar10",)
-    said = answer.answer(optional, "laptop", launched(0.1), {})
+    assert found.missing_data == ("cifar10",)
+    said = answer.answer_study(optional, "laptop", launched(0.1), {})
     assert said.missing[-1] == (
         "cifar10",
         "there is no data set cifar10: it is made by `xfbench data prepare`",
@@ -91,13 +91,13 @@ def test_optional_data_set_is_used_when_present(optional, launched, folder):
     writing.make_data_set(named, paths.data() / f"{folder}-too", "raw", how)
     found = running.prepare(optional, "laptop", running.Choices())
     assert [one.data for one in found.plan.requests] == ["digits", "cifar10"]
-    assert found.absent == ()
+    assert found.missing_data == ()
     [own] = [one for one in found.plan.requests if one.data == "cifar10"]
     [place] = {str(path) for path in found.plan.data_folders.values()}
     assert place.endswith(f"/{folder}") and own.data_set.place in found.plan.data_folders
     record = launched(0.1)[0]
     record = record.model_copy(update={"request": own})
-    assert not answer.answer(optional, "laptop", [record], {}).missing
+    assert not answer.answer_study(optional, "laptop", [record], {}).missing
 
 
 def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
@@ -116,7 +116,7 @@ def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
     record = launched(0.1)[0].model_copy(update={"request": asked.request(1)})
     for data, belongs in ((["digits"], False), (None, False), (["digits-raw@*"], True)):
         made = study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
-        assert bool(cells.of_study(made, "laptop", [record])) == belongs
+        assert bool(cells.select_records(made, "laptop", [record])) == belongs
 
 
 def test_study_with_only_missing_data_is_an_error(study):

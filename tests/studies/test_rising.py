@@ -11,8 +11,8 @@ from xfbench.base.errors import UsageError
 from xfbench.plan import Plan
 from xfbench.request import Protocol
 from xfbench.studies import answer, rising
-from xfbench.studies.form import Rising
-from xfbench.studies.rising import Line, Trial
+from xfbench.studies.form import BatchSearch
+from xfbench.studies.rising import CellSearch, Trial
 
 UNTIL = {"until": "out of memory"}
 
@@ -22,8 +22,8 @@ def line(cell):
     """A function that makes a line from 4 on; `more` are the cell's fields."""
 
     def make(settings=None, **more):
-        rises = Rising.model_validate({"from": 4, **UNTIL, **(settings or {})})
-        return Line(cell(**more), rises, Protocol.fixed(2))
+        rises = BatchSearch.model_validate({"from": 4, **UNTIL, **(settings or {})})
+        return CellSearch(cell(**more), rises, Protocol.fixed(2))
 
     return make
 
@@ -31,7 +31,7 @@ def line(cell):
 def sought(line, trial):
     """Every batch that is tried, in order, where `trial` says how each goes."""
     known = {}
-    while (batch := rising.following(line, known)) is not None:
+    while (batch := rising.next_batch(line, known)) is not None:
         assert batch not in known and len(known) < 100
         known[batch] = trial(batch)
     return known
@@ -45,9 +45,9 @@ def test_search_finds_the_largest_batch_to_the_resolution(capacity, within):
         framework="reference", environment="own", workload="lenet", kernel="numpy", threads=1,
         global_batch_size=4, batch_size_per_rank=4, data="synthetic", steps=1,
     )  # fmt: skip
-    rises = Rising.model_validate({"from": 4, **UNTIL, "within": within})
+    rises = BatchSearch.model_validate({"from": 4, **UNTIL, "within": within})
     known = sought(
-        Line(one, rises, Protocol.fixed(1)),
+        CellSearch(one, rises, Protocol.fixed(1)),
         lambda batch: Trial("ran" if batch <= capacity else "out"),
     )
     ran = max(batch for batch, one in known.items() if one.outcome == "ran")
@@ -61,22 +61,25 @@ def test_search_finds_the_largest_batch_to_the_resolution(capacity, within):
 def test_batches_stay_divisible_by_the_ranks(line):
     shared = line(ranks=3, strategy="mpi", scaling="strong", global_batch_size=6,
                   batch_size_per_rank=2)  # fmt: skip
-    assert shared.at(12).batch_size_per_rank == 4
+    assert shared.cell_with_batch(12).batch_size_per_rank == 4
     known = sought(
-        Line(
+        CellSearch(
             shared.cell,
-            Rising.model_validate({"from": 6, **UNTIL, "within": 0.01}),
+            BatchSearch.model_validate({"from": 6, **UNTIL, "within": 0.01}),
             shared.protocol,
         ),
         lambda batch: Trial("ran" if batch <= 100 else "out"),
     )
     assert all(batch % 3 == 0 for batch in known) and 99 in known
     weak = line(ranks=2, strategy="mpi", scaling="weak", global_batch_size=8)
-    assert (weak.at(16).batch_size_per_rank, weak.at(16).global_batch_size) == (16, 32)
+    assert (
+        weak.cell_with_batch(16).batch_size_per_rank,
+        weak.cell_with_batch(16).global_batch_size,
+    ) == (16, 32)
 
 
 def test_search_stops_at_the_limits_of_the_study_file(line):
-    ran = Trial("ran", seconds=1.0, speed=100.0, peak=10)
+    ran = Trial("ran", seconds=1.0, images_per_second=100.0, peak_bytes=10)
     assert max(sought(line({"most": 100}), lambda _: ran)) == 64
     slow = line({"seconds": 9})
     assert max(sought(slow, lambda batch: Trial("ran", seconds=batch))) == 16
@@ -107,19 +110,23 @@ def test_earlier_trials_and_their_memory_limit_are_reused(line, record):
         record(memory_limit=10**8, global_batch_size=2, batch_size_per_rank=2),
         record(memory_limit=10**8, fields={"status": "crashed", "reason": "x"}),
     ]
-    assert {one.id for one in rising.earlier([mine], known + others)} == {r.id for r in known}
-    assert {one.id for one in rising.earlier([limited], known)} == {r.id for r in known}
-    assert rising.earlier([line(memory_limit=2)], known) == []
+    assert {one.id for one in rising.select_trial_records([mine], known + others)} == {
+        r.id for r in known
+    }
+    assert {one.id for one in rising.select_trial_records([limited], known)} == {
+        r.id for r in known
+    }
+    assert rising.select_trial_records([line(memory_limit=2)], known) == []
     # A limit that was, and that is available still, is kept: else nothing of it would count.
-    [again] = rising.limited([mine], known)
+    [again] = rising.add_memory_limits([mine], known)
     assert again.cell.memory_limit == 10**8
-    assert {n: one.outcome for n, one in rising.trials(again, known).items()} == {
+    assert {n: one.outcome for n, one in rising.collect_trials(again, known).items()} == {
         4: "ran",
         8: "out",
     }
-    [fresh] = rising.limited([mine], [])
+    [fresh] = rising.add_memory_limits([mine], [])
     assert fresh.cell.memory_limit > 10**8 and fresh.cell.memory_limit % 2**28 == 0
-    [device] = rising.limited([line(device="cuda")], [])
+    [device] = rising.add_memory_limits([line(device="cuda")], [])
     assert device.cell.memory_limit is None
 
 
@@ -133,7 +140,7 @@ def test_unanswered_batches_are_not_requested_again(line):
     empty = {"pythons": {}, "verify": False, "strict": False, "time_limit": 1.0}
     plan = Plan(requests=(), protocols=(), **empty)
     lines = [line(memory_limit=1), line(memory_limit=1, threads=2)]
-    assert rising.measure(lines, plan, nobody, say=lambda _: None) == []
+    assert rising.run_searches(lines, plan, nobody, report=lambda _: None) == []
     assert asked == [[4, 4]]
 
 
@@ -184,17 +191,17 @@ def test_memory_per_image_is_the_slope_over_the_batch(study, launched):
     made = risen(study, {"name": "memory_per_image"})
     peaks = {4: 1_000_400, 6: 1_000_600, 8: 1_000_800, 16: 1_001_600}
     records = [one for n, peak in peaks.items() for one in of_size(launched, n, 0.1, peak=peak)]
-    [finding] = answer.answer(made, "laptop", records, {}).findings
+    [finding] = answer.answer_study(made, "laptop", records, {}).findings
     each, rest = finding.values
     assert each.interval.value == pytest.approx(100) and each.at == "each image"
     assert rest.interval.value == pytest.approx(10**6)
     off = [
         one for n in (4, 8, 16) for one in of_size(launched, n, 0.1, peak=100 * n + (n == 8) * 50)
     ]
-    [finding] = answer.answer(made, "laptop", off, {}).findings
+    [finding] = answer.answer_study(made, "laptop", off, {}).findings
     i = finding.values[0].interval
     assert i.low < 100 < i.high and i.launches == 3
-    [finding] = answer.answer(made, "laptop", records[:2], {}).findings
+    [finding] = answer.answer_study(made, "laptop", records[:2], {}).findings
     assert finding.values[0].reason == "three batches are needed"
 
 
@@ -208,7 +215,7 @@ def test_stops_growing_finds_the_smallest_unbeaten_batch(study, launched):
     ]
     # One that only looked for the end of memory is not compared.
     records += of_size(launched, 24, 0.1, 0.1)
-    [finding] = answer.answer(made, "laptop", records, {}).findings
+    [finding] = answer.answer_study(made, "laptop", records, {}).findings
     [value] = finding.values
     assert (value.interval.low, value.interval.value, value.interval.high) == (8, 8, 8)
     assert finding.sentence == "Throughput stops growing: lenet · reference at 8 images."
@@ -217,7 +224,7 @@ def test_stops_growing_finds_the_smallest_unbeaten_batch(study, launched):
         for n, s in steps.items()
         for one in of_size(launched, n, s, s * {4: 0.8, 8: 1.5, 16: 1.1, 32: 0.9}[n])
     ]
-    [finding] = answer.answer(made, "laptop", noisy, {}).findings
+    [finding] = answer.answer_study(made, "laptop", noisy, {}).findings
     interval = finding.values[0].interval
     assert interval.value == 4 and interval.high == 32
 
@@ -230,7 +237,7 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
     made = risen(study, {"name": "out_of_memory", "claim": claims})
     records = [*of_size(launched, 4, 0.1), *of_size(launched, 8, 0.1)]
     records += of_size(launched, 16, out=True)
-    found = answer.answer(made, "laptop", records, {})
+    found = answer.answer_study(made, "laptop", records, {})
     [finding] = found.findings
     assert finding.values[0].interval.value == 8
     assert finding.sentence == (
@@ -238,11 +245,11 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
     )
     verdicts = [one.verdict for one in finding.judged]
     assert verdicts == ["holds", "does not hold", "cannot be told", "does not hold"]
-    assert found.missing == () and found.spoiled == ()
-    [finding] = answer.answer(made, "laptop", records[:2], {}).findings
+    assert found.missing == () and found.discarded_launches == ()
+    [finding] = answer.answer_study(made, "laptop", records[:2], {}).findings
     assert finding.values[0].reason == "not out of memory up to 8, the largest that was tried"
     assert finding.judged[3].verdict == "does not hold"
-    [finding] = answer.answer(made, "laptop", records[2:], {}).findings
+    [finding] = answer.answer_study(made, "laptop", records[2:], {}).findings
     assert "the smallest, 16, was out of memory: x" in finding.values[0].reason
 
 
@@ -264,24 +271,24 @@ def test_a_gain_of_no_more_than_matters_is_none(line):
 @pytest.mark.parametrize("most", [4, 7, 8, 64, 127])
 def test_no_more_trials_are_done_than_are_foreseen(line, most):
     """Two launches of each batch that doubles, one of each in between."""
-    foreseen = line({"most": most}).most_launches()
+    foreseen = line({"most": most}).max_launches()
     doubled = len(sought(line({"most": most}), lambda _: Trial("ran")))
     assert foreseen == 2 * doubled + 4 + 1
     capacity = most - 1
     known = sought(line({"most": most}), lambda batch: Trial("ran" if batch <= capacity else "out"))
-    tried_again = sum(line().rising.doubled(batch) for batch in known)
+    tried_again = sum(line().rules.is_doubling(batch) for batch in known)
     assert len(known) + tried_again <= foreseen
 
 
 def test_of_earlier_limits_the_last_that_is_available_is_kept(line, record, monkeypatch):
     monkeypatch.setattr(rising.memory, "available", lambda: 8 * 10**9)
     known = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
-    [one] = rising.limited([line()], known)
+    [one] = rising.add_memory_limits([line()], known)
     assert one.cell.memory_limit == 3 * 10**9
 
 
 def test_ranks_on_a_node_share_what_it_has_available(line, monkeypatch):
     monkeypatch.setattr(rising.memory, "available", lambda: 8 * 10**9)
     ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
-    [shared] = rising.limited([line(global_batch_size=16, **ranks)], [])
+    [shared] = rising.add_memory_limits([line(global_batch_size=16, **ranks)], [])
     assert shared.cell.memory_limit == 4 * 10**9

@@ -35,11 +35,11 @@ def test_cells_over_the_processor_count_are_omitted(study, prepared, monkeypatch
     monkeypatch.setattr(running.os, "sched_getaffinity", lambda _: {0, 1})
     matrix = {"framework": ["torch"], "threads": [1, 2, 4], "ranks": [1, 2], "scaling": "weak"}
     found = prepared(study({"name": "values"}, matrix))
-    out = {(cell.ranks, cell.threads): reason for cell, reason in found.left_out}
+    out = {(cell.ranks, cell.threads): reason for cell, reason in found.skipped_cells}
     assert set(out) == {(1, 4), (2, 2), (2, 4)}
     assert out[1, 4] == "4 threads need 4 processors, and there are 2"
     assert out[2, 2] == "2 ranks of 2 threads need 4 processors, and there are 2"
-    assert not prepared(study({"name": "values"}, matrix, crowded=True)).left_out
+    assert not prepared(study({"name": "values"}, matrix, crowded=True)).skipped_cells
 
 
 def test_cells_over_the_cores_of_a_site_node_are_omitted(study, prepared, tmp_path):
@@ -48,12 +48,12 @@ def test_cells_over_the_cores_of_a_site_node_are_omitted(study, prepared, tmp_pa
     matrix = {"framework": ["torch"], "threads": [1, 2], "ranks": [1, 2, 4], "nodes": [1, 2]}
     matrix["scaling"] = "weak"
     found = prepared(study({"name": "values"}, matrix), site=str(site))
-    out = {(cell.ranks, cell.nodes, cell.threads): why for cell, why in found.left_out}
+    out = {(cell.ranks, cell.nodes, cell.threads): why for cell, why in found.skipped_cells}
     assert set(out) == {(2, 1, 2), (4, 1, 1), (4, 1, 2), (4, 2, 2)}
     assert out[4, 2, 2] == "2 ranks of 2 threads need 4 processors, and a node has 2"
     site.write_text('title = "t"\nlauncher = "slurm"\n')
     sites.load.cache_clear()
-    assert not prepared(study({"name": "values"}, matrix), site=str(site)).left_out
+    assert not prepared(study({"name": "values"}, matrix), site=str(site)).skipped_cells
 
 
 def test_frameworks_and_launches_can_be_restricted(study, prepared):
@@ -83,32 +83,32 @@ def test_unknown_medium_is_reported(study, prepared):
     with pytest.raises(UsageError, match="unknown medium 'tape'"):
         prepared(made)
     with pytest.raises(UsageError, match=r"--medium x=.*no such folder"):
-        media.media({"x": experiment.own_folder() / "nowhere"})
+        media.medium_folders({"x": experiment.user_studies_folder() / "nowhere"})
 
 
 def test_time_estimate_uses_earlier_launches_of_similar_cells(study, prepared, record):
     plan = prepared(study({"name": "values"}, {"threads": [1, 2], "launches": 2})).plan
-    assert running.estimate(plan.requests, []).words() == "not known"
+    assert running.estimate_duration(plan.requests, []).describe() == "not known"
     other = record(threads=1, fields=took(10.0), workload="convnet")
-    assert running.estimate(plan.requests, [other]).words() == "not known"
+    assert running.estimate_duration(plan.requests, [other]).describe() == "not known"
     like = record(threads=1, fields=took(3.0))
-    assert running.estimate(plan.requests, [like]).seconds == 12.0
+    assert running.estimate_duration(plan.requests, [like]).seconds == 12.0
     [own] = [one for one, _ in plan.protocols if one.threads == 2]
     exact = record(threads=2, fields={**took(5.0), "request": own.request(1)})
-    found = running.estimate(plan.requests, [exact, *[record(fields=took(1.0))] * 2])
-    assert found.words() == "about 12 s for 4 launches"
+    found = running.estimate_duration(plan.requests, [exact, *[record(fields=took(1.0))] * 2])
+    assert found.describe() == "about 12 s for 4 launches"
 
 
 def test_impossible_cells_take_no_time(study, prepared):
     made = study({"name": "values"}, {"workload": ["alexnet"], "data": ["digits"]})
     plan = prepared(made).plan
-    assert running.estimate(plan.requests, []).unknown == 0
+    assert running.estimate_duration(plan.requests, []).unknown == 0
 
 
 def test_of_several_earlier_launches_the_median_is_foreseen(study, prepared, record):
     plan = prepared(study({"name": "values"}, {"threads": [1], "launches": 2})).plan
     known = [record(threads=1, fields=took(seconds)) for seconds in (3.0, 1.0, 50.0)]
-    assert running.estimate(plan.requests, known).seconds == 6.0
+    assert running.estimate_duration(plan.requests, known).seconds == 6.0
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_of_several_earlier_launches_the_median_is_foreseen(study, prepared, rec
     [(89.4, "89 s"), (90.0, "2 min"), (150.1, "3 min")],
 )
 def test_an_estimate_is_in_minutes_from_a_minute_and_a_half_on(seconds, words):
-    assert running.Estimate(seconds, 4, 0).words() == f"about {words} for 4 launches"
+    assert running.Estimate(seconds, 4, 0).describe() == f"about {words} for 4 launches"

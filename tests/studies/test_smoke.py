@@ -12,7 +12,7 @@ import pytest
 
 from xfbench import experiment
 
-STUDIES = [name for name in experiment.files() if name != "quick"]
+STUDIES = [name for name in experiment.study_files() if name != "quick"]
 # The frameworks of a study that has several at this size, but needs fewer for its answer.
 FRAMEWORKS = {
     "accuracy": "torch",

@@ -44,7 +44,7 @@ def come_to():
         for one in study.matrix
     ]
     study = study.model_copy(update={"matrix": matrices})
-    return lambda *records: answer.answer(study, "smoke", records, {})
+    return lambda *records: answer.answer_study(study, "smoke", records, {})
 
 
 def lines(finding):
@@ -63,10 +63,10 @@ def test_support_table_lists_features_by_framework_with_evidence(come_to, probe)
     assert f"Not here: {FEATURES['numa']}." in table.sentence
     assert (FEATURES["signal"], "torch", "no", "signal was seen") in seen.table
     assert seen.sentence == "3 answers: 1 yes, 1 no, 1 not here."
-    text = telling.markdown(found)
+    text = telling.render_markdown(found)
     assert "| torch" in text and "signal was seen" in text
     assert "Native support for schedulers is proposed" in text
-    assert "signal was seen" in page.html(found)
+    assert "signal was seen" in page.render_html(found)
     assert [one["table"] for one in found.document()["findings"]] == [table.table, seen.table]
 
 
@@ -147,10 +147,10 @@ def test_claim_is_judged_by_the_share_of_answers(come_to, probe, answers, verdic
 def test_probes_and_measurements_stay_in_separate_studies(probe, record, study):
     made = study({"name": "values"}, {"batch_size": [4]})
     measured = record(fields={"machine": describe()})
-    assert cells.of_study(made, "laptop", [measured, probe(signal="yes")]) == [measured]
+    assert cells.select_records(made, "laptop", [measured, probe(signal="yes")]) == [measured]
     probing_it = study({"name": "support"}, {"probe": "process"})
     tried = probe(signal="yes")
-    assert cells.of_study(probing_it, "laptop", [measured, tried]) == [tried]
+    assert cells.select_records(probing_it, "laptop", [measured, tried]) == [tried]
 
 
 def test_rank_probe_keeps_its_launcher(tmp_path, monkeypatch):
@@ -171,6 +171,9 @@ def test_study_without_answers_reports_that_no_probe_ran(come_to):
 def test_report_has_the_support_page_without_timings(probe):
     own = {"framework": "torch", "kernel": "onednn", "affinity": "cores", "steps": 4, "warmup": 1}
     own |= {"batch_size_per_rank": 128, "global_batch_size": 128}
-    [found] = page.sections([varied(probe(signal="yes"), request=own)], {}, print)
+    [found] = page.build_sections([varied(probe(signal="yes"), request=own)], {}, print)
     assert found.name == "hpc-support"
-    assert page.sections([varied(probe(signal="yes"), request=own | {"steps": 9})], {}, print) == []
+    assert (
+        page.build_sections([varied(probe(signal="yes"), request=own | {"steps": 9})], {}, print)
+        == []
+    )

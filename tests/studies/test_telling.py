@@ -29,13 +29,13 @@ def told(study, launched):
         claim = {"source": "Doe20", "text": "Two are faster", "low": 1.5}
         made = study({**analysis, "claim": [claim]}, published=list(published), **fields)
         records = [*by_threads(launched), *launched(*SLOW, threads=4)]
-        return answer.answer(made, "laptop", records, {})
+        return answer.answer_study(made, "laptop", records, {})
 
     return of
 
 
 def test_markdown_contains_every_part_of_the_answer(told):
-    text = telling.markdown(told(printed(value=1.7), limits=["No more is tried."]))
+    text = telling.render_markdown(told(printed(value=1.7), limits=["No more is tried."]))
     for words in (
         *("**q?**", "times (lenet · reference, 2 threads)", "Two are faster", "**does not hold**"),
         *("| 1.7 times", "Doe20, figure 2", "speed-up, relative to 1 thread"),
@@ -45,7 +45,7 @@ def test_markdown_contains_every_part_of_the_answer(told):
 
 
 def test_field_with_a_pipe_or_newline_stays_in_its_table_row(told):
-    text = telling.markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
+    text = telling.render_markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
     [line] = [one for one in text.splitlines() if "1.7 times" in one]
     assert "a \\| b" in line and "\\nc" in line
 
@@ -58,14 +58,16 @@ def test_record_text_stays_on_its_line(study, launched):
         *launched(0.1, fields={"machine": machine}),
         *launched(0.1, fields={**gone, "machine": machine}),
     ]
-    text = telling.markdown(answer.answer(study({"name": "values"}), "laptop", records, {}))
+    text = telling.render_markdown(
+        answer.answer_study(study({"name": "values"}), "laptop", records, {})
+    )
     assert "A launch does not count" in text and "\\x1b[2J" in text
     assert "\x1b" not in text and "\u202e" not in text and "\n# Answer" not in text
 
 
 def test_published_range_is_drawn_as_two_ends(told):
     said = told(printed(**BOTH))
-    [figure] = drawing.drawn(said.findings[0], said.published)
+    [figure] = drawing.draw_figures(said.findings[0], said.published)
     beside = {bar.name.split(":")[0]: bar.value for bar in figure.bars if "Doe20" in bar.name}
     assert beside == {"published (Doe20, least)": 1.5, "published (Doe20, most)": 2.5}
 
@@ -74,7 +76,7 @@ def test_published_value_is_a_mark_at_its_axis_position(told):
     """It is a mark of its own, and no line goes through it."""
     at_eight, range_ = (printed(about={"threads": 8}, **ends) for ends in ({"value": 3.0}, BOTH))
     said = told(at_eight, range_, printed(value=2.0), plot="lines")
-    [figure] = drawing.drawn(said.findings[0], said.published)
+    [figure] = drawing.draw_figures(said.findings[0], said.published)
     marks = [(mark.x, mark.y, mark.low, mark.high) for mark in figure.marks]
     assert marks == [(8.0, 3.0, None, None), (8.0, None, 1.5, 2.5)]
     [line] = figure.lines
@@ -84,31 +86,31 @@ def test_published_value_is_a_mark_at_its_axis_position(told):
 @pytest.mark.parametrize("other", [{"unit": "%"}, {"quantity": "slowdown"}])
 def test_published_value_of_another_kind_is_only_in_the_table(told, other):
     said = told(printed(value=1.7, **other))
-    [figure] = drawing.drawn(said.findings[0], said.published)
+    [figure] = drawing.draw_figures(said.findings[0], said.published)
     assert not any("Doe20" in bar.name for bar in figure.bars)
-    assert "Doe20, figure 2" in telling.markdown(said)
+    assert "Doe20, figure 2" in telling.render_markdown(said)
 
 
 def test_percentages_are_drawn_as_shares(study, launched):
     quoted = printed(quantity="run-to-run spread", unit="%", low=0.1, high=3.1)
     made = study({"name": "spread", "beside": "run-to-run"}, published=[quoted])
-    said = answer.answer(made, "laptop", launched(*FAST), {})
-    [figure] = drawing.drawn(said.findings[0], said.published)
+    said = answer.answer_study(made, "laptop", launched(*FAST), {})
+    [figure] = drawing.draw_figures(said.findings[0], said.published)
     assert figure.percent
     assert [bar.value for bar in figure.bars[1:]] == pytest.approx([0.001, 0.031])
 
 
 def test_pictures_are_standalone_and_the_page_loads_no_resource(told):
     said = told(printed(value=1.7))
-    [picture] = telling.pictures(said)
+    [picture] = telling.render_svgs(said)
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "![" in telling.markdown(said, ["mine-1.svg"])
-    html = page.html(said)
+    assert "![" in telling.render_markdown(said, ["mine-1.svg"])
+    html = page.render_html(said)
     assert "<svg" in html and "Doe20, figure 2" in html and "does not hold" in html
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
 
 
 def test_markup_in_a_study_file_is_escaped(told):
-    html = page.html(told(limits=["<script>alert(1)</script>"]))
+    html = page.render_html(told(limits=["<script>alert(1)</script>"]))
     assert "<script>alert" not in html and "&lt;script&gt;alert" in html

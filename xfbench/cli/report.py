@@ -41,7 +41,7 @@ def report(
     if not records:
         raise errors.UsageError(f"{folder} has no record that matches --where")
     certificates = certificate.read_folder(folder)
-    study_sections = studies.sections(records, certificates, say)
+    study_sections = studies.build_sections(records, certificates, say)
     text = page.html(records, certificates, literature.records(), study_sections).encode()
     try:
         atomic_files.write(output.absolute(), text)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from xfbench.results.store import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.form import Size
-    from xfbench.studies.rising import Line
-    from xfbench.studies.running import Prepared
+    from xfbench.studies.rising import CellSearch
+    from xfbench.studies.running import StudyPlan
 
 app = typer.Typer(
     no_args_is_help=True, help="Published studies to repeat: list, show, run, report."
@@ -116,7 +116,7 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     print(chosen_study.title, chosen_study.question, sep="\n")
     print(*filter(None, [chosen_study.method, *chosen_study.limits]), sep="\n")
     for size in chosen_study.sizes:
-        for matrix in chosen_study.of_size(size):
+        for matrix in chosen_study.matrices_of_size(size):
             settings = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
             print(
                 f"{size}: "
@@ -125,8 +125,8 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     for analysis in chosen_study.analysis:
         for claim in analysis.claim:
             print(f"{claim.source}: {claim.text}")
-    for citation, figure in answer.quoted(chosen_study):
-        printed = f"{beside.format_figure(figure)} ({drawing.about(figure)})"
+    for citation, figure in answer.published_figures(chosen_study):
+        printed = f"{beside.format_figure(figure)} ({drawing.figure_subject(figure)})"
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
@@ -211,7 +211,7 @@ def run(
     from xfbench.studies import answer, media, rising, running
 
     chosen_study = experiment.load(name)
-    answer.check(chosen_study)
+    answer.check_analyses(chosen_study)
     counts = parse_list(launches, positive_int, "--launches")
     if counts and len(counts) > 1:
         raise errors.UsageError(f"--launches {launches}: expected one number")
@@ -232,15 +232,15 @@ def run(
     store = Store(paths.results(results))
     done = lookup.finished_records(prepared.plan.requests, store) if resume else []
     earlier_records = (
-        list(store.records()) if resume and prepared.lines and store.folder.is_dir() else []
+        list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
-    lines = rising.limited(prepared.lines, earlier_records)
+    lines = rising.add_memory_limits(prepared.searches, earlier_records)
     if dry_run:
         _print_plan(prepared, lines, prepared.plan.without(done).requests, store, as_json)
         return
-    for data in prepared.absent:
-        say(f"left out: {media.missing(data)}")
-    for cell, reason in prepared.left_out:
+    for data in prepared.missing_data:
+        say(f"left out: {media.missing_data_message(data)}")
+    for cell, reason in prepared.skipped_cells:
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
@@ -256,12 +256,12 @@ def run(
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    search_records = rising.measure(lines, prepared.plan, measure, earlier_records, say)
+    search_records = rising.run_searches(lines, prepared.plan, measure, earlier_records, say)
     records += [record for record in search_records if not memory.is_out_of_memory(record)]
     _print_answer(
         _build_answer(chosen_study, chosen_size, [store.folder, *(other_sources or ())]), as_json
     )
-    if any(not running.as_expected(chosen_study, record) for record in records):
+    if any(not running.is_expected(chosen_study, record) for record in records):
         raise typer.Exit(1)
 
 
@@ -299,12 +299,12 @@ def report(
     if output is None:
         _print_answer(study_answer, as_json)
         return
-    drawings = telling.pictures(study_answer) if output.suffix == ".md" else []
+    drawings = telling.render_svgs(study_answer) if output.suffix == ".md" else []
     drawing_names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
     text = (
-        page.html(study_answer)
+        page.render_html(study_answer)
         if output.suffix == ".html"
-        else telling.markdown(study_answer, drawing_names)
+        else telling.render_markdown(study_answer, drawing_names)
     )
     try:
         for drawing_name, drawing in zip(drawing_names, drawings, strict=True):
@@ -319,15 +319,16 @@ def _print_answer(study_answer: Answer, as_json: bool) -> None:
     from xfbench.studies import telling
 
     print(
-        json.dumps(study_answer.document()) if as_json else telling.markdown(study_answer), end=""
+        json.dumps(study_answer.document()) if as_json else telling.render_markdown(study_answer),
+        end="",
     )
     if as_json:
         print()
 
 
 def _print_plan(
-    prepared: Prepared,
-    batch_searches: Sequence[Line],
+    prepared: StudyPlan,
+    batch_searches: Sequence[CellSearch],
     requests: Sequence[Request],
     store: Store,
     as_json: bool,
@@ -339,14 +340,14 @@ def _print_plan(
     from xfbench import capabilities
     from xfbench.studies import media, running
 
-    estimate = running.estimate(requests, store.records() if store.folder.is_dir() else ())
+    estimate = running.estimate_duration(requests, store.records() if store.folder.is_dir() else ())
     launches: dict[Cell, int] = {}
     for request in requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
     launch_rows = [
         (cell, count, capabilities.refusal(cell.request(1))) for cell, count in launches.items()
     ]
-    skipped_rows = [(cell, 0, reason) for cell, reason in prepared.left_out]
+    skipped_rows = [(cell, 0, reason) for cell, reason in prepared.skipped_cells]
     if as_json:
         cells = [
             {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
@@ -355,32 +356,33 @@ def _print_plan(
         search_documents = [
             {
                 "cell": line.cell.model_dump(mode="json"),
-                "batch_size": line.rising.model_dump(mode="json"),
-                "launches_at_most": line.most_launches(),
+                "batch_size": line.rules.model_dump(mode="json"),
+                "launches_at_most": line.max_launches(),
                 "reason": capabilities.refusal(line.cell.request(1)),
             }
             for line in batch_searches
         ]
         document = {"cells": cells, "launches": len(requests), "estimate": vars(estimate)}
-        print(json.dumps({**document, "found_out": search_documents, "absent": prepared.absent}))
+        print(
+            json.dumps({**document, "found_out": search_documents, "absent": prepared.missing_data})
+        )
         return
     if launch_rows or not batch_searches:
-        print(
-            f"{len(launch_rows)} cells, {len(requests)} launches at most; time: {estimate.words()}"
-        )
+        counts = f"{len(launch_rows)} cells, {len(requests)} launches at most"
+        print(f"{counts}; time: {estimate.describe()}")
     if batch_searches:
         print(
             "batch sizes of these cells are searched, so their launches are not known in advance:"
         )
     for line in batch_searches:
-        max_launches, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
+        max_launches, reason = line.max_launches(), capabilities.refusal(line.cell.request(1))
         limit = line.cell.memory_limit
-        parts = [line.cell.label(), f"batch {line.rising.words()}"]
+        parts = [line.cell.label(), f"batch {line.rules.describe()}"]
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []
         parts += [f"at most {max_launches} launches"] if max_launches else []
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
-    for name in prepared.absent:
-        print(f"left out: {media.missing(name)}")
+    for name in prepared.missing_data:
+        print(f"left out: {media.missing_data_message(name)}")
     for cell, count, reason in (*launch_rows, *skipped_rows):
         label = f"{cell.label()} · batch {cell.global_batch_size}"
         launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
@@ -392,14 +394,14 @@ def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
-    records, certificates = gathering.gathered(sources, say)
-    chosen_size = size or cells.fullest(chosen_study, records)
+    records, certificates = gathering.load_results(sources, say)
+    chosen_size = size or cells.most_measured_size(chosen_study, records)
     if chosen_size is None:
         raise errors.UsageError(
             f"{sources[0]} has no records of {chosen_study.name}: measure with `xfbench study "
             f"run {chosen_study.name}`"
         )
-    return answer.answer(chosen_study, chosen_size, records, certificates)
+    return answer.answer_study(chosen_study, chosen_size, records, certificates)
 
 
 def _parse_study_size(text: str | None) -> Size | None:

@@ -21,24 +21,24 @@ from xfbench.records.record import Record
 from xfbench.records.sealed import DocumentPart
 
 
-class _Printed(Figure):
+class _PrintedFigure(Figure):
     """A figure as the file has it: about each of `workloads`, where it is about several."""
 
     workloads: tuple[str, ...] = ()
 
     def figures(self, study: str) -> Iterator[Figure]:
-        of_all = (self.about or About()).model_copy(update={"study": study})
+        shared_about = (self.about or About()).model_copy(update={"study": study})
         fields = self.model_dump(exclude={"workloads", "about"})
-        for name in self.workloads or (of_all.workload,):
-            yield Figure(**fields, about=of_all.model_copy(update={"workload": name}))
+        for name in self.workloads or (shared_about.workload,):
+            yield Figure(**fields, about=shared_about.model_copy(update={"workload": name}))
 
 
-class _Answer(DocumentPart):
+class _StudyFindings(DocumentPart):
     """What a source has for one study: sentences, and what was printed as numbers."""
 
     name: str
     findings: tuple[str, ...]
-    figures: tuple[_Printed, ...] = ()
+    figures: tuple[_PrintedFigure, ...] = ()
 
 
 class Source(DocumentPart):
@@ -50,7 +50,7 @@ class Source(DocumentPart):
     venue: str
     year: int
     where: str
-    studies: tuple[_Answer, ...]
+    studies: tuple[_StudyFindings, ...]
 
     @property
     def citation(self) -> Citation:
@@ -72,8 +72,8 @@ class Finding:
 def sources() -> tuple[Source, ...]:
     """Every source, oldest first."""
     files = sorted(paths.package_folder(__name__).glob("*.toml"))
-    read = (Source.model_validate(tomllib.loads(one.read_text("utf-8"))) for one in files)
-    return tuple(sorted(read, key=lambda one: (one.year, one.key)))
+    parsed = (Source.model_validate(tomllib.loads(file.read_text("utf-8"))) for file in files)
+    return tuple(sorted(parsed, key=lambda source: (source.year, source.key)))
 
 
 @cache
@@ -96,12 +96,12 @@ def records() -> tuple[Record, ...]:
     )
 
 
-def of_study(name: str) -> tuple[Record, ...]:
+def figures_of_study(name: str) -> tuple[Record, ...]:
     """The figures that answer one study; none for a study that no source has figures for."""
     return tuple(
-        one
-        for one in records()
-        if one.figure and one.figure.about and one.figure.about.study == name
+        record
+        for record in records()
+        if record.figure and record.figure.about and record.figure.about.study == name
     )
 
 

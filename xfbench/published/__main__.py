@@ -13,7 +13,7 @@ from xfbench import published
 from xfbench.host import roofline
 from xfbench.layout import beside
 
-_BEGINS = """# What others published
+_INTRODUCTION = """# What others published
 
 xfbench runs studies that others published, on whatever machine it is on. Their figures come with
 it as records (`source` is `published`), one for each number, to be shown beside measured ones:
@@ -41,32 +41,32 @@ What a machine can do at most, which results are held against, in single precisi
 
 
 def _page() -> Iterator[str]:
-    yield _BEGINS
+    yield _INTRODUCTION
     yield "## Sources\n"
     for source in published.sources():
         cited = source.citation
         yield f"- **{cited.key}** {cited.title}. Where in it: {cited.where}."
-    studies = dict.fromkeys(one.study for one in published.findings())
-    for study in sorted(studies, key=lambda name: not published.of_study(name)):
+    studies = dict.fromkeys(finding.study for finding in published.findings())
+    for study in sorted(studies, key=lambda name: not published.figures_of_study(name)):
         yield f"\n## {study}\n"
-        for one in published.findings(study):
-            yield f"- {one.citation.key}: {one.sentence}"
-        lines = []
-        for record in published.of_study(study):
-            said = beside.describe_figure(record)
-            lines.append((said.key, said.workload or "–", *said.fields[2:]))
-        if lines:
+        for finding in published.findings(study):
+            yield f"- {finding.citation.key}: {finding.sentence}"
+        rows = []
+        for record in published.figures_of_study(study):
+            reference = beside.describe_figure(record)
+            rows.append((reference.key, reference.workload or "–", *reference.fields[2:]))
+        if rows:
             names = ("source", "network", *beside.HEADERS[2:])
-            yield f"\n{tabulate(lines, names, 'github', disable_numparse=True)}"
+            yield f"\n{tabulate(rows, names, 'github', disable_numparse=True)}"
     yield _PEAKS
     peaks = [
         (
             name,
-            f"{one['matrix_product']['float32'] / 1e12:g} TFLOP/s",
-            f"{one['memory_bandwidth'] / 1e9:g} GB/s",
-            one["source"],
+            f"{peak['matrix_product']['float32'] / 1e12:g} TFLOP/s",
+            f"{peak['memory_bandwidth'] / 1e9:g} GB/s",
+            peak["source"],
         )
-        for name, one in roofline.load_published().items()
+        for name, peak in roofline.load_published().items()
     ]
     yield tabulate(peaks, ("machine", "matrix product", "memory", "source"), "github")
 

@@ -11,332 +11,428 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.statistics import Interval, Launches
 from xfbench.base import errors
 from xfbench.studies import cells as of_cells
-from xfbench.studies.cells import Measured
-from xfbench.studies.finding import Finding, Judged, Told, Value, judge, tally, verdict
+from xfbench.studies.cells import MeasuredCell
+from xfbench.studies.finding import (
+    Agreement,
+    Finding,
+    JudgedClaim,
+    Value,
+    judge_claims,
+    overall_verdict,
+    tally_text,
+)
 from xfbench.studies.form import Analysis, Claim, Scalar
-from xfbench.studies.quantities import QUANTITIES, Quantity, launches
-from xfbench.studies.wording import figure, joined, plural
+from xfbench.studies.quantities import QUANTITIES, Quantity, launch_values
+from xfbench.studies.wording import format_figure, join_words, pluralize
 
-Answer = Callable[[Analysis, Sequence[Measured], Certificates], Finding]
+AnalysisFunction = Callable[[Analysis, Sequence[MeasuredCell], Certificates], Finding]
 NOTHING = "Nothing of it was measured here."
 
 
-def fields(one: Measured) -> dict[str, Any]:
+def claim_fields(cell: MeasuredCell) -> dict[str, Any]:
     """All settings that a claim may choose by."""
-    options = dict(one.request.strategy_options)
-    return {**options, **{name: one.value(name) for name in of_cells.NAMED}}
+    options = dict(cell.request.strategy_options)
+    return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
 
 
-def quantity(of: Analysis) -> Quantity:
+def find_quantity(analysis: Analysis) -> Quantity:
     """Raises UsageError for one that nobody knows."""
-    if of.of not in QUANTITIES:
-        raise errors.unknown_name_error("quantity", of.of, QUANTITIES)
-    return QUANTITIES[of.of]
+    if analysis.of not in QUANTITIES:
+        raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
+    return QUANTITIES[analysis.of]
 
 
-def values(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
+def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
     """Each cell's figure."""
-    what = quantity(of)
-    found = [_value(of, one, cells, _mean(launches(what, one.records))) for one in cells]
-    known = [(one, one.interval) for one in found if one.interval]
-    sentence = NOTHING
-    if known:
-        ends = [min(known, key=lambda p: p[1].value), max(known, key=lambda p: p[1].value)]
-        figures = [figure(i, what.unit) for _, i in ends]
-        told = [f"{words} ({_called(one)})" for words, (one, _) in zip(figures, ends, strict=True)]
-        sentence = f"{what.title.capitalize()}: {told[0]} to {told[1]}."
-        if figures[0] == figures[1]:
-            sentence = f"{what.title.capitalize()}: {figures[0] if len(known) > 1 else told[0]}."
-    return _finding(of, sentence, what.unit, found)
-
-
-def spread(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
-    """How far a cell's launches lie apart: the standard deviation of their logarithms."""
-    what = quantity(of)
-    found = []
-    for one in cells:
-        own = [*launches(what, one.records).values()]
-        apart = statistics.spread_interval(own)
-        reason = None if apart else "two launches that count are needed"
-        found.append(_value(of, one, cells, apart, reason))
-    known = [one.interval for one in found if one.interval]
-    sentence = "There are too few launches to say how far they lie apart."
-    if known:
-        low, high = (pick(i.value for i in known) for pick in (min, max))
-        most = max(i.launches for i in known)
-        sentence = (
-            f"Launches of one configuration lie {low:.1%} to {high:.1%} apart in {what.title}: "
-            f"the standard deviation of up to {most}, of {plural(len(known), 'configuration')}."
-        )
-    return _finding(of, sentence, "%", found)
-
-
-def best_of(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -> Finding:
-    """Which value of a setting is best, all else being equal, and which others may be."""
-    what = quantity(of)
-    found: list[Value] = []
-    outcomes: list[tuple[list[Measured], list[Measured]]] = []
-    tried: Counter[str] = Counter()
-    for group in of_cells.alike(cells, of.over):
-        speeds = {id(one): launches(what, one.records) for one in group}
-        known = [one for one in group if speeds[id(one)]]
-        reasons = of_cells.unproven(known, certificates)
-        fair = [one for one in known if id(one) not in reasons]
-        ranked = [_better(speeds[id(one)], what) for one in fair]
-        places = dict(zip(map(id, fair), statistics.cell_ranks(ranked), strict=True))
-        may = [one for one in fair if places[id(one)][0] == 1]
-        if len({str(one.value(of.over)) for one in fair}) > 1:
-            outcomes.append((fair, may))
-            tried.update(dict.fromkeys((str(one.value(of.over)) for one in fair), 1))
-        for one in group:
-            place = places.get(id(one))
-            note = "" if place is None or len(fair) < 2 else _place(*place)
-            reason = reasons.get(id(one))
-            found.append(
-                _value(of, one, cells, _mean(speeds[id(one)]), reason, note if not reason else "")
-            )
-    judged = tuple(_best(claim, of, outcomes) for claim in of.claim if claim.best is not None)
-    sentence = _which(of, outcomes, list(tried))
-    return _finding(of, sentence, what.unit, found, judged)
-
-
-def _which(of: Analysis, outcomes: Any, tried: Sequence[str]) -> str:
-    if not outcomes:
-        return f"There are no two values of {of.over} to compare." if tried else NOTHING
-    tried_words = f"{of.over.replace('_', ' ')} {joined(tried)}"
-    certain = Counter(str(may[0].value(of.over)) for _, may in outcomes if len(may) == 1)
-    open_ = sum(len(may) != 1 for _, may in outcomes)
-    if len(outcomes) == 1 and certain:
-        [best] = certain
-        return f"Of {tried_words}, {of_cells.worded(of.over, _number(best))} is best."
-    parts = [
-        f"{of_cells.worded(of.over, _number(value))} is best in {count} of {len(outcomes)} cases"
-        for value, count in certain.most_common()
+    quantity = find_quantity(analysis)
+    values = [
+        _build_value(analysis, cell, cells, _mean(launch_values(quantity, cell.records)))
+        for cell in cells
     ]
-    if open_:
+    measured = [(value, value.interval) for value in values if value.interval]
+    sentence = NOTHING
+    if measured:
+        extremes = [
+            min(measured, key=lambda p: p[1].value),
+            max(measured, key=lambda p: p[1].value),
+        ]
+        figures = [format_figure(i, quantity.unit) for _, i in extremes]
+        examples = [
+            f"{text} ({_value_label(value)})"
+            for text, (value, _) in zip(figures, extremes, strict=True)
+        ]
+        sentence = f"{quantity.title.capitalize()}: {examples[0]} to {examples[1]}."
+        if figures[0] == figures[1]:
+            sentence = (
+                f"{quantity.title.capitalize()}: "
+                f"{figures[0] if len(measured) > 1 else examples[0]}."
+            )
+    return _build_finding(analysis, sentence, quantity.unit, values)
+
+
+def analyze_spread(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
+    """How far a cell's launches lie apart: the standard deviation of their logarithms."""
+    quantity = find_quantity(analysis)
+    values = []
+    for cell in cells:
+        cell_launches = [*launch_values(quantity, cell.records).values()]
+        interval = statistics.spread_interval(cell_launches)
+        reason = None if interval else "two launches that count are needed"
+        values.append(_build_value(analysis, cell, cells, interval, reason))
+    intervals = [value.interval for value in values if value.interval]
+    sentence = "There are too few launches to say how far they lie apart."
+    if intervals:
+        low, high = (pick(i.value for i in intervals) for pick in (min, max))
+        max_launches = max(i.launches for i in intervals)
+        sentence = (
+            f"Launches of one configuration lie {low:.1%} to {high:.1%} apart in {quantity.title}: "
+            f"the standard deviation of up to {max_launches}, "
+            f"of {pluralize(len(intervals), 'configuration')}."
+        )
+    return _build_finding(analysis, sentence, "%", values)
+
+
+def analyze_best_of(
+    analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
+) -> Finding:
+    """Which value of a setting is best, all else being equal, and which others may be."""
+    quantity = find_quantity(analysis)
+    values: list[Value] = []
+    outcomes: list[tuple[list[MeasuredCell], list[MeasuredCell]]] = []
+    tried_values: Counter[str] = Counter()
+    for group in of_cells.comparison_groups(cells, analysis.over):
+        launches_of_cell = {id(cell): launch_values(quantity, cell.records) for cell in group}
+        measured = [cell for cell in group if launches_of_cell[id(cell)]]
+        reasons = of_cells.unverified_reasons(measured, certificates)
+        verified = [cell for cell in measured if id(cell) not in reasons]
+        scores = [_launch_scores(launches_of_cell[id(cell)], quantity) for cell in verified]
+        ranks = dict(zip(map(id, verified), statistics.cell_ranks(scores), strict=True))
+        possible_best = [cell for cell in verified if ranks[id(cell)][0] == 1]
+        if len({str(cell.setting(analysis.over)) for cell in verified}) > 1:
+            outcomes.append((verified, possible_best))
+            tried_values.update(
+                dict.fromkeys((str(cell.setting(analysis.over)) for cell in verified), 1)
+            )
+        for cell in group:
+            rank = ranks.get(id(cell))
+            note = "" if rank is None or len(verified) < 2 else _format_rank(*rank)
+            reason = reasons.get(id(cell))
+            values.append(
+                _build_value(
+                    analysis,
+                    cell,
+                    cells,
+                    _mean(launches_of_cell[id(cell)]),
+                    reason,
+                    note if not reason else "",
+                )
+            )
+    verdicts = tuple(
+        _judge_best(claim, analysis, outcomes) for claim in analysis.claim if claim.best is not None
+    )
+    sentence = _best_sentence(analysis, outcomes, list(tried_values))
+    return _build_finding(analysis, sentence, quantity.unit, values, verdicts)
+
+
+def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str]) -> str:
+    if not outcomes:
+        return (
+            f"There are no two values of {analysis.over} to compare." if tried_values else NOTHING
+        )
+    tried_words = f"{analysis.over.replace('_', ' ')} {join_words(tried_values)}"
+    certain_wins = Counter(
+        str(possible_best[0].setting(analysis.over))
+        for _, possible_best in outcomes
+        if len(possible_best) == 1
+    )
+    undecided = sum(len(possible_best) != 1 for _, possible_best in outcomes)
+    if len(outcomes) == 1 and certain_wins:
+        [best] = certain_wins
+        return (
+            f"Of {tried_words}, "
+            f"{of_cells.format_setting(analysis.over, _parse_number(best))} is best."
+        )
+    parts = [
+        f"{of_cells.format_setting(analysis.over, _parse_number(value))} "
+        f"is best in {count} of {len(outcomes)} cases"
+        for value, count in certain_wins.most_common()
+    ]
+    if undecided:
         parts.append(
-            f"in {open_} of {len(outcomes)} several cannot be told from the best by these launches"
+            f"in {undecided} of {len(outcomes)} several "
+            "cannot be told from the best by these launches"
         )
     return f"Of {tried_words}: {'; '.join(parts)}."
 
 
-def _best(claim: Claim, of: Analysis, outcomes: Any) -> Judged:
-    told: list[Told] = []
-    untried = 0
-    for fair, may in outcomes:
-        about = [one for one in fair if one.matches(claim.where)]
-        if not about:
+def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
+    agreements: list[Agreement] = []
+    untried_count = 0
+    for verified, possible_best in outcomes:
+        matching = [cell for cell in verified if cell.matches(claim.where)]
+        if not matching:
             continue
-        wanted = _wanted(claim.best, about[0])
-        own = [one for one in about if str(one.value(of.over)) == wanted]
-        if not own:
-            untried += 1
-        elif min(len(one.steady()) for one in about) < statistics.INDICATIVE_LAUNCHES:
-            told.append("unknown")
-        elif own[0] in may:
-            told.append("yes" if len(may) == 1 else "unknown")
+        expected = _expected_best(claim.best, matching[0])
+        expected_cells = [cell for cell in matching if str(cell.setting(analysis.over)) == expected]
+        if not expected_cells:
+            untried_count += 1
+        elif min(len(cell.ok_records()) for cell in matching) < statistics.INDICATIVE_LAUNCHES:
+            agreements.append("unknown")
+        elif expected_cells[0] in possible_best:
+            agreements.append("yes" if len(possible_best) == 1 else "unknown")
         else:
-            told.append("no")
-    why = tally(told)
-    if untried and not told:
-        why = f"{of_cells.worded(of.over, claim.best)} was not tried here"
-    return Judged(claim.source, claim.text, verdict(told), why or "nothing of it was measured here")
+            agreements.append("no")
+    reason = tally_text(agreements)
+    if untried_count and not agreements:
+        reason = f"{of_cells.format_setting(analysis.over, claim.best)} was not tried here"
+    return JudgedClaim(
+        claim.source,
+        claim.text,
+        overall_verdict(agreements),
+        reason or "nothing of it was measured here",
+    )
 
 
-def _wanted(best: Scalar | None, one: Measured) -> str:
-    machine = one.records[-1].machine
+def _expected_best(best: Scalar | None, cell: MeasuredCell) -> str:
+    machine = cell.records[-1].machine
     return str(machine.cores) if best == "cores" and machine else str(best)
 
 
-def ratio(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -> Finding:
+def analyze_ratio(
+    analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
+) -> Finding:
     """How many times one value of a setting gives what the other does, all else being equal."""
-    what = quantity(of)
-    found: list[Value] = []
-    for group in of_cells.alike(cells, of.over):
-        if len({str(one.value(of.over)) for one in group}) == 1:
+    quantity = find_quantity(analysis)
+    values: list[Value] = []
+    for group in of_cells.comparison_groups(cells, analysis.over):
+        if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
             continue
-        known = [one for one in group if launches(what, one.records)]
-        if of.against == "best":
-            without = of_cells.unproven(known, certificates)
-            known = [one for one in known if id(one) not in without] or known
-        for one in group:
-            base = _baseline(of, one, known, what)
-            if base is one:
+        measured = [cell for cell in group if launch_values(quantity, cell.records)]
+        if analysis.against == "best":
+            unverified = of_cells.unverified_reasons(measured, certificates)
+            measured = [cell for cell in measured if id(cell) not in unverified] or measured
+        for cell in group:
+            baseline = _find_baseline(analysis, cell, measured, quantity)
+            if baseline is cell:
                 continue
-            own = launches(what, one.records)
-            if base is None or not own:
-                lacks = "what it is relative to is not here"
-                lacks = lacks if own else _lost(one) or lacking(one)
-                found.append(_value(of, one, cells, None, lacks))
+            cell_launches = launch_values(quantity, cell.records)
+            if baseline is None or not cell_launches:
+                missing_reason = "what it is relative to is not here"
+                missing_reason = (
+                    missing_reason
+                    if cell_launches
+                    else _divergence_note(cell) or no_result_reason(cell)
+                )
+                values.append(_build_value(analysis, cell, cells, None, missing_reason))
                 continue
-            reason = of_cells.comparable(one, base, certificates)
-            pair = (own, launches(what, base.records))
-            if of.against == "best" and not what.less_is_better:  # how many times worse it is
+            reason = of_cells.incomparable_reason(cell, baseline, certificates)
+            pair = (cell_launches, launch_values(quantity, baseline.records))
+            if (
+                analysis.against == "best" and not quantity.lower_is_better
+            ):  # how many times worse it is
                 pair = (pair[1], pair[0])
-            times = None if reason else statistics.compare(*pair).ratio
-            note = f"against {of_cells.worded(of.over, base.value(of.over))}"
-            found.append(_value(of, one, cells, times, reason, note))
-    known_values = [(one, one.interval) for one in found if one.interval]
-    sentence = NOTHING if not found else "Nothing of it can be compared."
-    if known_values:
-        low = min(known_values, key=lambda pair: pair[1].value)
-        high = max(known_values, key=lambda pair: pair[1].value)
-        certain = sum(i.low is not None and i.low > 1 for _, i in known_values)
-        below = sum(i.high is not None and i.high < 1 for _, i in known_values)
-        mean = statistics.geometric_interval([i.value for _, i in known_values]).value
-        word = "worse" if of.against == "best" else f"the {what.title}"
+            interval = None if reason else statistics.compare(*pair).ratio
+            note = (
+                f"against {of_cells.format_setting(analysis.over, baseline.setting(analysis.over))}"
+            )
+            values.append(_build_value(analysis, cell, cells, interval, reason, note))
+    compared = [(value, value.interval) for value in values if value.interval]
+    sentence = NOTHING if not values else "Nothing of it can be compared."
+    if compared:
+        low = min(compared, key=lambda pair: pair[1].value)
+        high = max(compared, key=lambda pair: pair[1].value)
+        above = sum(i.low is not None and i.low > 1 for _, i in compared)
+        below = sum(i.high is not None and i.high < 1 for _, i in compared)
+        mean = statistics.geometric_interval([i.value for _, i in compared]).value
+        word = "worse" if analysis.against == "best" else f"the {quantity.title}"
         sentence = (
-            f"{low[1].value:.3g} times ({_called(low[0])}) to {high[1].value:.3g} times "
-            f"({_called(high[0])}) {word}, {mean:.3g} in the geometric mean: of "
-            f"{plural(len(known_values), 'comparison')} {certain} certainly above 1, "
+            f"{low[1].value:.3g} times ({_value_label(low[0])}) to {high[1].value:.3g} times "
+            f"({_value_label(high[0])}) {word}, {mean:.3g} in the geometric mean: of "
+            f"{pluralize(len(compared), 'comparison')} {above} certainly above 1, "
             f"{below} certainly below."
         )
-        if len(known_values) == 1:
-            sentence = f"{figure(low[1], 'times')} {word} ({_called(low[0])})."
-    return _finding(of, sentence, "times", found)
+        if len(compared) == 1:
+            sentence = f"{format_figure(low[1], 'times')} {word} ({_value_label(low[0])})."
+    return _build_finding(analysis, sentence, "times", values)
 
 
-def lacking(one: Measured) -> str:
+def no_result_reason(cell: MeasuredCell) -> str:
     """Why nothing counts of it."""
-    last = one.records[-1]
+    last = cell.records[-1]
     return last.reason if last.status != "ok" and last.reason else "nothing counts of it"
 
 
-def _baseline(
-    of: Analysis, one: Measured, known: Sequence[Measured], what: Quantity
-) -> Measured | None:
+def _find_baseline(
+    analysis: Analysis, cell: MeasuredCell, candidates: Sequence[MeasuredCell], quantity: Quantity
+) -> MeasuredCell | None:
     """What `one` is relative to; itself where it is that."""
-    against = of.against
+    against = analysis.against
     if isinstance(against, dict):
-        against = against.get(one.request.framework, "least")
+        against = against.get(cell.request.framework, "least")
     if against == "best":
-        return max(known, key=lambda other: _value_of(other, what), default=None)
+        return max(candidates, key=lambda candidate: _score(candidate, quantity), default=None)
     if against == "previous":
-        before = [other for other in known if _before(other, one, of.over)]
-        return before[-1] if before else one
+        smaller = [
+            candidate for candidate in candidates if _is_before(candidate, cell, analysis.over)
+        ]
+        return smaller[-1] if smaller else cell
     if against == "least":
-        return known[0] if known else None
-    return next((other for other in known if str(other.value(of.over)) == str(against)), None)
+        return candidates[0] if candidates else None
+    return next(
+        (
+            candidate
+            for candidate in candidates
+            if str(candidate.setting(analysis.over)) == str(against)
+        ),
+        None,
+    )
 
 
-def _before(other: Measured, one: Measured, over: str) -> bool:
-    a, b = other.value(over), one.value(over)
+def _is_before(candidate: MeasuredCell, cell: MeasuredCell, over: str) -> bool:
+    a, b = candidate.setting(over), cell.setting(over)
     if isinstance(a, int | float) and isinstance(b, int | float):
         return a < b
     return str(a) < str(b)
 
 
-def _value_of(one: Measured, what: Quantity) -> float:
-    mean = _mean(launches(what, one.records))
+def _score(cell: MeasuredCell, quantity: Quantity) -> float:
+    mean = _mean(launch_values(quantity, cell.records))
     assert mean is not None
-    return -mean.value if what.less_is_better else mean.value
+    return -mean.value if quantity.lower_is_better else mean.value
 
 
-def efficiency(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -> Finding:
+def analyze_efficiency(
+    analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
+) -> Finding:
     """Throughput per rank relative to that on the least ranks, under the law of the cells."""
-    what = QUANTITIES["images_per_second"]
-    found: list[Value] = []
-    for group in of_cells.alike([one for one in cells if one.request.scaling], "ranks"):
-        known = [one for one in group if launches(what, one.records)]
-        for one in group:
-            if not known or one not in known:
-                found.append(_value(of, one, cells, None, "nothing counts of it"))
+    throughput = QUANTITIES["images_per_second"]
+    values: list[Value] = []
+    for group in of_cells.comparison_groups(
+        [cell for cell in cells if cell.request.scaling], "ranks"
+    ):
+        measured = [cell for cell in group if launch_values(throughput, cell.records)]
+        for cell in group:
+            if not measured or cell not in measured:
+                values.append(_build_value(analysis, cell, cells, None, "nothing counts of it"))
                 continue
-            base, law = known[0], one.request.scaling
-            if one is base:
+            baseline, law = measured[0], cell.request.scaling
+            if cell is baseline:
                 continue
             assert law is not None
-            reason = of_cells.comparable(one, base, certificates)
-            own, least = launches(what, one.records), launches(what, base.records)
-            share = scaling.efficiency(law, one.request.ranks, own, base.request.ranks, least)
-            interval = Interval(share.value, share.low, share.high, min(len(own), len(least)))
-            note = f"against {of_cells.worded('ranks', base.request.ranks)}, {law} scaling"
-            found.append(_value(of, one, cells, None if reason else interval, reason, note))
-    known_values = [(one, one.interval) for one in found if one.interval]
+            reason = of_cells.incomparable_reason(cell, baseline, certificates)
+            cell_launches, base_launches = (
+                launch_values(throughput, cell.records),
+                launch_values(throughput, baseline.records),
+            )
+            ratio = scaling.efficiency(
+                law, cell.request.ranks, cell_launches, baseline.request.ranks, base_launches
+            )
+            interval = Interval(
+                ratio.value, ratio.low, ratio.high, min(len(cell_launches), len(base_launches))
+            )
+            note = (
+                f"against {of_cells.format_setting('ranks', baseline.request.ranks)}, {law} scaling"
+            )
+            values.append(
+                _build_value(analysis, cell, cells, None if reason else interval, reason, note)
+            )
+    compared = [(value, value.interval) for value in values if value.interval]
     sentence = "There are no two numbers of ranks to compare."
-    if known_values:
-        most = max(one.x or 0 for one, _ in known_values)
-        told = [f"{figure(i, '%')} ({one.name})" for one, i in known_values if one.x == most]
-        sentence = f"On {most:g} ranks efficiency is {joined(told)}."
-    return _finding(of, sentence, "%", found)
+    if compared:
+        max_ranks = max(value.x or 0 for value, _ in compared)
+        examples = [
+            f"{format_figure(i, '%')} ({value.name})"
+            for value, i in compared
+            if value.x == max_ranks
+        ]
+        sentence = f"On {max_ranks:g} ranks efficiency is {join_words(examples)}."
+    return _build_finding(analysis, sentence, "%", values)
 
 
-def _value(
-    of: Analysis,
-    one: Measured,
-    among: Sequence[Measured],
+def _build_value(
+    analysis: Analysis,
+    cell: MeasuredCell,
+    all_cells: Sequence[MeasuredCell],
     interval: Interval | None,
     reason: str | None = None,
     note: str = "",
 ) -> Value:
-    over = of.over or ("ranks" if of.name == "efficiency" else "")
-    of_strategy = over == "nodes" or over not in of_cells.NAMED
-    without = (over, *(["strategy"] if of_strategy else [])) if over else ()
-    at = one.value(over) if over else None
-    lost = _lost(one)
+    over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
+    is_strategy_option = over == "nodes" or over not in of_cells.SETTINGS
+    omitted = (over, *(["strategy"] if is_strategy_option else [])) if over else ()
+    setting_value = cell.setting(over) if over else None
+    divergence = _divergence_note(cell)
     if interval is None and reason is None:
-        last = one.records[-1]
-        reason = lost or (last.reason if last.status != "ok" else "no launch of it counts")
-    elif lost and not reason:
-        note = "; ".join(filter(None, (note, lost)))
-    number = float(at) if isinstance(at, int | float) else None
+        last_record = cell.records[-1]
+        reason = divergence or (
+            last_record.reason if last_record.status != "ok" else "no launch of it counts"
+        )
+    elif divergence and not reason:
+        note = "; ".join(filter(None, (note, divergence)))
+    x = float(setting_value) if isinstance(setting_value, int | float) else None
     return Value(
-        name=of_cells.name(one, among, without),
-        at=of_cells.worded(over, at) if over else "",
-        x=number,
+        name=of_cells.cell_name(cell, all_cells, omitted),
+        at=of_cells.format_setting(over, setting_value) if over else "",
+        x=x,
         interval=interval,
-        fields=fields(one),
+        fields=claim_fields(cell),
         reason=reason,
         note=note,
     )
 
 
-def _lost(one: Measured) -> str:
+def _divergence_note(cell: MeasuredCell) -> str:
     """How many of its launches diverged, and where the first did; "" where none did."""
-    lost = one.diverged()
-    if not lost:
+    diverged = cell.diverged_records()
+    if not diverged:
         return ""
-    of_all = plural(len(one.records), "launch")
-    return f"{len(lost)} of {of_all} diverged: {lost[0].reason}"
+    total = pluralize(len(cell.records), "launch")
+    return f"{len(diverged)} of {total} diverged: {diverged[0].reason}"
 
 
-def _finding(
-    of: Analysis,
+def _build_finding(
+    analysis: Analysis,
     sentence: str,
     unit: str,
-    found: Sequence[Value],
-    judged: Sequence[Judged] = (),
+    values: Sequence[Value],
+    verdicts: Sequence[JudgedClaim] = (),
 ) -> Finding:
-    over = of.over or ("ranks" if of.name == "efficiency" else "")
-    told = judge(of.claim, found, lambda interval: figure(interval, unit))
+    over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
+    bound_verdicts = judge_claims(
+        analysis.claim, values, lambda interval: format_figure(interval, unit)
+    )
     return Finding(
-        title=of.title or of.name,
+        title=analysis.title or analysis.name,
         sentence=sentence,
         over=over.replace("_", " "),
         unit=unit,
-        values=tuple(found),
-        judged=(*judged, *told),
-        plot=of.plot,
-        beside=of.beside,
+        values=tuple(values),
+        judged=(*verdicts, *bound_verdicts),
+        plot=analysis.plot,
+        beside=analysis.beside,
     )
 
 
-def _mean(found: Launches) -> Interval | None:
-    return statistics.geometric_interval([*found.values()]) if found else None
+def _mean(cell_launches: Launches) -> Interval | None:
+    return statistics.geometric_interval([*cell_launches.values()]) if cell_launches else None
 
 
-def _better(found: Launches, what: Quantity) -> Launches:
+def _launch_scores(cell_launches: Launches, quantity: Quantity) -> Launches:
     """So that more is better."""
-    return {block: 1 / value for block, value in found.items()} if what.less_is_better else found
+    return (
+        {block: 1 / value for block, value in cell_launches.items()}
+        if quantity.lower_is_better
+        else cell_launches
+    )
 
 
-def _place(first: int, last: int) -> str:
+def _format_rank(first: int, last: int) -> str:
     return f"rank {first}" if first == last else f"rank {first}–{last}"
 
 
-def _called(one: Value) -> str:
-    return ", ".join(filter(None, (one.name, one.at)))
+def _value_label(value: Value) -> str:
+    return ", ".join(filter(None, (value.name, value.at)))
 
 
-def _number(text: str) -> Any:
+def _parse_number(text: str) -> Any:
     return int(text) if text.isdecimal() else text

@@ -17,23 +17,23 @@ from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
 from xfbench.studies import analyses, cells, divergence, ends, learning, links, media, support
 from xfbench.studies.finding import Finding
-from xfbench.studies.form import Rising, Size
-from xfbench.studies.wording import plural
+from xfbench.studies.form import BatchSearch, Size
+from xfbench.studies.wording import pluralize
 
-ANALYSES: dict[str, analyses.Answer] = {
-    "values": analyses.values,
-    "spread": analyses.spread,
-    "best_of": analyses.best_of,
-    "ratio": analyses.ratio,
-    "efficiency": analyses.efficiency,
-    "learning_speedup": learning.learning_speedup,
-    "diverged": divergence.diverged,
-    "out_of_memory": ends.out_of_memory,
-    "memory_per_image": ends.memory_per_image,
-    "stops_growing": ends.stops_growing,
-    "support": support.support,
-    "support_evidence": support.evidence,
-    "links": links.links,
+ANALYSES: dict[str, analyses.AnalysisFunction] = {
+    "values": analyses.analyze_values,
+    "spread": analyses.analyze_spread,
+    "best_of": analyses.analyze_best_of,
+    "ratio": analyses.analyze_ratio,
+    "efficiency": analyses.analyze_efficiency,
+    "learning_speedup": learning.analyze_learning_speedup,
+    "diverged": divergence.analyze_diverged,
+    "out_of_memory": ends.analyze_out_of_memory,
+    "memory_per_image": ends.analyze_memory_per_image,
+    "stops_growing": ends.analyze_stops_growing,
+    "support": support.analyze_support,
+    "support_evidence": support.analyze_support_evidence,
+    "links": links.analyze_links,
 }
 
 
@@ -55,8 +55,8 @@ class Answer:
     span: tuple[str, str]
     launches: int
     disturbed: int
-    crowded: int = 0
-    spoiled: tuple[str, ...] = ()
+    oversubscribed: int = 0
+    discarded_launches: tuple[str, ...] = ()
     sentences: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -67,27 +67,31 @@ class Answer:
     @property
     def limits(self) -> list[str]:
         """What this does not show: what the file says, how few launches there were, what is not."""
-        least = min(
+        min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
-        said = list(self.study.limits)
+        limits = list(self.study.limits)
         if self.size != "paper":
-            said.append(f"It is the size {self.size}, not what was published.")
-        if 0 < least < INDICATIVE_LAUNCHES:
-            said.append(f"Some figures rest on {plural(least, 'launch')} alone: a smoke test.")
-        elif 0 < least < CLAIM_LAUNCHES:
-            said.append(f"Some figures rest on {least} launches: indicative.")
-        said += [f"A launch does not count: {reason}." for reason in self.spoiled]
-        if self.crowded:
-            said.append(
-                f"{plural(self.crowded, 'launch')} had more threads than there are processors."
+            limits.append(f"It is the size {self.size}, not what was published.")
+        if 0 < min_launches < INDICATIVE_LAUNCHES:
+            limits.append(
+                f"Some figures rest on {pluralize(min_launches, 'launch')} alone: a smoke test."
+            )
+        elif 0 < min_launches < CLAIM_LAUNCHES:
+            limits.append(f"Some figures rest on {min_launches} launches: indicative.")
+        limits += [f"A launch does not count: {reason}." for reason in self.discarded_launches]
+        if self.oversubscribed:
+            limits.append(
+                f"{pluralize(self.oversubscribed, 'launch')} had more threads than "
+                "there are processors."
             )
         if self.disturbed:
-            said.append(
-                f"{self.disturbed} of {plural(self.launches, 'launch')} ran beside other work that "
+            limits.append(
+                f"{self.disturbed} of {pluralize(self.launches, 'launch')} ran beside other "
+                "work that "
                 "may have changed their figures."
             )
-        return said
+        return limits
 
     def document(self) -> dict[str, Any]:
         """As `study report --json` prints it."""
@@ -96,13 +100,15 @@ class Answer:
             "title": self.study.title,
             "question": self.study.question,
             "size": self.size,
-            "findings": [_plain(one) for one in self.findings],
+            "findings": [_finding_document(finding) for finding in self.findings],
             "published": [
                 {"citation": c.model_dump(mode="json"), "figure": f.model_dump(mode="json")}
                 for c, f in self.published
             ],
             "missing": [{"cell": cell, "reason": reason} for cell, reason in self.missing],
-            "sentences": [{"source": key, "sentence": told} for key, told in self.sentences],
+            "sentences": [
+                {"source": key, "sentence": sentence} for key, sentence in self.sentences
+            ],
             "limits": self.limits,
             "machines": self.machines,
             "span": self.span,
@@ -112,65 +118,71 @@ class Answer:
         }
 
 
-def _plain(one: Finding) -> dict[str, Any]:
-    document = asdict(one)
-    for value, row in zip(one.values, document["values"], strict=True):
+def _finding_document(finding: Finding) -> dict[str, Any]:
+    document = asdict(finding)
+    for value, row in zip(finding.values, document["values"], strict=True):
         row["label"] = value.interval.label if value.interval else None
     return document
 
 
-def answer(
+def answer_study(
     study: Experiment, size: Size, records: Sequence[Record], certificates: Certificates
 ) -> Answer:
     """What the records say about it. Raises UsageError for an analysis that nobody knows."""
-    check(study)
-    own = cells.of_study(study, size, records)
-    found = cells.measured(own)
+    check_analyses(study)
+    study_records = cells.select_records(study, size, records)
+    measured_cells = cells.group_cells(study_records)
     findings = []
-    for one in study.analysis:
-        made = by_name(one.name)
-        chosen = [cell for cell in found if cell.matches(one.where)]
-        if one.name not in ends.OF_TRIALS:
-            chosen = cells.doubled(study, size, chosen)
-        findings.append(made(one, chosen, certificates))
-    days = sorted(record.created[:10] for record in own)
-    good = [record for record in own if record.status == "ok"]
-    rises = any(isinstance(one.batch_size, Rising) for one in study.of_size(size))
+    for analysis in study.analysis:
+        analyze = analysis_function(analysis.name)
+        matching_cells = [cell for cell in measured_cells if cell.matches(analysis.where)]
+        if analysis.name not in ends.ALL_BATCH_ANALYSES:
+            matching_cells = cells.drop_search_trials(study, size, matching_cells)
+        findings.append(analyze(analysis, matching_cells, certificates))
+    days = sorted(record.created[:10] for record in study_records)
+    ok_records = [record for record in study_records if record.status == "ok"]
+    searches_batches = any(
+        isinstance(matrix.batch_size, BatchSearch) for matrix in study.matrices_of_size(size)
+    )
     return Answer(
         study=study,
         size=size,
         findings=tuple(findings),
-        published=quoted(study),
+        published=published_figures(study),
         missing=(
-            *_missing(
-                [one for one in found if not (rises and ends.is_out(one))],
-                told={one.name for one in study.analysis},
+            *_cells_without_result(
+                [
+                    cell
+                    for cell in measured_cells
+                    if not (searches_batches and ends.is_out_of_memory(cell))
+                ],
+                analysis_names={analysis.name for analysis in study.analysis},
             ),
-            *_absent(study, size, own),
+            *_missing_data_sets(study, size, study_records),
         ),
-        machines=tuple(dict.fromkeys(machine_class(record.machine) for record in good)),
+        machines=tuple(dict.fromkeys(machine_class(record.machine) for record in ok_records)),
         span=(days[0], days[-1]) if days else ("", ""),
-        launches=len(good),
-        disturbed=sum(map(_is_disturbed, good)),
-        crowded=sum(map(_is_crowded, good)),
-        spoiled=tuple(
-            f"{cells.name(one, found)}: {record.status}: {record.reason}"
-            for one in found
-            if one.steady()
-            for record in one.records
-            if record.status != "ok" and not (rises and memory.is_out_of_memory(record))
+        launches=len(ok_records),
+        disturbed=sum(map(_is_disturbed, ok_records)),
+        oversubscribed=sum(map(_is_oversubscribed, ok_records)),
+        discarded_launches=tuple(
+            f"{cells.cell_name(cell, measured_cells)}: {record.status}: {record.reason}"
+            for cell in measured_cells
+            if cell.ok_records()
+            for record in cell.records
+            if record.status != "ok" and not (searches_batches and memory.is_out_of_memory(record))
         ),
         sentences=tuple(
-            (told.citation.key, told.sentence) for told in published.findings(study.name)
+            (finding.citation.key, finding.sentence) for finding in published.findings(study.name)
         ),
     )
 
 
-def _is_crowded(record: Record) -> bool:
-    asked, machine = record.request, record.machine
-    if asked is None or machine is None or asked.device != "cpu":
+def _is_oversubscribed(record: Record) -> bool:
+    request, machine = record.request, record.machine
+    if request is None or machine is None or request.device != "cpu":
         return False
-    return asked.ranks * asked.threads > asked.nodes * machine.logical_cpus
+    return request.ranks * request.threads > request.nodes * machine.logical_cpus
 
 
 def _is_disturbed(record: Record) -> bool:
@@ -179,62 +191,75 @@ def _is_disturbed(record: Record) -> bool:
     return bool(conditions.record_disturbances(record))
 
 
-def check(study: Experiment) -> None:
+def check_analyses(study: Experiment) -> None:
     """Raises UsageError for what an analysis names and there is not: before anything is run."""
     options = {
         option
         for matrix in study.matrix
         for name in matrix.framework
         if name in adapter.names()
-        for way in adapter.load(name).strategies
-        for option in adapter.load(name).strategy(way).options
+        for strategy in adapter.load(name).strategies
+        for option in adapter.load(name).strategy(strategy).options
     }
-    settings = {*cells.NAMED, *options}
-    for one in study.analysis:
-        by_name(one.name)
-        analyses.quantity(one)
-        asked = [one.over] if one.over or one.name in ("best_of", "ratio") else []
-        for name in (*asked, *one.where):
+    settings = {*cells.SETTINGS, *options}
+    for analysis in study.analysis:
+        analysis_function(analysis.name)
+        analyses.find_quantity(analysis)
+        setting_names = (
+            [analysis.over] if analysis.over or analysis.name in ("best_of", "ratio") else []
+        )
+        for name in (*setting_names, *analysis.where):
             if name not in settings:
                 raise errors.unknown_name_error("setting", name, settings)
-        for claim in one.claim:
+        for claim in analysis.claim:
             for name in claim.where:
-                if name not in {*settings, "speedup", *support.CHOSEN_BY}:
+                if name not in {*settings, "speedup", *support.CLAIM_FIELDS}:
                     raise errors.unknown_name_error("setting", name, settings)
-            if (claim.best is not None) != (one.name == "best_of"):
-                raise errors.UsageError(f"a claim of {one.name}: best is for best_of alone")
+            if (claim.best is not None) != (analysis.name == "best_of"):
+                raise errors.UsageError(f"a claim of {analysis.name}: best is for best_of alone")
 
 
-def by_name(name: str) -> analyses.Answer:
+def analysis_function(name: str) -> analyses.AnalysisFunction:
     """Raises UsageError."""
     if name not in ANALYSES:
         raise errors.unknown_name_error("analysis", name, ANALYSES)
     return ANALYSES[name]
 
 
-def _missing(found: Sequence[cells.Measured], told: set[str]) -> list[tuple[str, str]]:
+def _cells_without_result(
+    measured_cells: Sequence[cells.MeasuredCell], analysis_names: set[str]
+) -> list[tuple[str, str]]:
     """Cells none of whose launches is ok, but for those that diverged where an analysis says so."""
     return [
-        (cells.name(one, found), f"{one.records[-1].status}: {one.records[-1].reason}")
-        for one in found
-        if not one.steady() and not ("diverged" in told and one.diverged())
+        (
+            cells.cell_name(cell, measured_cells),
+            f"{cell.records[-1].status}: {cell.records[-1].reason}",
+        )
+        for cell in measured_cells
+        if not cell.ok_records() and not ("diverged" in analysis_names and cell.diverged_records())
     ]
 
 
-def _absent(study: Experiment, size: Size, own: Sequence[Record]) -> list[tuple[str, str]]:
+def _missing_data_sets(
+    study: Experiment, size: Size, records: Sequence[Record]
+) -> list[tuple[str, str]]:
     """Data sets that it would have trained on if they had been there."""
-    asked = [name for matrix in study.of_size(size) for name in matrix.data or ()]
-    there = {record.request.data for record in own if record.request}
-    wanted = [name for name in study.present if name in asked and name not in there]
-    return [(name, media.missing(name)) for name in wanted]
+    requested_names = [
+        name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
+    ]
+    used_names = {record.request.data for record in records if record.request}
+    missing_names = [
+        name for name in study.present if name in requested_names and name not in used_names
+    ]
+    return [(name, media.missing_data_message(name)) for name in missing_names]
 
 
-def quoted(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
+def published_figures(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
     """What was published about it: of its own file, and of the built-in records."""
-    own = [(one.citation, one.figure) for one in study.published]
-    told = [
+    study_figures = [(quotation.citation, quotation.figure) for quotation in study.published]
+    built_in_figures = [
         (record.citation, record.figure)
-        for record in published.of_study(study.name)
+        for record in published.figures_of_study(study.name)
         if record.citation and record.figure
     ]
-    return (*own, *told)
+    return (*study_figures, *built_in_figures)

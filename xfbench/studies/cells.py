@@ -21,18 +21,18 @@ from xfbench.records.record import Record
 from xfbench.request import SOLVER, Request, solver_words
 from xfbench.running import probing, training
 from xfbench.strategy import words
-from xfbench.studies.form import SIZES, Rising, Scalar, Size
+from xfbench.studies.form import SIZES, BatchSearch, Scalar, Size
 from xfbench.workloads import workloads
 
 # What tells cells apart in words, in this order; "machine" is last.
-NAMED = (
+SETTINGS = (
     *("workload", "framework", "kernel", "device", "precision", "threads", "ranks", "nodes"),
     *("strategy", "scaling", "batch_size", "data", "format", "medium", "page_cache", "input"),
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
 # What follows from a setting, and may differ where that one does.
-_FOLLOW: dict[str, tuple[str, ...]] = {
+_DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
     "machine": ("threads",),
@@ -40,23 +40,23 @@ _FOLLOW: dict[str, tuple[str, ...]] = {
     "nodes": ("ranks", "strategy"),
 }
 # What is so where nothing was chosen.
-_UNCHOSEN = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
+_DEFAULTS = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredCell:
     """One cell on one kind of machine, with all its launches and seeds."""
 
     records: tuple[Record, ...]
 
     @property
     def request(self) -> Request:
-        asked = self.records[-1].request
-        assert asked is not None
-        return asked
+        request = self.records[-1].request
+        assert request is not None
+        return request
 
-    def value(self, name: str) -> Any:
+    def setting(self, name: str) -> Any:
         """A setting by its name; that of a strategy's option too. None where it has none."""
         request = self.request
         if name == "machine":
@@ -69,43 +69,45 @@ class Measured:
             return probing.words(request)
         if name in ("format", "medium"):
             return getattr(request.data_set, name, None)
-        if name in _UNCHOSEN:
-            return getattr(request, name) or _UNCHOSEN[name]
+        if name in _DEFAULTS:
+            return getattr(request, name) or _DEFAULTS[name]
         if name in Request.model_fields:
             return getattr(request, name)
         options = adapter.load(request.framework).strategy(request.strategy)
         return options.resolved(dict(request.strategy_options), request.device).get(name)
 
-    def matches(self, where: Mapping[str, Scalar]) -> bool:
+    def matches(self, settings: Mapping[str, Scalar]) -> bool:
         """Whether it has all of these values."""
-        return all(str(self.value(name)) == str(value) for name, value in where.items())
+        return all(str(self.setting(name)) == str(value) for name, value in settings.items())
 
-    def steady(self) -> list[Record]:
+    def ok_records(self) -> list[Record]:
         """The launches that are ok."""
         return [record for record in self.records if record.status == "ok"]
 
-    def diverged(self) -> list[Record]:
+    def diverged_records(self) -> list[Record]:
         """The launches of which `has_diverged` is true."""
         return [record for record in self.records if has_diverged(record)]
 
 
 def has_diverged(record: Record) -> bool:
     """Whether the launch did all its steps, and its loss became no number."""
-    measured = record.measurement
-    return record.status == "invalid" and measured is not None and None in measured.losses
+    measurement = record.measurement
+    return record.status == "invalid" and measurement is not None and None in measurement.losses
 
 
-def measured(records: Iterable[Record]) -> list[Measured]:
+def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
     """The cells of the records, in a fixed order."""
-    found = [
-        Measured(tuple(own))
+    measured_cells = [
+        MeasuredCell(tuple(cell_records))
         for cells in group_by_cell(records, probes=True).values()
-        for own in cells.values()
+        for cell_records in cells.values()
     ]
-    return sorted(found, key=lambda one: [_sortable(one.value(name)) for name in NAMED])
+    return sorted(
+        measured_cells, key=lambda cell: [_sort_key(cell.setting(name)) for name in SETTINGS]
+    )
 
 
-class _Known:
+class _Catalog:
     """Networks and adapters as they are now, each read once: there may be many records."""
 
     def __init__(self) -> None:
@@ -120,164 +122,177 @@ class _Known:
         return self.adapters.get(name)
 
 
-def of_study(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
+def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
     """The measured records that one of the study's matrices asks for, on whatever machine."""
-    matrices, known = study.of_size(size), _Known()
+    matrices, catalog = study.matrices_of_size(size), _Catalog()
     return [
         record
         for record in records
         if record.source == "measured"
         and record.request
-        and any(_asks(one, record.request, known) for one in matrices)
+        and any(_includes(matrix, record.request, catalog) for matrix in matrices)
     ]
 
 
-def doubled(study: Experiment, size: Size, found: Iterable[Measured]) -> list[Measured]:
+def drop_search_trials(
+    study: Experiment, size: Size, cells: Iterable[MeasuredCell]
+) -> list[MeasuredCell]:
     """Those whose batch is to be compared, and was not just tried to find the end of memory."""
-    matrices, known = study.of_size(size), _Known()
+    matrices, catalog = study.matrices_of_size(size), _Catalog()
     return [
-        one
-        for one in found
+        cell
+        for cell in cells
         if any(
-            not isinstance(m.batch_size, Rising)
-            or m.batch_size.doubled(one.request.kept_batch_size)
+            not isinstance(m.batch_size, BatchSearch)
+            or m.batch_size.is_doubling(cell.request.kept_batch_size)
             for m in matrices
-            if _asks(m, one.request, known)
+            if _includes(m, cell.request, catalog)
         )
     ]
 
 
-def fullest(study: Experiment, records: Sequence[Record]) -> Size | None:
+def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | None:
     """The size of which most was measured; the smaller one where that is the same of both."""
-    good = [record for record in records if record.status == "ok"]
-    counts = {size: len(of_study(study, size, good)) for size in study.sizes}
-    best = max(counts, key=lambda size: (counts[size], -SIZES.index(size)))
-    return best if counts[best] else None
+    ok_records = [record for record in records if record.status == "ok"]
+    counts = {size: len(select_records(study, size, ok_records)) for size in study.sizes}
+    best_size = max(counts, key=lambda size: (counts[size], -SIZES.index(size)))
+    return best_size if counts[best_size] else None
 
 
-def _asks(m: Matrix, r: Request, known: _Known) -> bool:
+def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
     """Whether the matrix has such a cell, whatever chose what it leaves open."""
     if r.framework not in m.framework or r.workload not in m.workload:
         return False
-    own, described = known.workloads.get(r.workload), known.adapter(r.framework)
-    if own is None:
+    network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
+    if network is None:
         return False
     window = m.window or WINDOWS.get(r.device, 1)
     steps = m.steps if m.epochs else m.steps or DEFAULT_STEPS * window
-    lists: tuple[tuple[Any, Sequence[Any] | None], ...] = (
+    allowed_values: tuple[tuple[Any, Sequence[Any] | None], ...] = (
         (r.device, m.device),
         (r.precision, m.precision),
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.kept_batch_size, _batches(m, r, own.batch_size)),
+        (r.kept_batch_size, _batch_sizes(m, r, network.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
-        *((getattr(r, name), training.chosen(own, name, m.solver[name])) for name in SOLVER),
+        *((getattr(r, name), training.chosen(network, name, m.solver[name])) for name in SOLVER),
         (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
     )
-    if not all(allowed is None or value in allowed for value, allowed in lists):
+    if not all(allowed is None or value in allowed for value, allowed in allowed_values):
         return False
-    single = (
+    single_values = (
         (r.epochs, m.epochs),
         (r.steps, steps),
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
         # What is available, or somebody chooses, is where batches find their end.
-        (r.memory_limit, r.memory_limit if isinstance(m.batch_size, Rising) else m.memory_limit),
+        (
+            r.memory_limit,
+            r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
+        ),
     )
-    if any(value != wanted for value, wanted in single):
+    if any(value != expected for value, expected in single_values):
         return False
-    first = list(described.kernels_on(r.device))[:1] if described else []
-    kernels = [one for name in m.kernel for one in (first if name == "default" else [name])]
-    together = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
-    if described and r.ranks > 1:
-        chosen = described.strategy(r.strategy).differing(m.strategy_options, r.device)
-        together &= chosen == dict(r.strategy_options)
-    return r.kernel in kernels and together and _data(m, r, own.data)
+    default_kernels = list(framework_adapter.kernels_on(r.device))[:1] if framework_adapter else []
+    kernels = [
+        kernel for name in m.kernel for kernel in (default_kernels if name == "default" else [name])
+    ]
+    strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
+    if framework_adapter and r.ranks > 1:
+        changed_options = framework_adapter.strategy(r.strategy).differing(
+            m.strategy_options, r.device
+        )
+        strategy_matches &= changed_options == dict(r.strategy_options)
+    return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
 
 
-def _batches(m: Matrix, r: Request, own: int) -> Sequence[int]:
+def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
     """Those that the matrix has; where they are found out, any from its first to its last on."""
-    if isinstance(m.batch_size, Rising):
+    if isinstance(m.batch_size, BatchSearch):
         size, last = r.kept_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
-    return m.batch_size or [own]
+    return m.batch_size or [default]
 
 
-def _data(m: Matrix, r: Request, own: str) -> bool:
+def _includes_data(m: Matrix, r: Request, default: str) -> bool:
     """Of a study's own data the format is named; of others the set.
 
     The digits on disk are not those that come with xfbench.
     """
     built_in = r.data_set is None
     if m.data is None:
-        return built_in and r.data == ("synthetic" if m.steps and not m.epochs else own)
+        return built_in and r.data == ("synthetic" if m.steps and not m.epochs else default)
     names = {r.data} if built_in or r.data not in sets.BUILT_IN else set()
     names |= {f"{r.data}-{r.data_set.format}"} if r.data_set else set()
     return any(name.partition("@")[0] in names for name in m.data)
 
 
-def alike(cells: Sequence[Measured], over: str) -> list[list[Measured]]:
+def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:
     """Cells that differ in `over`, and what follows from it, alone: groups in its order.
 
     One rank belongs to every way in which several train together.
     """
-    free = {over, *_FOLLOW.get(over, ())}
-    held = [name for name in NAMED if name not in free]
-    groups: dict[tuple[Any, ...], list[Measured]] = defaultdict(list)
-    for one in cells:
-        groups[tuple(_held(one, name, over) for name in held)].append(one)
-    found = []
+    free = {over, *_DEPENDENT_SETTINGS.get(over, ())}
+    fixed = [name for name in SETTINGS if name not in free]
+    groups: dict[tuple[Any, ...], list[MeasuredCell]] = defaultdict(list)
+    for cell in cells:
+        groups[tuple(_fixed_value(cell, name, over) for name in fixed)].append(cell)
+    comparisons = []
     for group in groups.values():
-        group.sort(key=lambda one: _sortable(one.value(over)))
+        group.sort(key=lambda cell: _sort_key(cell.setting(over)))
         if over not in ("ranks", "nodes"):
-            found.append(group)
+            comparisons.append(group)
             continue
-        alone = [one for one in group if one.request.ranks == 1]
-        ways: dict[str, list[Measured]] = defaultdict(list)
-        for one in group:
-            if one not in alone:
-                ways[one.value("strategy")].append(one)
-        found += [[*alone, *way] for way in ways.values()] or [alone]
-    return found
+        single_rank = [cell for cell in group if cell.request.ranks == 1]
+        by_strategy: dict[str, list[MeasuredCell]] = defaultdict(list)
+        for cell in group:
+            if cell not in single_rank:
+                by_strategy[cell.setting("strategy")].append(cell)
+        comparisons += [[*single_rank, *multi_rank] for multi_rank in by_strategy.values()] or [
+            single_rank
+        ]
+    return comparisons
 
 
-def _held(one: Measured, name: str, over: str) -> str:
+def _fixed_value(cell: MeasuredCell, name: str, over: str) -> str:
     """A setting as text; of a strategy's options not the one that is varied."""
-    if name == "strategy" and over not in NAMED:
-        others = [pair for pair in one.request.strategy_options if pair[0] != over]
-        return f"{one.request.strategy} {words(others)}"
-    return str(one.value(name))
+    if name == "strategy" and over not in SETTINGS:
+        other_options = [pair for pair in cell.request.strategy_options if pair[0] != over]
+        return f"{cell.request.strategy} {words(other_options)}"
+    return str(cell.setting(name))
 
 
-def name(one: Measured, among: Sequence[Measured], without: Sequence[str] = ()) -> str:
+def cell_name(
+    cell: MeasuredCell, among: Sequence[MeasuredCell], omitted: Sequence[str] = ()
+) -> str:
     """The network, the framework, and what tells it from the others, in words."""
-    always = [field for field in ("workload", "framework") if field not in without]
-    varying = _varying(tuple(among))
+    required = [field for field in ("workload", "framework") if field not in omitted]
+    varying = _varying_settings(tuple(among))
     parts = []
-    for field in NAMED:
-        value = one.value(field)
-        if value == _UNCHOSEN.get(field):  # nor where it has none
+    for field in SETTINGS:
+        value = cell.setting(field)
+        if value == _DEFAULTS.get(field):  # nor where it has none
             continue
-        if field in without or (field not in always and field not in varying):
+        if field in omitted or (field not in required and field not in varying):
             continue
-        if field == "strategy" and one.request.ranks == 1:
+        if field == "strategy" and cell.request.ranks == 1:
             continue
-        parts.append(worded(field, value))
+        parts.append(format_setting(field, value))
     return " · ".join(parts)
 
 
 @functools.lru_cache(maxsize=1)
-def _varying(among: tuple[Measured, ...]) -> set[str]:
-    return {field for field in NAMED if len({str(other.value(field)) for other in among}) > 1}
+def _varying_settings(among: tuple[MeasuredCell, ...]) -> set[str]:
+    return {field for field in SETTINGS if len({str(cell.setting(field)) for cell in among}) > 1}
 
 
-def worded(field: str, value: Any) -> str:
+def format_setting(field: str, value: Any) -> str:
     """A setting's value with what it counts: "2 threads"."""
     if unit := _WITH_UNIT.get(field):
         return f"{value} {unit}{'' if value == 1 else 's'}"
@@ -289,31 +304,32 @@ def worded(field: str, value: Any) -> str:
         return f"{value} cache"
     if field == "memory_limit":
         return f"at most {value / 1e9:.3g} GB"
-    return str(value) if field in NAMED else f"{field} {value}"
+    return str(value) if field in SETTINGS else f"{field} {value}"
 
 
-def comparable(a: Measured, b: Measured, certificates: Certificates) -> str | None:
+def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certificates) -> str | None:
     """Why two cells are not known to train the same network; None where they are."""
-    return comparison.incomparable_reason(a.steady(), b.steady(), certificates)
+    return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
-def unproven(group: Sequence[Measured], certificates: Certificates) -> dict[int, str]:
+def unverified_reasons(group: Sequence[MeasuredCell], certificates: Certificates) -> dict[int, str]:
     """By `id` of a cell, why it stands against none of the group; those that may are not there.
 
     Where all are the same translation of the network, nothing needs a proof.
     """
-    good = [one for one in group if one.steady()]
-    if not good or not any(comparable(one, good[0], {}) for one in good):
+    ok_cells = [cell for cell in group if cell.ok_records()]
+    if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):
         return {}
     reasons = {
-        id(one): next(
-            filter(None, (leaderboard.unranked_reason(r, certificates) for r in one.steady())), None
+        id(cell): next(
+            filter(None, (leaderboard.unranked_reason(r, certificates) for r in cell.ok_records())),
+            None,
         )
-        for one in good
+        for cell in ok_cells
     }
-    return {one: reason for one, reason in reasons.items() if reason}
+    return {cell_id: reason for cell_id, reason in reasons.items() if reason}
 
 
-def _sortable(value: Any) -> tuple[bool, float, str]:
+def _sort_key(value: Any) -> tuple[bool, float, str]:
     number = isinstance(value, int | float)
     return not number, float(value) if number else 0.0, str(value)

@@ -11,48 +11,54 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
-from xfbench.studies.cells import Measured
-from xfbench.studies.finding import Finding, Value, judge
+from xfbench.studies.cells import MeasuredCell
+from xfbench.studies.finding import Finding, Value, judge_claims
 from xfbench.studies.form import Analysis
-from xfbench.studies.wording import figure, joined, plural
+from xfbench.studies.wording import format_figure, join_words, pluralize
 
 
-def diverged(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
+def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
     """Of each cell the share of its launches that diverged, and where the first one did."""
-    found: list[Value] = []
-    told: list[str] = []
-    for one in cells:
-        lost = one.diverged()
-        ran = len(one.steady()) + len(lost)
-        share = Interval(len(lost) / ran, None, None, ran) if ran else None
+    values: list[Value] = []
+    phrases: list[str] = []
+    for cell in cells:
+        diverged = cell.diverged_records()
+        finished = len(cell.ok_records()) + len(diverged)
+        share = Interval(len(diverged) / finished, None, None, finished) if finished else None
         note = ""
-        if lost:
-            note = f"{len(lost)} of {plural(ran, 'launch')}: {lost[0].reason}"
-            told.append(f"{of_cells.name(one, cells)} ({len(lost)} of {plural(ran, 'launch')})")
+        if diverged:
+            note = f"{len(diverged)} of {pluralize(finished, 'launch')}: {diverged[0].reason}"
+            phrases.append(
+                f"{of_cells.cell_name(cell, cells)} "
+                f"({len(diverged)} of {pluralize(finished, 'launch')})"
+            )
         reason = None if share else "no launch of it ran to its end"
-        row = Value(
-            name=of_cells.name(one, cells),
+        value = Value(
+            name=of_cells.cell_name(cell, cells),
             at="",
             x=None,
             interval=share,
-            fields=analyses.fields(one),
+            fields=analyses.claim_fields(cell),
             reason=reason,
             note=note,
         )
-        found.append(row)
-    ran_at_all = sum(one.interval is not None for one in found)
+        values.append(value)
+    finished_count = sum(value.interval is not None for value in values)
     sentence = analyses.NOTHING
-    if told:
-        sentence = f"{len(told)} of {plural(ran_at_all, 'configuration')} diverged: {joined(told)}."
-    elif ran_at_all:
-        sentence = f"None of {plural(ran_at_all, 'configuration')} diverged."
+    if phrases:
+        sentence = (
+            f"{len(phrases)} of {pluralize(finished_count, 'configuration')} diverged: "
+            f"{join_words(phrases)}."
+        )
+    elif finished_count:
+        sentence = f"None of {pluralize(finished_count, 'configuration')} diverged."
     return Finding(
-        title=of.title or "What diverged",
+        title=analysis.title or "What diverged",
         sentence=sentence,
         over="",
         unit="%",
-        values=tuple(found),
-        judged=judge(of.claim, found, lambda interval: figure(interval, "%")),
+        values=tuple(values),
+        judged=judge_claims(analysis.claim, values, lambda interval: format_figure(interval, "%")),
         plot="none",
-        beside=of.beside,
+        beside=analysis.beside,
     )

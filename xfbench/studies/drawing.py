@@ -11,105 +11,129 @@ from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.report import figures
 from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value
-from xfbench.studies.wording import ends, number
+from xfbench.studies.wording import format_interval, format_number
 
-Quoted = tuple[Citation, Figure]
-_OF_ABOUT = {"batch size": ("global_batch_size", "batch_size_per_rank"), "format": ("data_format",)}
+CitedFigure = tuple[Citation, Figure]
+_ABOUT_FIELDS = {
+    "batch size": ("global_batch_size", "batch_size_per_rank"),
+    "format": ("data_format",),
+}
 
 
-def drawn(finding: Finding, published: Sequence[Quoted]) -> list[figures.Figure]:
+def draw_figures(finding: Finding, published: Sequence[CitedFigure]) -> list[figures.Figure]:
     """What there is to draw of it: values where they have any, and curves."""
-    beside = [one for one in published if _belongs(one, finding)]
-    known = [one for one in finding.values if one.interval]
-    made = []
-    if known and finding.plot == "lines" and len({one.x for one in known}) > 1:
-        made.append(_lines(finding, known, beside))
-    elif known and finding.plot != "none":
-        made.append(_bars(finding, known, beside))
+    cited = [cited_figure for cited_figure in published if _is_shown_with(cited_figure, finding)]
+    measured = [measured_value for measured_value in finding.values if measured_value.interval]
+    charts = []
+    if (
+        measured
+        and finding.plot == "lines"
+        and len({measured_value.x for measured_value in measured}) > 1
+    ):
+        charts.append(_draw_lines(finding, measured, cited))
+    elif measured and finding.plot != "none":
+        charts.append(_draw_bars(finding, measured, cited))
     if finding.curves:
-        made.append(_curves(finding))
-    return made
+        charts.append(_draw_curves(finding))
+    return charts
 
 
-def _belongs(one: Quoted, finding: Finding) -> bool:
-    _, figure = one
+def _is_shown_with(cited_figure: CitedFigure, finding: Finding) -> bool:
+    _, figure = cited_figure
     named = bool(finding.beside) and figure.quantity.startswith(finding.beside)
     return named and figure.unit == finding.unit
 
 
-def about(figure: Figure) -> str:
+def figure_subject(figure: Figure) -> str:
     """What it is of: its network first, then the rest in words."""
-    of = figure.about or About()
-    return " · ".join(filter(None, (of.workload, describe_subject(of))))
+    subject = figure.about or About()
+    return " · ".join(filter(None, (subject.workload, describe_subject(subject))))
 
 
-def _scaled(value: float, finding: Finding) -> float:
+def _in_finding_unit(value: float, finding: Finding) -> float:
     """Percentages as they are kept here: parts of one."""
     return value / 100 if finding.unit == "%" else value
 
 
-def _bars(finding: Finding, known: Sequence[Value], beside: Sequence[Quoted]) -> figures.Figure:
+def _draw_bars(
+    finding: Finding, measured: Sequence[Value], cited: Sequence[CitedFigure]
+) -> figures.Figure:
     bars = []
-    for one in known:
-        assert one.interval
-        name = " · ".join(filter(None, (one.name, one.at)))
-        bars.append(Bar(name, one.interval.value, one.interval.low, one.interval.high))
-    for citation, figure in beside:
+    for measured_value in measured:
+        assert measured_value.interval
+        name = " · ".join(filter(None, (measured_value.name, measured_value.at)))
+        bars.append(
+            Bar(
+                name,
+                measured_value.interval.value,
+                measured_value.interval.low,
+                measured_value.interval.high,
+            )
+        )
+    for citation, figure in cited:
         # A range has no value of its own: its ends are drawn, each as what it is.
         for printed, end in ((figure.value, ""), (figure.low, ", least"), (figure.high, ", most")):
             if printed is not None:
-                name = f"published ({citation.key}{end}): {about(figure)}"
-                bars.append(Bar(name, _scaled(printed, finding)))
-    return _figure(finding, known, beside, bars=tuple(bars[:MOST_BARS]))
+                name = f"published ({citation.key}{end}): {figure_subject(figure)}"
+                bars.append(Bar(name, _in_finding_unit(printed, finding)))
+    return _build_figure(finding, measured, cited, bars=tuple(bars[:MOST_BARS]))
 
 
-def _lines(finding: Finding, known: Sequence[Value], beside: Sequence[Quoted]) -> figures.Figure:
+def _draw_lines(
+    finding: Finding, measured: Sequence[Value], cited: Sequence[CitedFigure]
+) -> figures.Figure:
     lines: dict[str, list[Point]] = defaultdict(list)
-    for one in known:
-        assert one.interval and one.x is not None
-        i = one.interval
-        lines[one.name].append(Point(one.x, i.value, i.low, i.high))
+    for measured_value in measured:
+        assert measured_value.interval and measured_value.x is not None
+        interval = measured_value.interval
+        lines[measured_value.name].append(
+            Point(measured_value.x, interval.value, interval.low, interval.high)
+        )
     marks = [
-        _mark(one, x, finding) for one in beside if (x := _place(one[1], finding.over)) is not None
+        _draw_mark(cited_figure, x, finding)
+        for cited_figure in cited
+        if (x := _x_position(cited_figure[1], finding.over)) is not None
     ]
-    drawn = [
+    drawn_lines = [
         Line(name, tuple(sorted(points, key=lambda point: point.x)))
         for name, points in lines.items()
     ]
-    places = {point.x for line in drawn for point in line.points} | {mark.x for mark in marks}
-    made = _figure(finding, known, beside, lines=tuple(drawn[:MOST_LINES]), x=finding.over)
-    return replace(made, marks=tuple(marks), at=tuple(sorted(places)))
+    ticks = {point.x for line in drawn_lines for point in line.points} | {mark.x for mark in marks}
+    chart = _build_figure(
+        finding, measured, cited, lines=tuple(drawn_lines[:MOST_LINES]), x=finding.over
+    )
+    return replace(chart, marks=tuple(marks), at=tuple(sorted(ticks)))
 
 
-def _mark(one: Quoted, x: float, finding: Finding) -> Mark:
-    citation, figure = one
+def _draw_mark(cited_figure: CitedFigure, x: float, finding: Finding) -> Mark:
+    citation, figure = cited_figure
     y, low, high = (
-        None if end is None else _scaled(end, finding)
+        None if end is None else _in_finding_unit(end, finding)
         for end in (figure.value, figure.low, figure.high)
     )
-    name = f"published ({citation.key}): {about(figure)}"
+    name = f"published ({citation.key}): {figure_subject(figure)}"
     return Mark(name, format_figure(figure), x, y, low, high)
 
 
-def _place(figure: Figure, over: str) -> float | None:
-    for name in _OF_ABOUT.get(over, (over,)):
+def _x_position(figure: Figure, over: str) -> float | None:
+    for name in _ABOUT_FIELDS.get(over, (over,)):
         value = getattr(figure.about, name, None)
         if isinstance(value, int):
             return float(value)
     return None
 
 
-def _curves(finding: Finding) -> figures.Figure:
+def _draw_curves(finding: Finding) -> figures.Figure:
     lines = [
-        Line(one.name, tuple(Point(*point) for point in sorted(one.points)))
-        for one in finding.curves
+        Line(curve.name, tuple(Point(*point) for point in sorted(curve.points)))
+        for curve in finding.curves
     ]
-    told = "; ".join(
+    starts = "; ".join(
         f"{line.name}: {line.points[0].y:.3g} at {line.points[0].x:.3g}" for line in lines
     )
     return figures.Figure(
         title=f"{finding.title}, by {finding.x_title}",
-        description=f"By {finding.x_title}. {told}.",
+        description=f"By {finding.x_title}. {starts}.",
         x=finding.x_title,
         y=finding.unit,
         headers=("configuration", finding.x_title, finding.unit, "95 % interval"),
@@ -128,10 +152,10 @@ def _curves(finding: Finding) -> figures.Figure:
     )
 
 
-def _figure(
+def _build_figure(
     finding: Finding,
-    known: Sequence[Value],
-    beside: Sequence[Quoted],
+    measured: Sequence[Value],
+    cited: Sequence[CitedFigure],
     *,
     bars: tuple[Bar, ...] = (),
     lines: tuple[Line, ...] = (),
@@ -139,14 +163,14 @@ def _figure(
 ) -> figures.Figure:
     data = [
         (
-            " · ".join(filter(None, (one.name, one.at))),
-            number(one.interval.value, finding.unit),
-            ends(one.interval, finding.unit),
+            " · ".join(filter(None, (measured_value.name, measured_value.at))),
+            format_number(measured_value.interval.value, finding.unit),
+            format_interval(measured_value.interval, finding.unit),
         )
-        for one in known
-        if one.interval
+        for measured_value in measured
+        if measured_value.interval
     ]
-    data += [(f"{c.key}: {about(f)}", format_figure(f), "as printed") for c, f in beside]
+    data += [(f"{c.key}: {figure_subject(f)}", format_figure(f), "as printed") for c, f in cited]
     return figures.Figure(
         title=finding.title,
         description=finding.sentence,

@@ -21,253 +21,338 @@ from xfbench.analysis.statistics import CONFIDENCE, Interval
 from xfbench.host import memory
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
-from xfbench.studies.cells import Measured
-from xfbench.studies.finding import Finding, Judged, Told, Value, tally, verdict
+from xfbench.studies.cells import MeasuredCell
+from xfbench.studies.finding import (
+    Agreement,
+    Finding,
+    JudgedClaim,
+    Value,
+    overall_verdict,
+    tally_text,
+)
 from xfbench.studies.form import Analysis, Claim
-from xfbench.studies.quantities import QUANTITIES, launches
-from xfbench.studies.wording import figure, joined, number
+from xfbench.studies.quantities import QUANTITIES, launch_values
+from xfbench.studies.wording import format_figure, format_number, join_words
 
 # They are of every batch that was tried; others only of those that double.
-OF_TRIALS = ("out_of_memory", "memory_per_image", "values")
-MATTERS = 0.02  # of throughput: a batch that may give so much more is not ruled out
-EACH, WHATEVER = "each image", "whatever the batch"
+ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
+RELEVANT_GAIN = 0.02  # of throughput: a batch that may give so much more is not ruled out
+PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
 
 
-def is_out(one: Measured) -> bool:
+def is_out_of_memory(cell: MeasuredCell) -> bool:
     """Whether memory was out in every launch of it."""
-    return all(map(memory.is_out_of_memory, one.records))
+    return all(map(memory.is_out_of_memory, cell.records))
 
 
 @dataclass(frozen=True)
-class _End:
+class _BatchLimit:
     """Of one line: the largest batch that ran, the smallest that did not, and how that died."""
 
-    line: Sequence[Measured]
-    ran: Measured | None
-    out: Measured | None
+    cells: Sequence[MeasuredCell]
+    largest_ok: MeasuredCell | None
+    smallest_failed: MeasuredCell | None
     reason: str
 
 
-def out_of_memory(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
+def analyze_out_of_memory(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
     """The largest batch that runs, and how the next one that was tried dies."""
-    found: list[Value] = []
-    told: list[str] = []
-    ends = [_end(group) for group in of_cells.alike(cells, "batch_size")]
-    for end in ends:
-        name = of_cells.name(end.line[0], cells, ("batch_size",))
-        limit = end.line[0].request.memory_limit
-        under = f"; at most {_bytes(limit)} a rank" if limit else ""
+    values: list[Value] = []
+    phrases: list[str] = []
+    batch_limits = [
+        _find_batch_limit(group) for group in of_cells.comparison_groups(cells, "batch_size")
+    ]
+    for batch_limit in batch_limits:
+        name = of_cells.cell_name(batch_limit.cells[0], cells, ("batch_size",))
+        memory_limit = batch_limit.cells[0].request.memory_limit
+        limit_text = f"; at most {_format_megabytes(memory_limit)} a rank" if memory_limit else ""
         interval, reason, note = None, None, ""
-        if end.out is None:
-            reason = _not_out(end)
-        elif end.ran is None:
-            reason = f"the smallest, {_size(end.out)}, was {end.reason}{under}"
+        if batch_limit.smallest_failed is None:
+            reason = _no_limit_reason(batch_limit)
+        elif batch_limit.largest_ok is None:
+            reason = (
+                f"the smallest, {_batch_size(batch_limit.smallest_failed)}, "
+                f"was {batch_limit.reason}{limit_text}"
+            )
         else:
-            interval = Interval(float(_size(end.ran)), None, None, _count(end))
-            note = f"at {_size(end.out)}: {end.reason}{under}"
-            told.append(f"{name}: {_size(end.ran)} images run, {_size(end.out)} do not{under}")
-        fields = analyses.fields(end.ran or end.line[0])
-        found.append(Value(name, "", None, interval, fields, reason, note))
+            interval = Interval(
+                float(_batch_size(batch_limit.largest_ok)), None, None, _launch_count(batch_limit)
+            )
+            note = (
+                f"at {_batch_size(batch_limit.smallest_failed)}: {batch_limit.reason}{limit_text}"
+            )
+            phrases.append(
+                f"{name}: {_batch_size(batch_limit.largest_ok)} images run, "
+                f"{_batch_size(batch_limit.smallest_failed)} do not{limit_text}"
+            )
+        fields = analyses.claim_fields(batch_limit.largest_ok or batch_limit.cells[0])
+        values.append(Value(name, "", None, interval, fields, reason, note))
     return Finding(
-        title=of.title or "The end of memory",
-        sentence=f"{'. '.join(told)}." if told else "Nothing was out of memory here.",
+        title=analysis.title or "The end of memory",
+        sentence=f"{'. '.join(phrases)}." if phrases else "Nothing was out of memory here.",
         over="",
         unit="images",
-        values=tuple(found),
-        judged=tuple(_judged(claim, ends) for claim in of.claim),
-        plot=of.plot,
-        beside=of.beside,
+        values=tuple(values),
+        judged=tuple(_judge_claim(claim, batch_limits) for claim in analysis.claim),
+        plot=analysis.plot,
+        beside=analysis.beside,
     )
 
 
-def _end(line: Sequence[Measured]) -> _End:
-    out = next((one for one in line if any(map(memory.is_out_of_memory, one.records))), None)
-    ran = [one for one in line if one.steady() and (out is None or _size(one) < _size(out))]
+def _find_batch_limit(cells: Sequence[MeasuredCell]) -> _BatchLimit:
+    first_failed = next(
+        (cell for cell in cells if any(map(memory.is_out_of_memory, cell.records))), None
+    )
+    ok_cells = [
+        cell
+        for cell in cells
+        if cell.ok_records()
+        and (first_failed is None or _batch_size(cell) < _batch_size(first_failed))
+    ]
     reason = ""
-    if out is not None:
-        reason = next(r.reason or "" for r in out.records if memory.is_out_of_memory(r))
-    return _End(line, ran[-1] if ran else None, out, reason)
+    if first_failed is not None:
+        reason = next(r.reason or "" for r in first_failed.records if memory.is_out_of_memory(r))
+    return _BatchLimit(cells, ok_cells[-1] if ok_cells else None, first_failed, reason)
 
 
-def _not_out(end: _End) -> str:
-    last = end.line[-1]
-    if not last.steady():
-        return analyses.lacking(last)
-    return f"not out of memory up to {_size(last)}, the largest that was tried"
+def _no_limit_reason(batch_limit: _BatchLimit) -> str:
+    last_cell = batch_limit.cells[-1]
+    if not last_cell.ok_records():
+        return analyses.no_result_reason(last_cell)
+    return f"not out of memory up to {_batch_size(last_cell)}, the largest that was tried"
 
 
-def _size(one: Measured) -> int:
-    return one.request.kept_batch_size
+def _batch_size(cell: MeasuredCell) -> int:
+    return cell.request.kept_batch_size
 
 
-def _count(end: _End) -> int:
+def _launch_count(batch_limit: _BatchLimit) -> int:
     """Launches of the one batch and of the other, the fewer."""
-    assert end.ran and end.out
-    return min(len(end.ran.steady()), sum(map(memory.is_out_of_memory, end.out.records)))
+    assert batch_limit.largest_ok and batch_limit.smallest_failed
+    return min(
+        len(batch_limit.largest_ok.ok_records()),
+        sum(map(memory.is_out_of_memory, batch_limit.smallest_failed.records)),
+    )
 
 
-def _bytes(count: float) -> str:
-    return f"{number(count / 1e6, 'MB')} MB"
+def _format_megabytes(size_bytes: float) -> str:
+    return f"{format_number(size_bytes / 1e6, 'MB')} MB"
 
 
-def _judged(claim: Claim, ends: Sequence[_End]) -> Judged:
+def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedClaim:
     """Whether the largest batch that runs is sure to lie between the claim's bounds.
 
     It lies between what ran and what did not; that a launch dies or not is no matter of chance.
     """
-    told: list[Told] = []
-    why = []
+    agreements: list[Agreement] = []
+    details = []
     low, high = claim.bounds
-    for end in ends:
-        if not end.line[0].matches(claim.where):
+    for batch_limit in batch_limits:
+        if not batch_limit.cells[0].matches(claim.where):
             continue
-        least = _size(end.ran) if end.ran else 0
-        most = _size(end.out) - 1 if end.out else math.inf
-        inside = low <= least and most <= high
-        told.append("yes" if inside else "no" if most < low or least > high else "unknown")
-        upto = f"{_size(end.out)} do not" if end.out else "no end was found"
-        why.append(f"{least} images run, {upto}")
-    reason = f"{tally(told)} ({'; '.join(why[:3])})" if told else "nothing of it was measured here"
-    return Judged(claim.source, claim.text, verdict(told), reason)
+        largest_ok = _batch_size(batch_limit.largest_ok) if batch_limit.largest_ok else 0
+        largest_possible = (
+            _batch_size(batch_limit.smallest_failed) - 1
+            if batch_limit.smallest_failed
+            else math.inf
+        )
+        inside = low <= largest_ok and largest_possible <= high
+        agreements.append(
+            "yes" if inside else "no" if largest_possible < low or largest_ok > high else "unknown"
+        )
+        end_text = (
+            f"{_batch_size(batch_limit.smallest_failed)} do not"
+            if batch_limit.smallest_failed
+            else "no end was found"
+        )
+        details.append(f"{largest_ok} images run, {end_text}")
+    reason = (
+        f"{tally_text(agreements)} ({'; '.join(details[:3])})"
+        if agreements
+        else "nothing of it was measured here"
+    )
+    return JudgedClaim(claim.source, claim.text, overall_verdict(agreements), reason)
 
 
 @dataclass(frozen=True)
-class Growth:
+class MemoryGrowth:
     """A straight line of bytes over images, and how far the farthest point is off it, relative."""
 
     slope: Interval
-    start: Interval
-    off: float
+    intercept: Interval
+    max_relative_error: float
 
 
-def growth(sizes: Sequence[int], peaks: Sequence[float]) -> Growth | None:
+def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGrowth | None:
     """The line by least squares, with t-intervals on n − 2; None of fewer than three batches."""
     if len(set(sizes)) < 3:
         return None
     x, y = np.asarray(sizes, dtype=float), np.asarray(peaks, dtype=float)
-    centre, freedom = x.mean(), len(x) - 2
-    squares = ((x - centre) ** 2).sum()
-    slope = ((x - centre) * y).sum() / squares
-    start = y.mean() - slope * centre
-    left = y - start - slope * x
-    variance = (left**2).sum() / freedom
-    certain = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    half = certain * math.sqrt(variance / squares)
-    half_start = certain * math.sqrt(variance * (1 / len(x) + centre**2 / squares))
-    return Growth(
-        Interval(float(slope), float(slope - half), float(slope + half), len(x)),
-        Interval(float(start), float(start - half_start), float(start + half_start), len(x)),
-        float(np.abs(left / y).max()),
+    mean_size, degrees_of_freedom = x.mean(), len(x) - 2
+    sum_of_squares = ((x - mean_size) ** 2).sum()
+    slope = ((x - mean_size) * y).sum() / sum_of_squares
+    intercept = y.mean() - slope * mean_size
+    residuals = y - intercept - slope * x
+    variance = (residuals**2).sum() / degrees_of_freedom
+    quantile = float(special.stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))
+    slope_half_width = quantile * math.sqrt(variance / sum_of_squares)
+    intercept_half_width = quantile * math.sqrt(
+        variance * (1 / len(x) + mean_size**2 / sum_of_squares)
+    )
+    return MemoryGrowth(
+        Interval(
+            float(slope), float(slope - slope_half_width), float(slope + slope_half_width), len(x)
+        ),
+        Interval(
+            float(intercept),
+            float(intercept - intercept_half_width),
+            float(intercept + intercept_half_width),
+            len(x),
+        ),
+        float(np.abs(residuals / y).max()),
     )
 
 
-def memory_per_image(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
+def analyze_memory_per_image(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
     """The bytes that peak memory grows by with each image, and those it has whatever the batch."""
-    found: list[Value] = []
-    told: list[str] = []
+    values: list[Value] = []
+    phrases: list[str] = []
     notes: list[str] = []
-    for group in of_cells.alike(cells, "batch_size"):
-        name = of_cells.name(group[0], cells, ("batch_size",))
-        peaks = [(one, launches(QUANTITIES["peak_memory"], one.records)) for one in group]
+    for group in of_cells.comparison_groups(cells, "batch_size"):
+        name = of_cells.cell_name(group[0], cells, ("batch_size",))
+        peaks = [(cell, launch_values(QUANTITIES["peak_memory"], cell.records)) for cell in group]
         points = [
-            (_size(one), 1e6 * statistics.geometric_interval([*known.values()]).value)
-            for one, known in peaks
-            if known
+            (_batch_size(cell), 1e6 * statistics.geometric_interval([*peak_values.values()]).value)
+            for cell, peak_values in peaks
+            if peak_values
         ]
-        line = growth(*zip(*points, strict=True)) if points else None
-        fields = analyses.fields(group[0])
-        if line is None:
-            lacks = "three batches are needed"
-            found.append(Value(name, EACH, None, None, {**fields, "part": EACH}, lacks))
+        fit = fit_memory_growth(*zip(*points, strict=True)) if points else None
+        fields = analyses.claim_fields(group[0])
+        if fit is None:
+            reason = "three batches are needed"
+            values.append(Value(name, PER_IMAGE, None, None, {**fields, "part": PER_IMAGE}, reason))
             continue
-        for part, interval in ((EACH, line.slope), (WHATEVER, line.start)):
-            found.append(Value(name, part, None, interval, {**fields, "part": part}))
-        told.append(
-            f"{name}: {figure(line.slope, 'bytes')} an image, beside {_bytes(line.start.value)}"
+        for part, interval in ((PER_IMAGE, fit.slope), (FIXED_PART, fit.intercept)):
+            values.append(Value(name, part, None, interval, {**fields, "part": part}))
+        phrases.append(
+            f"{name}: {format_figure(fit.slope, 'bytes')} an image, "
+            f"beside {_format_megabytes(fit.intercept.value)}"
         )
         notes.append(
-            f"{name}: {len(points)} batches, of which the farthest is {line.off:.1%} off the line"
+            f"{name}: {len(points)} batches, "
+            f"of which the farthest is {fit.max_relative_error:.1%} off the line"
         )
     return Finding(
-        title=of.title or "Memory per image",
-        sentence=f"{'. '.join(told)}." if told else "There are no three batches to tell it from.",
+        title=analysis.title or "Memory per image",
+        sentence=f"{'. '.join(phrases)}."
+        if phrases
+        else "There are no three batches to tell it from.",
         over="part",
         unit="bytes",
-        values=tuple(found),
+        values=tuple(values),
         judged=(),
         plot="none",
         notes=tuple(notes),
     )
 
 
-def stops_growing(of: Analysis, cells: Sequence[Measured], certificates: Certificates) -> Finding:
+def analyze_stops_growing(
+    analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
+) -> Finding:
     """The smallest batch of which no larger one is better by more than could have been seen."""
-    found: list[Value] = []
-    told: list[str] = []
-    for group in of_cells.alike(cells, "batch_size"):
-        name = of_cells.name(group[0], cells, ("batch_size",))
-        what = QUANTITIES["images_per_second"]
-        known = [one for one in group if len(launches(what, one.records)) > 1]
-        fields = analyses.fields(group[0])
-        reason = None if len(known) > 1 else "two batches with two launches that count are needed"
-        for one in known[1:]:
-            reason = reason or of_cells.comparable(one, known[0], certificates)
-        if reason:
-            found.append(Value(name, "", None, None, fields, reason))
-            continue
-        counts = [len(launches(what, one.records)) for one in known]
-        first, sure = (
-            next(known[n:] for n in range(len(known)) if not better(known[n:]))
-            for better in (_better, _maybe_better)
+    values: list[Value] = []
+    phrases: list[str] = []
+    for group in of_cells.comparison_groups(cells, "batch_size"):
+        name = of_cells.cell_name(group[0], cells, ("batch_size",))
+        throughput = QUANTITIES["images_per_second"]
+        measured = [cell for cell in group if len(launch_values(throughput, cell.records)) > 1]
+        fields = analyses.claim_fields(group[0])
+        reason = (
+            None if len(measured) > 1 else "two batches with two launches that count are needed"
         )
-        least, most = float(_size(first[0])), float(_size(sure[0]))
-        why = "the largest that was measured is better than every smaller one"
-        if first[1:]:
-            best = max(first[1:], key=lambda each: _against(each, first[0]).ratio.value)
-            against = _against(best, first[0])
-            why = (
-                f"the best of the larger ones, {_size(best)}, gives "
-                f"{figure(against.ratio, 'times')}, of which no more than "
-                f"{against.smallest_visible_difference:.1%} would have gone unseen"
+        for cell in measured[1:]:
+            reason = reason or of_cells.incomparable_reason(cell, measured[0], certificates)
+        if reason:
+            values.append(Value(name, "", None, None, fields, reason))
+            continue
+        counts = [len(launch_values(throughput, cell.records)) for cell in measured]
+        flat_cells, surely_flat_cells = (
+            next(measured[n:] for n in range(len(measured)) if not is_better(measured[n:]))
+            for is_better in (_has_better_batch, _may_have_better_batch)
+        )
+        first_batch, sure_batch = (
+            float(_batch_size(flat_cells[0])),
+            float(_batch_size(surely_flat_cells[0])),
+        )
+        note = "the largest that was measured is better than every smaller one"
+        if flat_cells[1:]:
+            best_larger = max(
+                flat_cells[1:],
+                key=lambda cell: _compare_throughput(cell, flat_cells[0]).ratio.value,
             )
-            upto = f" to {figure(Interval(most, None, None, 0), 'images')}" if most > least else ""
-            told.append(f"{name} at {number(least, 'images')}{upto or ' images'}")
-        found.append(
-            Value(name, "", None, Interval(least, least, most, min(counts)), fields, note=why)
+            gain = _compare_throughput(best_larger, flat_cells[0])
+            note = (
+                f"the best of the larger ones, {_batch_size(best_larger)}, gives "
+                f"{format_figure(gain.ratio, 'times')}, of which no more than "
+                f"{gain.smallest_visible_difference:.1%} would have gone unseen"
+            )
+            range_text = (
+                f" to {format_figure(Interval(sure_batch, None, None, 0), 'images')}"
+                if sure_batch > first_batch
+                else ""
+            )
+            phrases.append(
+                f"{name} at {format_number(first_batch, 'images')}{range_text or ' images'}"
+            )
+        values.append(
+            Value(
+                name,
+                "",
+                None,
+                Interval(first_batch, first_batch, sure_batch, min(counts)),
+                fields,
+                note=note,
+            )
         )
     return Finding(
-        title=of.title or "Where throughput stops growing",
-        sentence=f"Throughput stops growing: {joined(told)}."
-        if told
+        title=analysis.title or "Where throughput stops growing",
+        sentence=f"Throughput stops growing: {join_words(phrases)}."
+        if phrases
         else "It is not seen to stop growing in these batches.",
         over="",
         unit="images",
-        values=tuple(found),
+        values=tuple(values),
         judged=(),
-        plot=of.plot,
-        beside=of.beside,
+        plot=analysis.plot,
+        beside=analysis.beside,
     )
 
 
-def _against(one: Measured, other: Measured) -> statistics.Comparison:
-    what = QUANTITIES["images_per_second"]
-    return statistics.compare(launches(what, one.records), launches(what, other.records))
+def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistics.Comparison:
+    throughput = QUANTITIES["images_per_second"]
+    return statistics.compare(
+        launch_values(throughput, cell.records), launch_values(throughput, baseline.records)
+    )
 
 
-def _better(rising: Sequence[Measured]) -> bool:
+def _has_better_batch(cells: Sequence[MeasuredCell]) -> bool:
     """Whether any of the others is better than the first by more than could have been seen."""
-    for larger in rising[1:]:
-        found = _against(larger, rising[0])
-        seen = found.smallest_visible_difference
-        if seen is not None and found.ratio.value - 1 > seen:
+    for larger in cells[1:]:
+        comparison = _compare_throughput(larger, cells[0])
+        visible_difference = comparison.smallest_visible_difference
+        if visible_difference is not None and comparison.ratio.value - 1 > visible_difference:
             return True
     return False
 
 
-def _maybe_better(rising: Sequence[Measured]) -> bool:
+def _may_have_better_batch(cells: Sequence[MeasuredCell]) -> bool:
     """Whether any of the others may be better than the first by more than matters."""
-    for larger in rising[1:]:
-        high = _against(larger, rising[0]).ratio.high
-        if high is None or high > 1 + MATTERS:
+    for larger in cells[1:]:
+        high = _compare_throughput(larger, cells[0]).ratio.high
+        if high is None or high > 1 + RELEVANT_GAIN:
             return True
     return False

@@ -10,7 +10,7 @@ from xfbench.analysis.statistics import Interval
 from xfbench.studies.form import Claim, Scalar
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]
-Told = Literal["yes", "no", "unknown"]
+Agreement = Literal["yes", "no", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Value:
     reason: str | None = None
     note: str = ""
 
-    def matches(self, where: Mapping[str, Scalar]) -> bool:
+    def matches(self, settings: Mapping[str, Scalar]) -> bool:
         """Whether it is one of those that a claim is about."""
-        return all(str(self.fields.get(name)) == str(value) for name, value in where.items())
+        return all(str(self.fields.get(name)) == str(value) for name, value in settings.items())
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """A source's finding, whether it holds here, and by which figures."""
 
     source: str
@@ -67,7 +67,7 @@ class Finding:
     over: str
     unit: str
     values: tuple[Value, ...]
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedClaim, ...]
     plot: str
     beside: str = ""
     curves: tuple[Curve, ...] = ()
@@ -76,57 +76,62 @@ class Finding:
     table: tuple[tuple[str, ...], ...] = ()
 
     @property
-    def says_something(self) -> bool:
+    def has_content(self) -> bool:
         """Whether it rests on anything: a figure, or answers in words."""
-        return bool(self.table) or any(one.interval for one in self.values)
+        return bool(self.table) or any(value.interval for value in self.values)
 
 
-def judge(
-    claims: Sequence[Claim], values: Sequence[Value], words: Callable[[Interval], str]
-) -> tuple[Judged, ...]:
+def judge_claims(
+    claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
+) -> tuple[JudgedClaim, ...]:
     """Each claim about figures that are to lie between two bounds."""
-    return tuple(_bounded(one, values, words) for one in claims if one.best is None)
+    return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
 
 
-def verdict(told: Sequence[Told]) -> Verdict:
+def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
     """It holds where all figures say so, and does not where one says no.
 
     One of fewer launches than are indicative says neither.
     """
-    if "no" in told:
+    if "no" in agreements:
         return "does not hold"
-    return "holds" if told and set(told) == {"yes"} else "cannot be told"
+    return "holds" if agreements and set(agreements) == {"yes"} else "cannot be told"
 
 
-def _bounded(claim: Claim, values: Sequence[Value], words: Callable[[Interval], str]) -> Judged:
-    about = [one for one in values if one.matches(claim.where)]
-    known = [(one, one.interval) for one in about if one.interval]
-    if not known:
-        why = "nothing of it was measured here"
-        if about and about[0].reason:
-            why = about[0].reason
-        return Judged(claim.source, claim.text, "cannot be told", why)
-    told = [_inside(interval, claim) for _, interval in known]
-    order: list[Told] = ["no", "unknown", "yes"]
-    listed = sorted(zip(told, known, strict=True), key=lambda pair: order.index(pair[0]))
-    figures = [f"{one.name} {one.at}".rstrip() + f": {words(i)}" for _, (one, i) in listed[:3]]
+def _judge_bounds(
+    claim: Claim, values: Sequence[Value], to_text: Callable[[Interval], str]
+) -> JudgedClaim:
+    matching = [value for value in values if value.matches(claim.where)]
+    measured = [(value, value.interval) for value in matching if value.interval]
+    if not measured:
+        reason = "nothing of it was measured here"
+        if matching and matching[0].reason:
+            reason = matching[0].reason
+        return JudgedClaim(claim.source, claim.text, "cannot be told", reason)
+    agreements = [_agreement(interval, claim) for _, interval in measured]
+    order: list[Agreement] = ["no", "unknown", "yes"]
+    listed = sorted(zip(agreements, measured, strict=True), key=lambda pair: order.index(pair[0]))
+    figures = [
+        f"{value.name} {value.at}".rstrip() + f": {to_text(interval)}"
+        for _, (value, interval) in listed[:3]
+    ]
     more = "; …" if len(listed) > 3 else ""
-    why = f"{tally(told)} ({'; '.join(figures)}{more})"
-    return Judged(claim.source, claim.text, verdict(told), why)
+    reason = f"{tally_text(agreements)} ({'; '.join(figures)}{more})"
+    return JudgedClaim(claim.source, claim.text, overall_verdict(agreements), reason)
 
 
-def tally(told: Sequence[Told]) -> str:
+def tally_text(agreements: Sequence[Agreement]) -> str:
     """How many are so, how many otherwise, in words; "" for none."""
-    words: dict[Told, str] = {
+    words: dict[Agreement, str] = {
         "yes": "so",
         "no": "otherwise",
         "unknown": "not to be told by so few launches",
     }
-    counts = [(told.count(one), said) for one, said in words.items()]
-    return ", ".join(f"{count} of {len(told)} {said}" for count, said in counts if count)
+    counts = [(agreements.count(agreement), word) for agreement, word in words.items()]
+    return ", ".join(f"{count} of {len(agreements)} {word}" for count, word in counts if count)
 
 
-def _inside(interval: Interval, claim: Claim) -> Told:
+def _agreement(interval: Interval, claim: Claim) -> Agreement:
     if interval.low is None or interval.high is None or interval.label == "smoke":
         return "unknown"
     low, high = claim.bounds

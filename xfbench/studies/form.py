@@ -26,18 +26,18 @@ SIZES: tuple[Size, ...] = ("smoke", "laptop", "paper")
 Positive = Annotated[int, Field(ge=1)]
 
 
-def _sized(given: Any) -> Any:
-    return in_bytes(given) if isinstance(given, str) else given
+def _parse_size(size: Any) -> Any:
+    return in_bytes(size) if isinstance(size, str) else size
 
 
-Bytes = Annotated[int, Field(ge=1), BeforeValidator(_sized)]
+Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_size)]
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Prepared(_Table):
+class PreparedData(_Table):
     """Data sets on disk, of these images in each of these formats, made where they are missing.
 
     Matrices name one "digits-lmdb", which lies in the cache, "digits-lmdb@memory" in memory, and
@@ -48,7 +48,7 @@ class Prepared(_Table):
     format: tuple[FormatName, ...] = ("raw",)
 
 
-class Rising(_Table):
+class BatchSearch(_Table):
     """Batches that are found out: from one on they double, until a launch is out of memory.
 
     Then the batch is bisected until what runs and what does not are no more than `within` of it
@@ -68,29 +68,33 @@ class Rising(_Table):
     grows: float = Field(default=0.02, gt=0)
 
     @model_validator(mode="after")
-    def _ordered(self) -> Rising:
+    def _check_order(self) -> BatchSearch:
         if self.most is not None and self.most < self.start:
             raise ValueError(f"most ({self.most}) is less than from ({self.start})")
         return self
 
-    def doubled(self, batch: int) -> bool:
+    def is_doubling(self, batch: int) -> bool:
         """Whether it is one of those that double, not one tried between two of them."""
-        times, rest = divmod(batch, self.start)
-        return rest == 0 and times & (times - 1) == 0
+        factor, remainder = divmod(batch, self.start)
+        return remainder == 0 and factor & (factor - 1) == 0
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """For a person."""
-        until = [f"until a launch is {self.until}, to within {self.within:.3g} of it"]
-        until += [f"at most {self.most}"] if self.most else []
-        until += [f"while a launch takes no more than {self.seconds:g} s"] if self.seconds else []
-        until += [f"while {self.flat} doublings gain anything"] if self.flat else []
-        return f"{self.start} and on, doubled {', '.join(until)}"
+        conditions = [f"until a launch is {self.until}, to within {self.within:.3g} of it"]
+        conditions += [f"at most {self.most}"] if self.most else []
+        conditions += (
+            [f"while a launch takes no more than {self.seconds:g} s"] if self.seconds else []
+        )
+        conditions += [f"while {self.flat} doublings gain anything"] if self.flat else []
+        return f"{self.start} and on, doubled {', '.join(conditions)}"
 
 
 # Tags in brackets are no part of a setting's place in a file, where a slip is told.
 Batches = Annotated[
-    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[Rising, Tag("[rising]")],
-    Discriminator(lambda given: "[rising]" if isinstance(given, dict | Rising) else "[list]"),
+    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[BatchSearch, Tag("[rising]")],
+    Discriminator(
+        lambda batches: "[rising]" if isinstance(batches, dict | BatchSearch) else "[list]"
+    ),
 ]
 
 
@@ -110,7 +114,7 @@ class Claim(_Table):
     high: float | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Claim:
+    def _check_expectation(self) -> Claim:
         if self.best is None and self.low is None and self.high is None:
             raise ValueError("a claim needs best, or low, or high")
         return self
@@ -142,7 +146,7 @@ class Analysis(_Table):
     claim: tuple[Claim, ...] = ()
 
 
-class Quoted(_Table):
+class QuotedFigure(_Table):
     """A published figure, with the place where it is printed."""
 
     citation: Citation

@@ -13,7 +13,7 @@ from xfbench.results import archive, index
 from xfbench.results.store import Store, WarningHandler, open_store
 
 
-def gathered(
+def load_results(
     sources: Sequence[Path], complain: WarningHandler
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
     """Every record once, and the certificates. Raises UsageError for what holds no results."""
@@ -24,20 +24,20 @@ def gathered(
             with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
                 store = Store(Path(folder))
                 archive.import_archive(source, store, complain)
-                _read(store, records, certificates, complain)
+                _add_store(store, records, certificates, complain)
         else:
-            _read(open_store(source), records, certificates, complain)
+            _add_store(open_store(source), records, certificates, complain)
     return list(records.values()), certificates
 
 
-def _read(
+def _add_store(
     store: Store,
     records: dict[str, Record],
     certificates: dict[str, Certificate | str],
     complain: WarningHandler,
 ) -> None:
-    with index.open_index(store, complain) as known:
-        records.update({record.id: record for _, record in known.select()})
-        for line in known.damaged:
+    with index.open_index(store, complain) as record_index:
+        records.update({record.id: record for _, record in record_index.select()})
+        for line in record_index.damaged:
             complain(line)
     certificates.update(certificate.read_folder(store.folder))

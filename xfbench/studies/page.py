@@ -15,19 +15,19 @@ from xfbench.report.studies import MOST_ROWS, Claim, Part, Study, Table
 from xfbench.studies import answer as answers
 from xfbench.studies import cells, telling
 from xfbench.studies.answer import Answer
-from xfbench.studies.drawing import drawn
+from xfbench.studies.drawing import draw_figures
 from xfbench.studies.finding import Finding
-from xfbench.studies.wording import plural
+from xfbench.studies.wording import pluralize
 
-_MOST_MACHINES = 3  # that are named
+_MAX_MACHINES = 3  # that are named
 
 
-def html(answer: Answer) -> str:
+def render_html(answer: Answer) -> str:
     """The page."""
-    return page.rendered("study.html", study=shown(answer))
+    return page.rendered("study.html", study=build_section(answer))
 
 
-def sections(
+def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
     """The sections of all studies, one's own too, of which the records say something.
@@ -35,84 +35,95 @@ def sections(
     Each is of the size of which they have most. A file that says nothing sensible is complained
     about, and left out.
     """
-    found = []
+    sections = []
     for name in experiment.names():
         try:
             study = experiment.load(name)
-            size = cells.fullest(study, records)
-            told = size and answers.answer(study, size, records, certificates)
+            size = cells.most_measured_size(study, records)
+            study_answer = size and answers.answer_study(study, size, records, certificates)
         except errors.UsageError as error:
             complain(f"study {name}: {error}")
             continue
-        if told and any(finding.says_something for finding in told.findings):
-            found.append(shown(told, MOST_ROWS))
-    return found
+        if study_answer and any(finding.has_content for finding in study_answer.findings):
+            sections.append(build_section(study_answer, MOST_ROWS))
+    return sections
 
 
-def shown(answer: Answer, most: int | None = None) -> Study:
+def build_section(answer: Answer, max_rows: int | None = None) -> Study:
     """What there is to see of it, `most` rows of each table; all of them where it is None."""
     study = answer.study
-    when = " to ".join(dict.fromkeys(answer.span))
-    launches = f"{plural(answer.launches, 'launch')} · size {answer.size}"
-    printed = "As printed in the source; never ranked"
-    others = len(answer.machines) - _MOST_MACHINES
-    machines = [*answer.machines[:_MOST_MACHINES], *([f"and {others} more"] if others > 0 else [])]
+    dates = " to ".join(dict.fromkeys(answer.span))
+    launches = f"{pluralize(answer.launches, 'launch')} · size {answer.size}"
+    caption = "As printed in the source; never ranked"
+    unnamed_count = len(answer.machines) - _MAX_MACHINES
+    machines = [
+        *answer.machines[:_MAX_MACHINES],
+        *([f"and {unnamed_count} more"] if unnamed_count > 0 else []),
+    ]
     return Study(
         name=study.name,
         anchor=f"study-{study.name}",
         title=study.title,
         question=study.question,
         method=study.method,
-        facts=(*machines, launches, when),
-        parts=tuple(_part(one, answer, most) for one in answer.findings),
+        facts=(*machines, launches, dates),
+        parts=tuple(_build_part(finding, answer, max_rows) for finding in answer.findings),
         sentences=answer.sentences,
-        published=_table(printed, telling.BESIDE, telling.beside(answer), most),
-        missing=_table("Cells without a result", ["what", "why"], answer.missing, most),
-        limits=tuple(answer.limits[:most]),
+        published=_build_table(
+            caption, telling.PUBLISHED_HEADERS, telling.published_rows(answer), max_rows
+        ),
+        missing=_build_table("Cells without a result", ["what", "why"], answer.missing, max_rows),
+        limits=tuple(answer.limits[:max_rows]),
         command=answer.command,
     )
 
 
-def _part(finding: Finding, answer: Answer, most: int | None) -> Part:
-    headers, rows = telling.headers(finding), telling.rows(finding)
+def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
+    headers, rows = telling.table_headers(finding), telling.table_rows(finding)
     return Part(
         title=finding.title,
         sentence=finding.sentence,
         claims=tuple(
             Claim(
-                one.source,
-                one.text,
-                None if one.verdict == "cannot be told" else one.verdict,
-                one.why,
+                judged.source,
+                judged.text,
+                None if judged.verdict == "cannot be told" else judged.verdict,
+                judged.why,
             )
-            for one in finding.judged
+            for judged in finding.judged
         ),
-        figures=tuple(_short(one, most) for one in drawn(finding, answer.published)),
-        table=_table(f"Measured: {finding.title}", headers, rows, most),
-        notes=finding.notes[:most],
+        figures=tuple(
+            _shorten_figure(figure, max_rows) for figure in draw_figures(finding, answer.published)
+        ),
+        table=_build_table(f"Measured: {finding.title}", headers, rows, max_rows),
+        notes=finding.notes[:max_rows],
     )
 
 
-def _short(figure: Figure, most: int | None) -> Figure:
+def _shorten_figure(figure: Figure, max_rows: int | None) -> Figure:
     """With so many rows of data at most, and of each line so many points, evenly from all of it."""
     longest = max((len(line.points) for line in figure.lines), default=0)
-    if most is None or max(longest, len(figure.data)) <= most:
+    if max_rows is None or max(longest, len(figure.data)) <= max_rows:
         return figure
     lines = []
     for line in figure.lines:
-        step = max(1.0, (len(line.points) - 1) / (most - 1))
-        chosen = range(min(len(line.points), most))
-        lines.append(replace(line, points=tuple(line.points[round(n * step)] for n in chosen)))
+        step = max(1.0, (len(line.points) - 1) / (max_rows - 1))
+        indexes = range(min(len(line.points), max_rows))
+        lines.append(replace(line, points=tuple(line.points[round(n * step)] for n in indexes)))
     places = {point.x for line in lines for point in line.points} | {m.x for m in figure.marks}
-    note = f"Drawn are {most} of {longest} points of a line." if longest > most else figure.note
-    at = tuple(sorted(places)) if figure.at else ()
-    return replace(figure, data=figure.data[:most], lines=tuple(lines), at=at, note=note)
+    note = (
+        f"Drawn are {max_rows} of {longest} points of a line."
+        if longest > max_rows
+        else figure.note
+    )
+    ticks = tuple(sorted(places)) if figure.at else ()
+    return replace(figure, data=figure.data[:max_rows], lines=tuple(lines), at=ticks, note=note)
 
 
-def _table(
-    title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], most: int | None
+def _build_table(
+    title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], max_rows: int | None
 ) -> Table | None:
     if not rows:
         return None
-    first = tuple(map(tuple, rows[:most]))
-    return Table(title, tuple(headers), first, len(rows) - len(first))
+    visible_rows = tuple(map(tuple, rows[:max_rows]))
+    return Table(title, tuple(headers), visible_rows, len(rows) - len(visible_rows))

@@ -20,42 +20,50 @@ class Quantity:
 
     title: str
     unit: str
-    of: Callable[[Record], float | None]
-    steady: bool = False
-    less_is_better: bool = False
+    extract: Callable[[Record], float | None]
+    steady_only: bool = False
+    lower_is_better: bool = False
 
 
-def launches(quantity: Quantity, records: Iterable[Record]) -> Launches:
+def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
     """The quantity of each launch that counts, by its block: seed and launch, how often before."""
-    found: dict[tuple[int, int], float] = {}
+    values: dict[tuple[int, int], float] = {}
     for record in records:
         if record.status != "ok" or record.request is None:
             continue
-        if quantity.steady and not statistics.is_steady(record):
+        if quantity.steady_only and not statistics.is_steady(record):
             continue
-        value = quantity.of(record)
+        value = quantity.extract(record)
         if value is None or value <= 0:
             continue
         block = 1000 * record.request.seed + record.request.launch
-        found[block, sum(1 for other, _ in found if other == block)] = value
-    return found
+        values[block, sum(1 for earlier_block, _ in values if earlier_block == block)] = value
+    return values
 
 
-def _save(record: Record) -> float | None:
-    taken = record.checkpoints
-    return stdlib_statistics.median(taken.save_seconds) if taken and taken.save_seconds else None
+def _save_seconds(record: Record) -> float | None:
+    checkpoints = record.checkpoints
+    return (
+        stdlib_statistics.median(checkpoints.save_seconds)
+        if checkpoints and checkpoints.save_seconds
+        else None
+    )
 
 
-def _load(record: Record) -> float | None:
-    taken = record.checkpoints
-    return stdlib_statistics.median(taken.load_seconds) if taken and taken.load_seconds else None
+def _load_seconds(record: Record) -> float | None:
+    checkpoints = record.checkpoints
+    return (
+        stdlib_statistics.median(checkpoints.load_seconds)
+        if checkpoints and checkpoints.load_seconds
+        else None
+    )
 
 
-def _accuracy(record: Record) -> float | None:
+def _test_accuracy(record: Record) -> float | None:
     return record.learning[-1].test_accuracy if record.learning else None
 
 
-def _memory(record: Record) -> float | None:
+def _peak_memory_mb(record: Record) -> float | None:
     return record.measurement.peak_rss_bytes / 1e6 if record.measurement else None
 
 
@@ -68,25 +76,27 @@ def _epoch_rate(record: Record) -> float | None:
     return images / stdlib_statistics.median(epoch.seconds for epoch in learning)
 
 
-def _exchanged(record: Record) -> float | None:
-    told = communication.step_shares([record])
-    return told.bytes_per_epoch / 1e9 if told and told.bytes_per_epoch else None
+def _exchanged_gigabytes(record: Record) -> float | None:
+    shares = communication.step_shares([record])
+    return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
 
 
-def _computing(record: Record) -> float | None:
-    told = communication.step_shares([record])
-    return told.compute if told else None
+def _computing_share(record: Record) -> float | None:
+    shares = communication.step_shares([record])
+    return shares.compute if shares else None
 
 
 QUANTITIES = {
     "images_per_second": Quantity(
-        "throughput", "images/s", statistics.launch_throughput, steady=True
+        "throughput", "images/s", statistics.launch_throughput, steady_only=True
     ),
     "epoch_images_per_second": Quantity("throughput of an epoch", "images/s", _epoch_rate),
-    "save_seconds": Quantity("saving a checkpoint", "s", _save, less_is_better=True),
-    "load_seconds": Quantity("loading a checkpoint", "s", _load, less_is_better=True),
-    "test_accuracy": Quantity("test accuracy", "of images", _accuracy),
-    "peak_memory": Quantity("peak memory", "MB", _memory, less_is_better=True),
-    "exchanged_gigabytes": Quantity("exchange of an epoch", "GB", _exchanged, less_is_better=True),
-    "computing_share": Quantity("computing", "%", _computing),
+    "save_seconds": Quantity("saving a checkpoint", "s", _save_seconds, lower_is_better=True),
+    "load_seconds": Quantity("loading a checkpoint", "s", _load_seconds, lower_is_better=True),
+    "test_accuracy": Quantity("test accuracy", "of images", _test_accuracy),
+    "peak_memory": Quantity("peak memory", "MB", _peak_memory_mb, lower_is_better=True),
+    "exchanged_gigabytes": Quantity(
+        "exchange of an epoch", "GB", _exchanged_gigabytes, lower_is_better=True
+    ),
+    "computing_share": Quantity("computing", "%", _computing_share),
 }

@@ -17,45 +17,45 @@ from xfbench.plan import Plan
 from xfbench.records.record import Record
 from xfbench.request import Cell, Protocol
 from xfbench.scheduling import launch_order
-from xfbench.studies.form import Rising
+from xfbench.studies.form import BatchSearch
 
-Measure = Callable[[Plan, Sequence[Record]], list[Record]]
-_FAR = 0.25  # of the limit: below, the end of memory is two doublings away at the least
-_MOST_ROUNDS = 100  # far beyond what memory has room for
+RunPlan = Callable[[Plan, Sequence[Record]], list[Record]]
+_FAR_FROM_LIMIT = 0.25  # of the limit: below, the end of memory is two doublings away at the least
+_MAX_ROUNDS = 100  # far beyond what memory has room for
 
 
 @dataclass(frozen=True)
-class Line:
+class CellSearch:
     """A cell whose batch rises, at its first batch, and the launches that batches in turn get."""
 
     cell: Cell
-    rising: Rising
+    rules: BatchSearch
     protocol: Protocol
 
     @property
-    def unit(self) -> int:
+    def batch_multiple(self) -> int:
         """What every batch is a multiple of: ranks share it evenly."""
         return self.cell.ranks if self.cell.scaling == "strong" else 1
 
-    def at(self, batch: int) -> Cell:
+    def cell_with_batch(self, batch: int) -> Cell:
         """The same cell with another batch."""
-        each = batch // self.unit
-        sizes = {"batch_size_per_rank": each, "global_batch_size": each * self.cell.ranks}
+        per_rank = batch // self.batch_multiple
+        sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}
         return self.cell.model_copy(update=sizes)
 
-    def limited(self, limit: int | None) -> Line:
+    def with_memory_limit(self, limit: int | None) -> CellSearch:
         """The same with each rank's memory limited, unless its file says to what."""
         if self.cell.memory_limit or limit is None:
             return self
         cell = self.cell.model_copy(update={"memory_limit": limit})
-        return Line(cell, self.rising, self.protocol)
+        return CellSearch(cell, self.rules, self.protocol)
 
-    def most_launches(self) -> int | None:
+    def max_launches(self) -> int | None:
         """How many there may be; None where no batch is the last."""
-        if self.rising.most is None:
+        if self.rules.most is None:
             return None
-        doubled = (self.rising.most // self.rising.start).bit_length()
-        return doubled * self.protocol.most + math.ceil(math.log2(1 / self.rising.within)) + 1
+        doublings = (self.rules.most // self.rules.start).bit_length()
+        return doublings * self.protocol.most + math.ceil(math.log2(1 / self.rules.within)) + 1
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Trial:
 
     outcome: Literal["ran", "out", "otherwise"]
     seconds: float = 0.0
-    speed: float = 0.0
-    peak: int = 0
+    images_per_second: float = 0.0
+    peak_bytes: int = 0
 
 
-def trial(record: Record) -> Trial:
+def read_trial(record: Record) -> Trial:
     """What a launch's record says."""
     seconds = (record.conditions and record.conditions.seconds) or 0.0
     if memory.is_out_of_memory(record):
@@ -79,134 +79,155 @@ def trial(record: Record) -> Trial:
     return Trial("ran", seconds, speed, record.measurement.peak_rss_bytes)
 
 
-def following(line: Line, known: Mapping[int, Trial]) -> int | None:
+def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
     """The batch to be tried next; None where the end is found, or it ends for another reason."""
-    if not known:
-        return line.rising.start
-    if any(one.outcome == "otherwise" for one in known.values()):
+    if not trials:
+        return search.rules.start
+    if any(trial.outcome == "otherwise" for trial in trials.values()):
         return None
-    out = min((batch for batch, one in known.items() if one.outcome == "out"), default=None)
-    ran = max((batch for batch in known if out is None or batch < out), default=None)
-    if ran is None:  # the first was out of memory already
+    smallest_failed = min(
+        (batch for batch, trial in trials.items() if trial.outcome == "out"), default=None
+    )
+    largest_ok = max(
+        (batch for batch in trials if smallest_failed is None or batch < smallest_failed),
+        default=None,
+    )
+    if largest_ok is None:  # the first was out of memory already
         return None
-    if out is None:
-        return None if _enough(line, ran, known) else 2 * ran
-    middle = (ran + out) // 2 // line.unit * line.unit
-    return None if out - ran <= line.rising.within * ran or middle <= ran else middle
+    if smallest_failed is None:
+        return None if _ends_early(search, largest_ok, trials) else 2 * largest_ok
+    middle = (largest_ok + smallest_failed) // 2 // search.batch_multiple * search.batch_multiple
+    return (
+        None
+        if smallest_failed - largest_ok <= search.rules.within * largest_ok or middle <= largest_ok
+        else middle
+    )
 
 
-def _enough(line: Line, last: int, known: Mapping[int, Trial]) -> bool:
+def _ends_early(search: CellSearch, last_batch: int, trials: Mapping[int, Trial]) -> bool:
     """Whether it goes no further although memory is not out."""
-    rising, limit = line.rising, line.cell.memory_limit
-    if rising.most is not None and 2 * last > rising.most:
+    rules, limit = search.rules, search.cell.memory_limit
+    if rules.most is not None and 2 * last_batch > rules.most:
         return True
-    if rising.seconds is not None and known[last].seconds > rising.seconds:
+    if rules.seconds is not None and trials[last_batch].seconds > rules.seconds:
         return True
-    speeds = [known[batch].speed for batch in sorted(known)]
-    if rising.flat is None or len(speeds) <= rising.flat:
+    speeds = [trials[batch].images_per_second for batch in sorted(trials)]
+    if rules.flat is None or len(speeds) <= rules.flat:
         return False
-    if limit is not None and known[last].peak > _FAR * limit:
+    if limit is not None and trials[last_batch].peak_bytes > _FAR_FROM_LIMIT * limit:
         return False
-    before = max(speeds[: -rising.flat])
-    return all(speed <= before * (1 + rising.grows) for speed in speeds[-rising.flat :])
+    best_before = max(speeds[: -rules.flat])
+    return all(speed <= best_before * (1 + rules.grows) for speed in speeds[-rules.flat :])
 
 
-def earlier(lines: Sequence[Line], records: Sequence[Record]) -> list[Record]:
+def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Record]) -> list[Record]:
     """The records with an outcome that are of these lines, whatever their limit if one has none."""
-    kinds = [(_kind(line.cell), line) for line in lines]
-    found = []
+    keys = [(_search_key(search.cell), search) for search in searches]
+    trial_records = []
     for record in records:
-        asked = record.request
+        request = record.request
         settled = record.status in ("ok", "invalid") or memory.is_out_of_memory(record)
-        if record.source != "measured" or asked is None or not settled:
+        if record.source != "measured" or request is None or not settled:
             continue
-        kind, limit = _kind(asked.cell()), asked.memory_limit
+        key, limit = _search_key(request.cell()), request.memory_limit
         if any(
-            own == kind
-            and asked.kept_batch_size >= line.rising.start
-            and line.cell.memory_limit in (None, limit)
-            for own, line in kinds
+            search_key == key
+            and request.kept_batch_size >= search.rules.start
+            and search.cell.memory_limit in (None, limit)
+            for search_key, search in keys
         ):
-            found.append(record)
-    return sorted(found, key=lambda record: (record.created, record.id))
+            trial_records.append(record)
+    return sorted(trial_records, key=lambda record: (record.created, record.id))
 
 
-def _kind(cell: Cell) -> Cell:
+def _search_key(cell: Cell) -> Cell:
     """What is the same in all trials of a line."""
-    whatever = {"batch_size_per_rank": 0, "global_batch_size": 0, "memory_limit": None}
-    return cell.model_copy(update=whatever)
+    varying = {"batch_size_per_rank": 0, "global_batch_size": 0, "memory_limit": None}
+    return cell.model_copy(update=varying)
 
 
-def limited(lines: Sequence[Line], known: Sequence[Record]) -> list[Line]:
+def add_memory_limits(
+    searches: Sequence[CellSearch], records: Sequence[Record]
+) -> list[CellSearch]:
     """The lines, each with a limit where training is in this node's memory.
 
     Where the file names none it is that of launches that are known, so that they count, if so
     much is available still; else what is available. A device's memory has an end of its own.
     """
-    there = memory.available_bytes()
-    found = []
-    for line in lines:
-        each = there // (line.cell.ranks // line.cell.nodes)
-        before = [
+    available_bytes = memory.available_bytes()
+    limited_searches = []
+    for search in searches:
+        per_rank_bytes = available_bytes // (search.cell.ranks // search.cell.nodes)
+        earlier_limits = [
             limit
-            for record in earlier([line], known)
-            if record.request and (limit := record.request.memory_limit) and limit <= each
+            for record in select_trial_records([search], records)
+            if record.request and (limit := record.request.memory_limit) and limit <= per_rank_bytes
         ]
-        limit = None if line.cell.device != "cpu" else before[-1] if before else each
-        found.append(line.limited(limit))
-    return found
+        limit = (
+            None
+            if search.cell.device != "cpu"
+            else earlier_limits[-1]
+            if earlier_limits
+            else per_rank_bytes
+        )
+        limited_searches.append(search.with_memory_limit(limit))
+    return limited_searches
 
 
-def measure(
-    lines: Sequence[Line],
+def run_searches(
+    searches: Sequence[CellSearch],
     template: Plan,
-    do: Measure,
-    known: Sequence[Record] = (),
-    say: Callable[[str], None] = print,
+    run_plan: RunPlan,
+    earlier_records: Sequence[Record] = (),
+    report: Callable[[str], None] = print,
 ) -> list[Record]:
     """Find the end of each line, then do the launches of batches that double; the new records.
 
     `do` carries out a plan, `say` tells what is tried. Lines take turns: each round has the next
     trial of every one.
     """
-    records = earlier(lines, known)
-    count = len(records)
-    for _ in range(_MOST_ROUNDS):
-        tried = [trials(line, records) for line in lines]
+    records = select_trial_records(searches, earlier_records)
+    earlier_count = len(records)
+    for _ in range(_MAX_ROUNDS):
+        trials_by_search = [collect_trials(search, records) for search in searches]
         pairs = [
-            (line.at(batch), line.protocol)
-            for line, own in zip(lines, tried, strict=True)
-            if (batch := following(line, own)) is not None
+            (search.cell_with_batch(batch), search.protocol)
+            for search, search_trials in zip(searches, trials_by_search, strict=True)
+            if (batch := next_batch(search, search_trials)) is not None
         ]
         requests = tuple(cell.request(1) for cell, _ in pairs)
         if not requests:
             break
         for cell, _ in pairs:
-            say(f"trying {cell.label()} · batch {cell.global_batch_size}")
+            report(f"trying {cell.label()} · batch {cell.global_batch_size}")
         part = {"requests": requests, "protocols": tuple(pairs)}
-        new = do(template.model_copy(update=part), ())
+        new = run_plan(template.model_copy(update=part), ())
         if not {record.request for record in new} >= set(requests):  # nobody says what came of it
-            return [*records[count:], *new]
+            return [*records[earlier_count:], *new]
         records += new
-    again = [
-        (line.at(batch), line.protocol)
-        for line, own in zip(lines, tried, strict=True)
-        for batch, one in own.items()
-        if one.outcome == "ran" and line.rising.doubled(batch)
+    measured = [
+        (search.cell_with_batch(batch), search.protocol)
+        for search, search_trials in zip(searches, trials_by_search, strict=True)
+        for batch, trial in search_trials.items()
+        if trial.outcome == "ran" and search.rules.is_doubling(batch)
     ]
-    part = {"requests": tuple(launch_order(again)), "protocols": tuple(again)}
-    good = [record for record in records if record.status in ("ok", "invalid")]
-    left = template.model_copy(update=part)
-    if left.without(good).requests:
-        records += do(left, good)
-    return records[count:]
+    part = {"requests": tuple(launch_order(measured)), "protocols": tuple(measured)}
+    settled = [record for record in records if record.status in ("ok", "invalid")]
+    remaining = template.model_copy(update=part)
+    if remaining.without(settled).requests:
+        records += run_plan(remaining, settled)
+    return records[earlier_count:]
 
 
-def trials(line: Line, records: Collection[Record]) -> dict[int, Trial]:
+def collect_trials(search: CellSearch, records: Collection[Record]) -> dict[int, Trial]:
     """What is known of each of a line's batches, by the last of its first launches."""
-    found = {}
+    trials = {}
     for record in records:
-        asked = record.request
-        if asked and asked.launch == 1 and asked.cell() == line.at(asked.kept_batch_size):
-            found[asked.kept_batch_size] = trial(record)
-    return found
+        request = record.request
+        if (
+            request
+            and request.launch == 1
+            and request.cell() == search.cell_with_batch(request.kept_batch_size)
+        ):
+            trials[request.kept_batch_size] = read_trial(record)
+    return trials

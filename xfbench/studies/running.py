@@ -20,8 +20,8 @@ from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
 from xfbench.studies import media
 from xfbench.studies.cells import has_diverged
-from xfbench.studies.form import Rising, Size
-from xfbench.studies.rising import Line
+from xfbench.studies.form import BatchSearch, Size
+from xfbench.studies.rising import CellSearch
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class StudyPlan:
     """What is to be run, and the cells that are not, each with the reason.
 
     The plan has what is known beforehand; the batches of `lines` are found out one by one.
@@ -49,9 +49,9 @@ class Prepared:
     """
 
     plan: Plan
-    left_out: tuple[tuple[Cell, str], ...]
-    lines: tuple[Line, ...] = ()
-    absent: tuple[str, ...] = ()
+    skipped_cells: tuple[tuple[Cell, str], ...]
+    searches: tuple[CellSearch, ...] = ()
+    missing_data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,128 +62,137 @@ class Estimate:
     known: int
     unknown: int
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """For a person."""
         if not self.known:
             return "not known"
-        about = f"{self.seconds / 60:.0f} min" if self.seconds >= 90 else f"{self.seconds:.0f} s"
+        duration = f"{self.seconds / 60:.0f} min" if self.seconds >= 90 else f"{self.seconds:.0f} s"
         more = f", and {self.unknown} launches of which nothing is known" if self.unknown else ""
-        return f"about {about} for {self.known} launches{more}"
+        return f"about {duration} for {self.known} launches{more}"
 
 
-def prepare(study: Experiment, size: Size, choices: Choices) -> Prepared:
+def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     """The study's launches at that size here; its own data are made. Raises UsageError."""
-    matrices = study.of_size(size)
+    matrices = study.matrices_of_size(size)
     if not matrices:
-        there = ", ".join(study.sizes)
-        raise errors.UsageError(f"{study.name} has no size {size}: it has {there}")
-    known = media.media(choices.media)
+        sizes = ", ".join(study.sizes)
+        raise errors.UsageError(f"{study.name} has no size {size}: it has {sizes}")
+    folders = media.medium_folders(choices.media)
     update = {
         name: value
         for name in ("launches", "launcher", "site")
         if (value := getattr(choices, name)) is not None
     }
-    chosen, absent = [], {}
-    for whole in matrices:
-        one, lacking = media.present(study, whole)
-        absent.update(dict.fromkeys(lacking))
-        if one is None:
+    chosen, missing_names = [], {}
+    for study_matrix in matrices:
+        matrix, missing = media.resolve_present_data(study, study_matrix)
+        missing_names.update(dict.fromkeys(missing))
+        if matrix is None:
             continue
-        names = [n for n in one.framework if not choices.frameworks or n in choices.frameworks]
+        names = [n for n in matrix.framework if not choices.frameworks or n in choices.frameworks]
         if names:
-            placed = media.placed(study, one, known)
-            own: dict[str, object] = {"framework": names}
-            if choices.memory_limit and isinstance(one.batch_size, Rising):
-                own["memory_limit"] = choices.memory_limit
-            if one.probe and one.launcher:
-                own["launcher"] = one.launcher
-            chosen.append(placed.model_copy(update={**update, **own}))
-    if not chosen and absent:
-        raise errors.UsageError(f"{study.name}: {media.missing(next(iter(absent)))}")
+            placed_matrix = media.place_data(study, matrix, folders)
+            changes: dict[str, object] = {"framework": names}
+            if choices.memory_limit and isinstance(matrix.batch_size, BatchSearch):
+                changes["memory_limit"] = choices.memory_limit
+            if matrix.probe and matrix.launcher:
+                changes["launcher"] = matrix.launcher
+            chosen.append(placed_matrix.model_copy(update={**update, **changes}))
+    if not chosen and missing_names:
+        raise errors.UsageError(
+            f"{study.name}: {media.missing_data_message(next(iter(missing_names)))}"
+        )
     if not chosen:
         raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")
-    fixed = [one for one in chosen if not isinstance(one.batch_size, Rising)]
+    fixed = [matrix for matrix in chosen if not isinstance(matrix.batch_size, BatchSearch)]
     cells = experiment.cells(fixed, choices.pythons)
-    lines = [
-        Line(cell, one.batch_size, protocol)
-        for one in chosen
-        if isinstance(one.batch_size, Rising)
-        for cell, protocol in experiment.cells([one], choices.pythons)
+    searches = [
+        CellSearch(cell, matrix.batch_size, protocol)
+        for matrix in chosen
+        if isinstance(matrix.batch_size, BatchSearch)
+        for cell, protocol in experiment.cells([matrix], choices.pythons)
     ]
-    every = [*(cell for cell, _ in cells), *(line.cell for line in lines)]
-    reasons = [(cell, None if study.crowded else crowded(cell)) for cell in every]
-    left_out = tuple((cell, reason) for cell, reason in reasons if reason)
-    without = {cell for cell, _ in left_out}
-    wanted = [(cell, protocol) for cell, protocol in cells if cell not in without]
+    all_cells = [*(cell for cell, _ in cells), *(search.cell for search in searches)]
+    reasons = [
+        (cell, None if study.crowded else oversubscription_reason(cell)) for cell in all_cells
+    ]
+    skipped_cells = tuple((cell, reason) for cell, reason in reasons if reason)
+    skipped = {cell for cell, _ in skipped_cells}
+    runnable = [(cell, protocol) for cell, protocol in cells if cell not in skipped]
     plan = Plan(
-        requests=tuple(launch_order(wanted)),
-        protocols=tuple(wanted),
+        requests=tuple(launch_order(runnable)),
+        protocols=tuple(runnable),
         pythons=dict(choices.pythons),
         verify=choices.verify,
         strict=choices.strict,
         time_limit=choices.time_limit,
-        data_folders=experiment.folders(chosen),
+        data_folders=experiment.data_set_folders(chosen),
     )
-    return Prepared(
+    return StudyPlan(
         plan,
-        left_out,
-        tuple(one for one in lines if one.cell not in without),
-        tuple(absent),
+        skipped_cells,
+        tuple(search for search in searches if search.cell not in skipped),
+        tuple(missing_names),
     )
 
 
-def crowded(cell: Cell) -> str | None:
+def oversubscription_reason(cell: Cell) -> str | None:
     """Why this machine, or a node of the site, is too small for what would run on it alone.
 
     None where it is not, or where nobody says what a node has.
     """
     if cell.device != "cpu":
         return None
-    per_node = cell.ranks // cell.nodes
+    ranks_per_node = cell.ranks // cell.nodes
     if cell.launcher == "local":
-        there, where = len(os.sched_getaffinity(0)), "there are"
+        available, subject = len(os.sched_getaffinity(0)), "there are"
     else:
-        there, where = sites.load(cell.site).rank_cores(None, 0), "a node has"
-    wanted = per_node * cell.threads
-    if not there or wanted <= there:
+        available, subject = sites.load(cell.site).rank_cores(None, 0), "a node has"
+    needed = ranks_per_node * cell.threads
+    if not available or needed <= available:
         return None
-    ranks = f"{per_node} ranks of " if per_node > 1 else ""
+    ranks = f"{ranks_per_node} ranks of " if ranks_per_node > 1 else ""
     threads = f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"
-    return f"{ranks}{threads} need {wanted} processors, and {where} {there}"
+    return f"{ranks}{threads} need {needed} processors, and {subject} {available}"
 
 
-def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
+def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
     """How long launches will take, by earlier ones: of the same cell, else of a like one.
 
     A like one differs in threads, kernel, ranks, batch, data or seed alone. What cannot be done
     takes no time.
     """
-    exact: dict[Cell, list[float]] = defaultdict(list)
-    alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
+    seconds_by_work: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for record in records:
-        told = record.conditions
-        if record.request and told and told.seconds is not None and record.status == "ok":
-            exact[record.request.cell()].append(told.seconds)
-            alike[_amount(record.request)].append(told.seconds)
-    seconds, known = 0.0, 0
-    wanted = [request for request in requests if not capabilities.refusal(request)]
-    for request in wanted:
-        found = exact.get(request.cell()) or alike.get(_amount(request))
-        if found:
-            seconds += statistics.median(found)
-            known += 1
-    return Estimate(seconds, known, len(wanted) - known)
+        conditions = record.conditions
+        if (
+            record.request
+            and conditions
+            and conditions.seconds is not None
+            and record.status == "ok"
+        ):
+            seconds_by_cell[record.request.cell()].append(conditions.seconds)
+            seconds_by_work[_work_key(record.request)].append(conditions.seconds)
+    seconds, known_count = 0.0, 0
+    possible = [request for request in requests if not capabilities.refusal(request)]
+    for request in possible:
+        durations = seconds_by_cell.get(request.cell()) or seconds_by_work.get(_work_key(request))
+        if durations:
+            seconds += statistics.median(durations)
+            known_count += 1
+    return Estimate(seconds, known_count, len(possible) - known_count)
 
 
-def _amount(request: Request) -> tuple[object, ...]:
-    how_much = request.steps, request.epochs, request.warmup
-    return request.framework, request.workload, request.device, request.precision, *how_much
+def _work_key(request: Request) -> tuple[object, ...]:
+    amount = request.steps, request.epochs, request.warmup
+    return request.framework, request.workload, request.device, request.precision, *amount
 
 
-def as_expected(study: Experiment, record: Record) -> bool:
+def is_expected(study: Experiment, record: Record) -> bool:
     """Whether a launch went well, or went wrong in a way that the study asks about."""
     if record.status in ("ok", "unsupported", "unavailable"):
         return True
     if record.request and record.request.probe:
         return True
-    return has_diverged(record) and any(one.name == "diverged" for one in study.analysis)
+    return has_diverged(record) and any(analysis.name == "diverged" for analysis in study.analysis)

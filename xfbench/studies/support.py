@@ -8,54 +8,62 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.records.features import FEATURES, GROUP_OF, Support
 from xfbench.records.machines import machine_class
 from xfbench.running import probing
-from xfbench.studies.cells import Measured
-from xfbench.studies.finding import Finding, Judged
+from xfbench.studies.cells import MeasuredCell
+from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.form import Analysis, Claim
-from xfbench.studies.wording import joined, plural
+from xfbench.studies.wording import join_words, pluralize
 
-CHOSEN_BY = ("feature", "group")  # what a claim may say beside settings
-_TRIED = ("yes", "no")
+CLAIM_FIELDS = ("feature", "group")  # what a claim may say beside settings
+_TRIED_ANSWERS = ("yes", "no")
 
 Column = tuple[str, str]  # framework and machine
 Answers = Mapping[tuple[str, Column], Support]
 
 
-def support(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
+def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
     """Features against frameworks: yes, no, or not here."""
-    found = answers(cells)
-    columns = _columns(found)
+    answers = collect_answers(cells)
+    columns = _columns(answers)
     lines = [
-        (title, *(found[name, one].supported if (name, one) in found else "–" for one in columns))
+        (
+            title,
+            *(
+                answers[name, column].supported if (name, column) in answers else "–"
+                for column in columns
+            ),
+        )
         for name, title in FEATURES.items()
-        if any((name, one) in found for one in columns)
+        if any((name, column) in answers for column in columns)
     ]
     return Finding(
-        title=of.title or "What is supported",
-        sentence=_sentence(found),
+        title=analysis.title or "What is supported",
+        sentence=_sentence(answers),
         over="",
         unit="",
         values=(),
-        judged=tuple(_judged(claim, found) for claim in of.claim),
+        judged=tuple(_judge_claim(claim, answers) for claim in analysis.claim),
         plot="none",
-        table=(("feature", *_heads(columns)), *lines) if lines else (),
+        table=(("feature", *_column_titles(columns)), *lines) if lines else (),
     )
 
 
-def evidence(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Finding:
+def analyze_support_evidence(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
     """What each answer rests on, in a line."""
-    found = answers(cells)
-    columns = _columns(found)
+    answers = collect_answers(cells)
+    columns = _columns(answers)
     lines = [
-        (title, head, told.supported, told.evidence)
+        (title, head, answer.supported, answer.evidence)
         for name, title in FEATURES.items()
-        for one, head in zip(columns, _heads(columns), strict=True)
-        if (told := found.get((name, one)))
+        for column, head in zip(columns, _column_titles(columns), strict=True)
+        if (answer := answers.get((name, column)))
     ]
-    kinds: list[str] = [told.supported for told in found.values()]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in (*_TRIED, "not here"))
+    kinds: list[str] = [answer.supported for answer in answers.values()]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in (*_TRIED_ANSWERS, "not here"))
     return Finding(
-        title=of.title or "Evidence",
-        sentence=f"{plural(len(kinds), 'answer')}: {counts}." if kinds else "Nothing was tried.",
+        title=analysis.title or "Evidence",
+        sentence=f"{pluralize(len(kinds), 'answer')}: {counts}." if kinds else "Nothing was tried.",
         over="",
         unit="",
         values=(),
@@ -65,91 +73,101 @@ def evidence(of: Analysis, cells: Sequence[Measured], _: Certificates) -> Findin
     )
 
 
-def answers(cells: Sequence[Measured]) -> Answers:
+def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
     """The last answer to each feature in each framework; one that was tried goes before others.
 
     A framework is told apart by the kind of machine; what was refused before there was one, such
     as a job that nobody took, is said of each.
     """
-    found: dict[tuple[str, Column], Support] = {}
-    known = [(record, one) for one in cells for record in one.records]
-    for record, one in sorted(known, key=lambda pair: (pair[0].created, pair[0].id)):
-        column = (one.request.framework, str(one.value("machine")))
-        for told in probing.answers(record):
-            before = found.get((told.feature, column))
-            if told.supported in _TRIED or not before or before.supported not in _TRIED:
-                found[told.feature, column] = told
-    return _everywhere(found)
+    answers: dict[tuple[str, Column], Support] = {}
+    pairs = [(record, cell) for cell in cells for record in cell.records]
+    for record, cell in sorted(pairs, key=lambda pair: (pair[0].created, pair[0].id)):
+        column = (cell.request.framework, str(cell.setting("machine")))
+        for answer in probing.answers(record):
+            earlier = answers.get((answer.feature, column))
+            if (
+                answer.supported in _TRIED_ANSWERS
+                or not earlier
+                or earlier.supported not in _TRIED_ANSWERS
+            ):
+                answers[answer.feature, column] = answer
+    return _assign_to_machines(answers)
 
 
-def _everywhere(found: Mapping[tuple[str, Column], Support]) -> Answers:
+def _assign_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answers:
     """Answers of no machine, given to those that their framework was tried on."""
-    nowhere = machine_class(None)
-    made = dict(found)
-    for (name, (framework, machine)), told in found.items():
-        others = {one for _, one in found if one[0] == framework and one[1] != nowhere}
-        if machine == nowhere and others:
-            del made[name, (framework, machine)]
-            for one in others:
-                made.setdefault((name, one), told)
-    return made
+    no_machine = machine_class(None)
+    assigned = dict(answers)
+    for (name, (framework, machine)), answer in answers.items():
+        columns = {
+            column for _, column in answers if column[0] == framework and column[1] != no_machine
+        }
+        if machine == no_machine and columns:
+            del assigned[name, (framework, machine)]
+            for column in columns:
+                assigned.setdefault((name, column), answer)
+    return assigned
 
 
-def _columns(found: Answers) -> list[Column]:
-    return sorted({column for _, column in found})
+def _columns(answers: Answers) -> list[Column]:
+    return sorted({column for _, column in answers})
 
 
-def _heads(columns: Sequence[Column]) -> list[str]:
+def _column_titles(columns: Sequence[Column]) -> list[str]:
     several = len({machine for _, machine in columns}) > 1
     return [f"{name} · {machine}" if several else name for name, machine in columns]
 
 
-def _sentence(found: Answers) -> str:
-    if not found:
+def _sentence(answers: Answers) -> str:
+    if not answers:
         return "Nothing was tried."
-    columns = _columns(found)
-    told = []
-    for one, head in zip(columns, _heads(columns), strict=True):
-        own = [answer.supported for (_, column), answer in found.items() if column == one]
-        tried = sum(answer in _TRIED for answer in own)
-        told.append(f"{head} takes {own.count('yes')} of {tried}")
-    never = [FEATURES.get(name, name) for name in _untried(found, {name for name, _ in found})]
-    sentence = f"Of the features that can be tried here {joined(told)}."
-    if never:
-        sentence += f" Not here: {'; '.join(never)}."
+    columns = _columns(answers)
+    phrases = []
+    for shown_column, head in zip(columns, _column_titles(columns), strict=True):
+        column_answers = [
+            answer.supported for (_, column), answer in answers.items() if column == shown_column
+        ]
+        tried = sum(answer in _TRIED_ANSWERS for answer in column_answers)
+        phrases.append(f"{head} takes {column_answers.count('yes')} of {tried}")
+    untried = [
+        FEATURES.get(name, name) for name in _untried(answers, {name for name, _ in answers})
+    ]
+    sentence = f"Of the features that can be tried here {join_words(phrases)}."
+    if untried:
+        sentence += f" Not here: {'; '.join(untried)}."
     return sentence
 
 
-def _untried(found: Answers, names: set[str]) -> list[str]:
+def _untried(answers: Answers, names: set[str]) -> list[str]:
     """The features that were tried in no framework, in the order of the table."""
-    tried = {name for (name, _), told in found.items() if told.supported in _TRIED}
+    tried = {name for (name, _), answer in answers.items() if answer.supported in _TRIED_ANSWERS}
     return [name for name in FEATURES if name in names - tried]
 
 
-def _judged(claim: Claim, found: Answers) -> Judged:
+def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
     """Whether the share of answers that are yes lies where the claim says.
 
     It cannot be told unless each of its features could be tried.
     """
-    about = {
-        (name, column): told
-        for (name, column), told in found.items()
-        if _matches(claim, name, column[0])
+    matching = {
+        (name, column): answer
+        for (name, column), answer in answers.items()
+        if _is_about(claim, name, column[0])
     }
-    missing = _untried(found, {name for name, _ in about})
-    kinds = [told.supported for told in about.values() if told.supported in _TRIED]
+    missing = _untried(answers, {name for name, _ in matching})
+    kinds = [answer.supported for answer in matching.values() if answer.supported in _TRIED_ANSWERS]
     if missing or not kinds:
-        what = "; ".join(FEATURES[name] for name in missing) or "nothing of it"
-        why = f"not here to be tried: {what}" if missing else f"{what} was tried here"
-        return Judged(claim.source, claim.text, "cannot be told", why)
+        subject = "; ".join(FEATURES[name] for name in missing) or "nothing of it"
+        reason = f"not here to be tried: {subject}" if missing else f"{subject} was tried here"
+        return JudgedClaim(claim.source, claim.text, "cannot be told", reason)
     share = kinds.count("yes") / len(kinds)
     low, high = claim.bounds
-    why = f"{kinds.count('yes')} of {plural(len(kinds), 'answer')} yes"
-    return Judged(
-        claim.source, claim.text, "holds" if low <= share <= high else "does not hold", why
+    reason = f"{kinds.count('yes')} of {pluralize(len(kinds), 'answer')} yes"
+    return JudgedClaim(
+        claim.source, claim.text, "holds" if low <= share <= high else "does not hold", reason
     )
 
 
-def _matches(claim: Claim, feature: str, framework: str) -> bool:
+def _is_about(claim: Claim, feature: str, framework: str) -> bool:
     fields = {"feature": feature, "group": GROUP_OF.get(feature), "framework": framework}
     return all(fields.get(name) == value for name, value in claim.where.items())

@@ -10,9 +10,9 @@ from xfbench.base.terminal_text import MAX_LENGTH, make_legible
 from xfbench.layout.beside import format_figure
 from xfbench.report import svg
 from xfbench.studies.answer import Answer
-from xfbench.studies.drawing import about, drawn
+from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding
-from xfbench.studies.wording import ends, number
+from xfbench.studies.wording import format_interval, format_number
 
 # A picture that stands alone has no page to give it colours.
 _STYLE = (
@@ -22,7 +22,7 @@ _STYLE = (
 )
 
 
-def headers(finding: Finding) -> list[str]:
+def table_headers(finding: Finding) -> list[str]:
     """Of its table: that of its values, where it has no other."""
     if finding.table:
         return [*finding.table[0]]
@@ -30,28 +30,32 @@ def headers(finding: Finding) -> list[str]:
     return ["configuration", *over, finding.unit, "95 % interval", "launches", ""]
 
 
-def rows(finding: Finding) -> list[list[str]]:
+def table_rows(finding: Finding) -> list[list[str]]:
     """Its table; in that of its values, what has none says why."""
     if finding.table:
         return [[*line] for line in finding.table[1:]]
-    found = []
-    for one in finding.values:
-        known = one.interval
-        shown = ["–", "–", "–"]
-        if known:
-            launches = f"{known.launches} ({known.label})"
-            shown = [number(known.value, finding.unit), ends(known, finding.unit), launches]
-        over = [one.at] if finding.over else []
-        found.append([one.name, *over, *shown, one.reason or one.note])
-    return found
+    table = []
+    for figure_value in finding.values:
+        interval = figure_value.interval
+        columns = ["–", "–", "–"]
+        if interval:
+            launches = f"{interval.launches} ({interval.label})"
+            columns = [
+                format_number(interval.value, finding.unit),
+                format_interval(interval, finding.unit),
+                launches,
+            ]
+        over = [figure_value.at] if finding.over else []
+        table.append([figure_value.name, *over, *columns, figure_value.reason or figure_value.note])
+    return table
 
 
-def beside(answer: Answer) -> list[list[str]]:
+def published_rows(answer: Answer) -> list[list[str]]:
     """The table of what was published."""
     return [
         [
             ", relative to ".join(filter(None, (figure.quantity, figure.relative_to))),
-            about(figure),
+            figure_subject(figure),
             format_figure(figure),
             f"{citation.key}, {citation.where}",
         ]
@@ -59,68 +63,76 @@ def beside(answer: Answer) -> list[list[str]]:
     ]
 
 
-BESIDE = ["published", "of", "figure", "source"]
+PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 
 
-def markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
+def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     """The answer as a document; `pictures` are the names of the files of its figures, in order."""
     study = answer.study
-    where = "; ".join(answer.machines) or "nowhere yet"
-    when = " to ".join(dict.fromkeys(answer.span)).strip() or "never"
-    names = list(pictures)
+    machines = "; ".join(answer.machines) or "nowhere yet"
+    dates = " to ".join(dict.fromkeys(answer.span)).strip() or "never"
+    remaining_names = list(pictures)
     parts = [f"# {study.title}", f"**{study.question}**"]
     parts += [study.method] if study.method else []
-    parts.append(f"{answer.launches} launches, {when}, on {_line(where)}; size {answer.size}.")
+    parts.append(
+        f"{answer.launches} launches, {dates}, on {_one_line(machines)}; size {answer.size}."
+    )
     for finding in answer.findings:
-        parts += [f"## {finding.title}", _line(finding.sentence)]
+        parts += [f"## {finding.title}", _one_line(finding.sentence)]
         parts += [
-            f"- {one.source}: {one.text}. Here it **{one.verdict}**: {_line(one.why)}."
-            if one.verdict != "cannot be told"
-            else f"- {one.source}: {one.text}. Whether it holds here **cannot be told**: "
-            f"{_line(one.why)}."
-            for one in finding.judged
+            f"- {judged.source}: {judged.text}. "
+            f"Here it **{judged.verdict}**: {_one_line(judged.why)}."
+            if judged.verdict != "cannot be told"
+            else f"- {judged.source}: {judged.text}. Whether it holds here **cannot be told**: "
+            f"{_one_line(judged.why)}."
+            for judged in finding.judged
         ]
-        for figure in drawn(finding, answer.published):
-            if names:
-                parts.append(f"![{figure.title}]({names.pop(0)})")
-        lines = rows(finding)
-        parts += [table(headers(finding), lines)] if lines else []
-        parts += [f"- {_line(note)}" for note in finding.notes]
+        for figure in draw_figures(finding, answer.published):
+            if remaining_names:
+                parts.append(f"![{figure.title}]({remaining_names.pop(0)})")
+        lines = table_rows(finding)
+        parts += [markdown_table(table_headers(finding), lines)] if lines else []
+        parts += [f"- {_one_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
         parts += [f"- {key}: {sentence}" for key, sentence in answer.sentences]
-        parts += [table(BESIDE, beside(answer))] if answer.published else []
+        parts += (
+            [markdown_table(PUBLISHED_HEADERS, published_rows(answer))] if answer.published else []
+        )
     if answer.missing:
-        parts += ["## Not done here", table(["what", "why"], list(map(list, answer.missing)))]
+        parts += [
+            "## Not done here",
+            markdown_table(["what", "why"], list(map(list, answer.missing))),
+        ]
     if answer.limits:
-        parts += ["## Limits", "\n".join(f"- {_line(one)}" for one in answer.limits)]
+        parts += ["## Limits", "\n".join(f"- {_one_line(limit)}" for limit in answer.limits)]
     parts += ["## To repeat it", f"    {answer.command}"]
-    return _joined(parts)
+    return _join_parts(parts)
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """In Markdown; nothing in a field ends it."""
     clean = [[make_legible(field).replace("|", "\\|") for field in line] for line in lines]
-    return tabulate(clean, list(head), "github", disable_numparse=True)
+    return tabulate(clean, list(headers), "github", disable_numparse=True)
 
 
-def pictures(answer: Answer) -> list[str]:
+def render_svgs(answer: Answer) -> list[str]:
     """Its figures as SVG files that stand alone, in the order of the document."""
-    found: list[str] = []
+    svgs: list[str] = []
     for finding in answer.findings:
-        for figure in drawn(finding, answer.published):
-            text = str(svg.draw(figure, f"f{len(found)}"))  # markup would escape what is put in
+        for figure in draw_figures(finding, answer.published):
+            text = str(svg.draw(figure, f"f{len(svgs)}"))  # markup would escape what is put in
             text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-            found.append(text.replace("<title", f"{_STYLE}<title", 1))
-    return found
+            svgs.append(text.replace("<title", f"{_STYLE}<title", 1))
+    return svgs
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     """What a record may have said: no more than text, in one line."""
     return make_legible(text, MAX_LENGTH)
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_parts(parts: Sequence[str]) -> str:
     """Blank lines between parts, none between the points of a list."""
     text = ""
     last = ""

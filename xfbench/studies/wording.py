@@ -8,7 +8,7 @@ from xfbench.analysis.statistics import Interval
 from xfbench.layout import tables
 
 
-def number(value: float, unit: str) -> str:
+def format_number(value: float, unit: str) -> str:
     """A figure in its unit, without it: shares as percentages."""
     if unit == "%":
         return f"{value:.1%}"
@@ -19,27 +19,27 @@ def number(value: float, unit: str) -> str:
     return tables.format_number(value, 3) if value > 0 else f"{value:.3g}"
 
 
-def ends(interval: Interval, unit: str) -> str:
+def format_interval(interval: Interval, unit: str) -> str:
     """The interval alone."""
     if interval.low is None or interval.high is None:
         return "–"
-    return f"{number(interval.low, unit)} – {number(interval.high, unit)}"
+    return f"{format_number(interval.low, unit)} – {format_number(interval.high, unit)}"
 
 
-def figure(interval: Interval, unit: str) -> str:
+def format_figure(interval: Interval, unit: str) -> str:
     """A figure with its interval, if it has one, and its unit."""
-    shown = number(interval.value, unit)
+    text = format_number(interval.value, unit)
     if interval.low is not None and interval.high is not None:
-        shown += f" ({ends(interval, unit)})"
-    return shown if unit == "%" else f"{shown} {unit}"
+        text += f" ({format_interval(interval, unit)})"
+    return text if unit == "%" else f"{text} {unit}"
 
 
-def plural(count: int, what: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """So many of them."""
-    ending = "es" if what.endswith("ch") else "s"
-    return f"{count} {what}{'' if count == 1 else ending}"
+    suffix = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{'' if count == 1 else suffix}"
 
 
-def joined(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """A, B and C."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -83,12 +83,14 @@ def build_space(asked: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     [(default, _)] = experiment.cells([_matrix(asked, asked.batch_sizes[:1])], pythons)
     matrices = _matrices(asked)
     cells = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
-    reasons = {cell: _launch_obstacle(cell) or running.crowded(cell) for cell in cells}
+    reasons = {
+        cell: _launch_obstacle(cell) or running.oversubscription_reason(cell) for cell in cells
+    }
     return Space(
         tuple(cell for cell, reason in reasons.items() if reason is None),
         default,
         tuple((cell, reason) for cell, reason in reasons.items() if reason is not None),
-        experiment.folders(matrices),
+        experiment.data_set_folders(matrices),
     )
 
 

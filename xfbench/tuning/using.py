@@ -93,7 +93,9 @@ def fits(search: Tuning, cell: Cell, version: str | None, given: Collection[str]
         return False
     if search.workload_digest != facts.workload_facts(workloads()[cell.workload]).digest:
         return False
-    if best.kernel not in adapter.load(cell.framework).kernels or running.crowded(best):
+    if best.kernel not in adapter.load(cell.framework).kernels or running.oversubscription_reason(
+        best
+    ):
         return False
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
