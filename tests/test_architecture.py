@@ -59,7 +59,6 @@ READ_CLOCKS = (
 # What else is told goes through `text.say`, where it does nothing to a terminal.
 WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
-MOST_LINES = 400
 TRANSLATING = (
     *("train", "graph", "pooling", "update", "exchange", "compiled"),
     *("checkpoint", "device", "profile", "reader", "native"),
@@ -329,8 +328,6 @@ def defects_of_style(module, source):
         found.append("no docstring says what the module is for")
     if bad := FORBIDDEN_NAMES & {word for part in module.split(".") for word in part.split("_")}:
         found.append(f"a module is called {bad.pop()}")
-    if (lines := len(source.splitlines())) > MOST_LINES:
-        found.append(f"{lines} lines are more than {MOST_LINES}")
     if area(module) in WORKER_SIDE:
         try:
             tree = ast.parse(source, feature_version=(3, 8))

@@ -41,7 +41,7 @@ def test_every_format_stores_the_source_samples(folders, tmp_path, form):
     order = np.random.RandomState(0).permutation(21)
     for index, place in enumerate(order):
         given, kept = source.splits["train"][int(place)], there.splits["train"][index]
-        wanted = writing.prepared(given, SQUASHED).image
+        wanted = writing.prepare_sample(given, SQUASHED).image
         assert np.array_equal(pictures.decode_pixels(kept, 3), wanted) and kept.label == given.label
         digest = there.listed["train"].digests[index]
         assert digest == sample_digest(wanted, given.label)
@@ -126,13 +126,13 @@ from pathlib import Path
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 
-writing._BLOCK = 3
+writing._SYNC_INTERVAL = 3
 def report(split, done, total):
     print(split, done, flush=True)
     time.sleep(0.02)
 
 how = Preprocessing(channels=3, size=(24, 32), shuffle=0)
-writing.make(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], how, report)
+writing.make_data_set(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], how, report)
 """
 
 

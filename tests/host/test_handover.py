@@ -11,7 +11,7 @@ from xfbench.records.record import Conditions
 from xfbench.worker import distance, observe, pingpong
 from xfbench.worker.handover import CoreLatencyProbe
 
-ASK = "from xfbench.host import handover; print(handover.seconds())"
+ASK = "from xfbench.host import handover; print(handover.measure_latency())"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
