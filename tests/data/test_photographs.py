@@ -129,7 +129,7 @@ def test_pictures_that_ask_to_be_turned_are_counted(form, find_set):
 def test_prepare_reports_pictures_that_ask_to_be_turned(options, count, find_set, tmp_path):
     source = find_set("photographs/few/turned-folder") / "train"
     messages = prepare("folder", source, tmp_path / "set", "--format", "folder", *options)
-    assert ("7 JPEG files ask to be shown turned" in messages) == bool(count)
+    assert ("7 JPEG files have an EXIF rotation" in messages) == bool(count)
     assert Manifest.read(tmp_path / "set").splits["train"].turned == count
 
 
