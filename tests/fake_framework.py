@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.driver import peaks
-from tests.leftovers import left_running
+from tests.remaining_processes import left_running
 from xfbench.adapter import load
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome

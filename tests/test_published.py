@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.likenesses import SOFTWARE, certified, varied
+from tests.sample_records import SOFTWARE, certified, varied
 from xfbench import published
 from xfbench.analysis import best, comparison, series, statistics
 from xfbench.analysis.comparison import Side

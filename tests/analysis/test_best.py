@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.likenesses import SOFTWARE, certified
+from tests.sample_records import SOFTWARE, certified
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import cell_ranks, group_ranks

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.likenesses import SOFTWARE, certified, varied
+from tests.sample_records import SOFTWARE, certified, varied
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import Interval

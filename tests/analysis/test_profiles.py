@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import varied
 from xfbench.analysis import leaderboard, profiles
 from xfbench.layout import profile_tables
 from xfbench.records.record import Limit

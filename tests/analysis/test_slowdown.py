@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.likenesses import SOFTWARE, certified
+from tests.sample_records import SOFTWARE, certified
 from xfbench.analysis import slowdown, statistics
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe

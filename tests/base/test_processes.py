@@ -8,7 +8,7 @@ import threading
 import psutil
 import pytest
 
-from tests.leftovers import left_running, until
+from tests.remaining_processes import left_running, until
 from xfbench.base import processes
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests import within
+from tests import command_runner
 
 
 @pytest.fixture
@@ -33,4 +33,4 @@ def here(tmp_path, monkeypatch, capsys):
 
     For commands that start no launch: a process takes most of their time.
     """
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.runner(monkeypatch, capsys, tmp_path)

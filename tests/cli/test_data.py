@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tests import mounted, within
+from tests import command_runner, temporary_mounts
 from xfbench.data.encoding import encode_png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
@@ -22,8 +22,10 @@ COUNT, SIDE = 150, 300
 @pytest.fixture
 def tmpfs(tmp_path):
     """A folder in memory."""
-    mounted.insist()
-    with mounted.mounted(tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs") as folder:
+    temporary_mounts.insist()
+    with temporary_mounts.mounted(
+        tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs"
+    ) as folder:
         yield folder
 
 
@@ -31,7 +33,7 @@ def tmpfs(tmp_path):
 def data(monkeypatch, capsys, tmp_path):
     """A function: the command, in this process, with a data folder of the test's own."""
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -223,7 +225,7 @@ def test_a_record_has_its_medium_and_reads_of_each_epoch(data, large):
 
 @pytest.mark.alone
 def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
-    with mounted.ext4(tmp_path) as disk:
+    with temporary_mounts.ext4(tmp_path) as disk:
         data("data", "convert", large, disk / "mnist", "--format", "lmdb")
         options = ("--data", disk / "mnist", "--page-cache", "cold")
         outcome = data(*run_line(*options, *EPOCHS))
@@ -238,7 +240,7 @@ def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
 @pytest.mark.deep
 def test_ranks_of_a_node_evict_the_page_cache_together(data, large, tmp_path):
     options = "--framework torch --ranks 2 --scaling strong --page-cache cold".split()
-    with mounted.ext4(tmp_path) as disk:
+    with temporary_mounts.ext4(tmp_path) as disk:
         data("data", "convert", large, disk / "mnist", "--format", "raw")
         outcome = data(*run_line(*options, "--data", disk / "mnist", *EPOCHS))
     [record] = json.loads(outcome.stdout)["records"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests import within
+from tests import command_runner
 from tests.data.conftest import idx
 from tests.docs import commands
 from xfbench import adapter
@@ -94,7 +94,7 @@ def here(empty_reader, monkeypatch, capsys):
     empty_reader.folder.mkdir(exist_ok=True)
     for name, value in empty_reader.variables.items():
         monkeypatch.setenv(name, value)
-    return within.runner(monkeypatch, capsys, empty_reader.folder)
+    return command_runner.runner(monkeypatch, capsys, empty_reader.folder)
 
 
 @pytest.fixture

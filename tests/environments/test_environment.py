@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import mounted
-from tests.leftovers import left_running, until
+from tests import temporary_mounts
+from tests.remaining_processes import left_running, until
 from xfbench import adapter
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError, UsageError
@@ -140,14 +140,14 @@ def test_worker_inherits_only_variables_on_the_list(monkeypatch):
 
 def test_full_disk_is_reported_and_leaves_no_environment(small, numpy_lock, tmp_path, monkeypatch):
     described = small(numpy_lock)
-    with mounted.tmpfs(tmp_path, "disk", options="size=4m") as disk:
+    with temporary_mounts.tmpfs(tmp_path, "disk", options="size=4m") as disk:
         home = disk / "home"
         monkeypatch.setenv("XFBENCH_HOME", str(home))
         with pytest.raises(UnavailableError, match="No space left on device") as caught:
             environment.ensure(described)
         assert "\n" not in str(caught.value)
         assert not [path for path in home.glob("environments/*") if path.is_dir()]
-        mounted.remount(disk, "size=300m")
+        temporary_mounts.remount(disk, "size=300m")
         assert environment.ensure(described).version
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.likenesses import SOFTWARE, equal
+from tests.sample_records import SOFTWARE, equal
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
 from xfbench.base import digests
 from xfbench.equality import certificate, certify

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.leftovers import left_running
+from tests.remaining_processes import left_running
 
 ROOT = Path(__file__).parents[2]
 # Where it stands, what, what instead, and the tests of which one at least has to fail.

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
-from tests.leftovers import left_running, until
+from tests.remaining_processes import left_running, until
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.running.watch import Watch

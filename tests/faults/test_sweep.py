@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.faults.driver import command
-from tests.leftovers import left_running
+from tests.remaining_processes import left_running
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]

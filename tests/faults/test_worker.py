@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import limited
+from tests import memory_limits
 from tests.fake_framework import STRATEGY, TWO_RANKS
 from tests.faults.driver import command as command_line
-from tests.leftovers import left_running, until
+from tests.remaining_processes import left_running, until
 from xfbench.base import processes, safe_read
 from xfbench.host import machine
 from xfbench.records.record import Record
@@ -216,7 +216,7 @@ def test_out_of_memory_worker_is_reported_and_the_run_continues(odd, tmp_path):
     takes += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"
     results = tmp_path / "results"
     words = odd(takes, results=results, launches=2)
-    with limited.memory(800 * 10**6) as within:
+    with memory_limits.memory(800 * 10**6) as within:
         argv = within(command_line(*words))
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr

@@ -16,7 +16,7 @@ from tests.cluster import slurm
 from tests.cluster.conftest import left_running, watched
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, dies
 from tests.faults.driver import command
-from tests.leftovers import until
+from tests.remaining_processes import until
 from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment

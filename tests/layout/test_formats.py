@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.likenesses import SOFTWARE, certified
+from tests.sample_records import SOFTWARE, certified
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests import debian
-from tests.likenesses import certified, varied
+from tests.sample_records import certified, varied
 from xfbench.report import page
 from xfbench.results.store import Store
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.likenesses import certified, varied
+from tests.sample_records import certified, varied
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.record import Epoch
 from xfbench.report import learned

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.likenesses import certified, varied
+from tests.sample_records import certified, varied
 from xfbench import published
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.elsewhere import About, Citation, Figure

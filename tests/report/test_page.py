@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import varied
 from xfbench.host.machine import describe
 from xfbench.report import content, page
 

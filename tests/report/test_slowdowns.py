@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.likenesses import certified, varied
 from tests.report.test_page import HOSTILE
+from tests.sample_records import certified, varied
 from xfbench.analysis.leaderboard import tables
 from xfbench.report import slowdowns
 

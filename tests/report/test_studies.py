@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.likenesses import varied
 from tests.report.test_page import HOSTILE, poisoned
+from tests.sample_records import varied
 from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.report import page as report

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests import within
-from tests.likenesses import certified, varied
+from tests import command_runner
+from tests.sample_records import certified, varied
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.record import Epoch
 from xfbench.report import content, figures, repeat, svg
@@ -182,7 +182,7 @@ def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys
     own = measured[:2]
     program, *words = " ".join(repeat.repeat_command(own)).split()
     assert program == "xfbench"
-    done = within.runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
+    done = command_runner.runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
     asked = json.loads(done.stdout)["requests"]
     assert asked == [one.request.model_dump(mode="json") for one in own]
 

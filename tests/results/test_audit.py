@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.likenesses import SOFTWARE, equal
+from tests.sample_records import SOFTWARE, equal
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.equality.certificate import Subject

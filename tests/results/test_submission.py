@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from tests.likenesses import SOFTWARE, certified, varied
+from tests.sample_records import SOFTWARE, certified, varied
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.cli.options import parse_run_command

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import varied
 from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.records.features import FEATURES, Support

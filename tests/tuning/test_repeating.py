@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import varied
 from xfbench.host import handover
 from xfbench.records.record import Conditions
 from xfbench.tuning import repeating

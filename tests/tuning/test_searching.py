@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import varied
 from xfbench.base.errors import UnavailableError
 from xfbench.records.record import Conditions
 from xfbench.results.store import Store

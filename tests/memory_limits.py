@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import until
+from tests.remaining_processes import until
 
 _ROOT = Path("/sys/fs/cgroup")
 
