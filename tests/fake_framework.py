@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.driver import peaks
-from tests.remaining_processes import left_running
+from tests.remaining_processes import list_running
 from xfbench.adapter import load
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome
@@ -142,7 +142,7 @@ def launch(
         patch.setattr(handover, "measure_latency", lambda: None)
         patch.setattr(roofline, "_PEAKS", peaks())
         [record] = run_requests([chosen.request(1)], session)
-        assert left_running(root) == []
+        assert list_running(root) == []
         assert list(store.records()) == [record]
     return record, store.run_folder(record)
 

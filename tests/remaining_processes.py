@@ -7,26 +7,26 @@ import time
 import psutil
 
 
-def left_running(folder, like=lambda process: True):
+def list_running(folder, matches=lambda process: True):
     """Processes that run in `folder` or below it and are `like` what is asked, but this one.
 
     One that ends while it is being looked at is not among them.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(psutil.Error):
-            ours = f"{process.cwd()}/".startswith(f"{folder}/")
-            there = process.info["status"] != "zombie" and process.pid != os.getpid()
-            if ours and there and like(process):
-                found.append(process)
-    return found
+            is_in_folder = f"{process.cwd()}/".startswith(f"{folder}/")
+            is_alive = process.info["status"] != "zombie" and process.pid != os.getpid()
+            if is_in_folder and is_alive and matches(process):
+                processes.append(process)
+    return processes
 
 
-def until(there, seconds=30):
+def wait_for(condition, timeout_s=30):
     """Wait until something is there; what it is."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := there():
-            return found
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if outcome := condition():
+            return outcome
         time.sleep(0.05)
     raise AssertionError("it did not come about")

@@ -92,7 +92,7 @@ def test_missing_pandas_error_gives_the_install_command(results):
 
 def test_leaderboards_equal_those_of_the_command_line(results, monkeypatch, capsys):
     [table] = xfbench.load(results).leaderboards()
-    shown = command_runner.runner(monkeypatch, capsys, results.parent)("leaderboard", "--json")
+    shown = command_runner.make_runner(monkeypatch, capsys, results.parent)("leaderboard", "--json")
     assert json.loads(json.dumps(table.document())) == json.loads(shown.stdout)["tables"][0]
     [one] = xfbench.load(results, where="threads=1").leaderboards()
     assert [row.threads for row in (*one.rows, *one.unranked)] == [1]

@@ -8,7 +8,7 @@ import threading
 import psutil
 import pytest
 
-from tests.remaining_processes import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench.base import processes
 
 
@@ -61,17 +61,17 @@ processes.run([started], **files, time_limit=float(sys.argv[3]))
 
 
 def sleepers(folder):
-    return left_running(folder, lambda one: "888.5" in one.cmdline())
+    return list_running(folder, lambda one: "888.5" in one.cmdline())
 
 
 @pytest.mark.parametrize("how", ["run", "output"])
 def test_commands_end_when_their_starter_is_killed(tmp_path, how):
     """With what they have started in sessions of their own."""
     starter = subprocess.Popen([sys.executable, "-c", WAITS, how, str(tmp_path), "600"])
-    until(lambda: len(sleepers(tmp_path)) == 2)
+    wait_for(lambda: len(sleepers(tmp_path)) == 2)
     starter.kill()
     starter.wait()
-    until(lambda: not sleepers(tmp_path), 15)
+    wait_for(lambda: not sleepers(tmp_path), 15)
 
 
 @pytest.mark.parametrize("how", ["run", "output"])

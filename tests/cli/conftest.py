@@ -33,4 +33,4 @@ def here(tmp_path, monkeypatch, capsys):
 
     For commands that start no launch: a process takes most of their time.
     """
-    return command_runner.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)

@@ -22,8 +22,8 @@ COUNT, SIDE = 150, 300
 @pytest.fixture
 def tmpfs(tmp_path):
     """A folder in memory."""
-    temporary_mounts.insist()
-    with temporary_mounts.mounted(
+    temporary_mounts.require_mounting()
+    with temporary_mounts.mount(
         tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs"
     ) as folder:
         yield folder
@@ -33,7 +33,7 @@ def tmpfs(tmp_path):
 def data(monkeypatch, capsys, tmp_path):
     """A function: the command, in this process, with a data folder of the test's own."""
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
-    return command_runner.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")

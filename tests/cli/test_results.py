@@ -16,7 +16,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
     """A function that runs the command in an empty folder, within this process: many are run."""
-    return command_runner.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture

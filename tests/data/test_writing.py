@@ -213,8 +213,8 @@ def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, mon
 @pytest.fixture
 def small_disk(tmp_path):
     """A folder that takes 200 KB."""
-    temporary_mounts.insist()
-    with temporary_mounts.mounted(
+    temporary_mounts.require_mounting()
+    with temporary_mounts.mount(
         tmp_path / "disk", "-t", "tmpfs", "-o", "size=200k", "tmpfs"
     ) as folder:
         yield folder

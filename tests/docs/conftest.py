@@ -94,7 +94,7 @@ def here(empty_reader, monkeypatch, capsys):
     empty_reader.folder.mkdir(exist_ok=True)
     for name, value in empty_reader.variables.items():
         monkeypatch.setenv(name, value)
-    return command_runner.runner(monkeypatch, capsys, empty_reader.folder)
+    return command_runner.make_runner(monkeypatch, capsys, empty_reader.folder)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import temporary_mounts
-from tests.remaining_processes import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench import adapter
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError, UsageError
@@ -268,10 +268,10 @@ def test_killed_creator_ends_its_installer(small, numpy_lock, tmp_path, monkeypa
         "environment.ensure(adapter.load('small'))\n"
     )
     creator = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "bin")
-    until((tmp_path / "begun").exists)
+    wait_for((tmp_path / "begun").exists)
     creator.kill()
     creator.wait()
-    until(lambda: not left_running(tmp_path / "bin"))
+    wait_for(lambda: not list_running(tmp_path / "bin"))
     assert environment.ensure(adapter.load("small")).version
 
 

@@ -30,4 +30,4 @@ def odd(fake_adapter):
 @pytest.fixture
 def xfbench(monkeypatch, capsys, tmp_path):
     """A function that runs the command, within this process."""
-    return command_runner.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from tests import temporary_mounts
 from tests.faults.points import killed
-from tests.remaining_processes import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def gone_on_with(words, results, folder):
     status, told = run(0, folder / "again", [*words, "--resume"], results)
     assert status == 0, told
     assert outcome(results) == [(1, "ok"), (2, "ok")]
-    until(lambda: not left_running(folder), 15)
+    wait_for(lambda: not list_running(folder), 15)
 
 
 def points(words, tmp_path):

@@ -55,7 +55,7 @@ def test_topmost_mount_decides_the_medium(ext4, tmp_path):
     place = ext4 / "place"
     with temporary_mounts.tmpfs(ext4, name="place"):
         assert media.describe(place).file_system == "tmpfs"
-        with temporary_mounts.mounted(place, "--bind", tmp_path):
+        with temporary_mounts.mount(place, "--bind", tmp_path):
             here = media.describe(place)
             assert here.file_system == media.describe(tmp_path).file_system != "tmpfs"
     assert media.describe(place).device == "loop"

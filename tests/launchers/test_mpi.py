@@ -16,7 +16,7 @@ from tests.cluster import slurm
 from tests.cluster.conftest import left_running, watched
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, dies
 from tests.faults.driver import command
-from tests.remaining_processes import until
+from tests.remaining_processes import wait_for
 from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
@@ -127,10 +127,10 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     words = [f"--{name}={value}" for name, value in settings.items()]
     words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
     driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
-    until(lambda: len(left_running(tmp_path)) == 4, 60)  # each rank and the watcher beside it
+    wait_for(lambda: len(left_running(tmp_path)) == 4, 60)  # each rank and the watcher beside it
     driver.kill()
     driver.wait()
-    until(lambda: not left_running(tmp_path), 15)
+    wait_for(lambda: not left_running(tmp_path), 15)
 
 
 @pytest.mark.deep

@@ -78,7 +78,7 @@ class Failing(Silent):
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
     """A function that runs the command in an empty folder, within this process."""
-    return command_runner.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -179,7 +179,7 @@ def test_certificates_are_in_the_order_of_their_ids(tmp_path, record):
         record(kernel=kernel, fields={"software": sample_records.SOFTWARE, "machine": describe()})
         for kernel in "abcdef"
     ]
-    records, certificates = sample_records.certified(launches)
+    records, certificates = sample_records.certify_records(launches)
     for one in records:
         store.add(one)
     for one in certificates.values():

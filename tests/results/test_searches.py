@@ -21,7 +21,7 @@ def store(tmp_path, record, cell):
         made.add(one)
     for count in (2, 3):
         of = tuple(one.id for one in launches[:count])
-        sample_records.search(cell(threads=1), cell(threads=2), records=of).write(made.folder)
+        sample_records.build_tuning(cell(threads=1), cell(threads=2), records=of).write(made.folder)
     return made
 
 

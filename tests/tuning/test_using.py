@@ -35,7 +35,7 @@ def saved(cell, version, tmp_path):
 
     def make(best=None, **fields):
         usual = {"steps": 20, "warmup": 3}
-        found = sample_records.search(
+        found = sample_records.build_tuning(
             cell(**{"threads": 1, "affinity": "cores", **usual, **(best or {})}),
             cell(threads=2, **usual),
             **{"framework_version": version, **fields},
