@@ -57,11 +57,7 @@ def certify_records(records):
             record.machine,
         )
         existing = next(
-            (
-                certificate
-                for certificate in certificates.values()
-                if certificate.subject == subject
-            ),
+            (proof for proof in certificates.values() if proof.subject == subject),
             None,
         )
         certificate = existing or build_certificate(subject)

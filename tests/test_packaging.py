@@ -26,13 +26,13 @@ NOT_SOURCES = shutil.ignore_patterns(
     *("build", "dist", "benchmark-sets"),
 )
 # A wheel in an environment of uv is the usual way; the others differ from it in few files.
-WAYS = [
+INSTALL_METHODS = [
     "wheel",
-    *(pytest.param(way, marks=pytest.mark.deep) for way in ("sdist", "editable", "pip")),
+    *(pytest.param(method, marks=pytest.mark.deep) for method in ("sdist", "editable", "pip")),
 ]
 
 
-def packages():
+def find_packages():
     """Return the folder of each package, relative to the sources, by its importable name."""
     folders = {}
     for name, top in PACKAGE_FOLDERS.items():
@@ -42,32 +42,32 @@ def packages():
     return folders
 
 
-def package_files():
+def find_package_files():
     """Return the path in the sources of each file of the packages, by its installed path."""
     files = {}
-    for package, folder in packages().items():
+    for package, folder in find_packages().items():
         for file in sorted((ROOT / folder).iterdir()):
             if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("."):
                 files[f"{package.replace('.', '/')}/{file.name}"] = f"{folder}/{file.name}"
     return files
 
 
-def command(*argv, cwd, **variables):
+def run_command(*argv, cwd, **variables):
     """Standard output of a command that must succeed, with none of this session's Python set-up."""
-    kept = {
+    variables_to_keep = {
         k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "XFBENCH"))
     }
-    done = subprocess.run(
+    process = subprocess.run(
         argv,
         cwd=cwd,
-        env={**kept, **variables},
+        env={**variables_to_keep, **variables},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert process.returncode == 0, f"{argv}\n{process.stdout}\n{process.stderr}"
+    return process.stdout
 
 
 @pytest.fixture(scope="session")
@@ -75,18 +75,18 @@ def sources(tmp_path_factory):
     """A copy of the checkout, so that a build leaves nothing in it and uses nothing stale."""
     copy = tmp_path_factory.mktemp("packaging") / "sources"
 
-    def ignored(folder, names):
+    def find_ignored_names(folder, names):
         results = {"results"} if Path(folder) == ROOT else set()
         return NOT_SOURCES(folder, names) | results
 
-    shutil.copytree(ROOT, copy, ignore=ignored)
+    shutil.copytree(ROOT, copy, ignore=find_ignored_names)
     return copy
 
 
 def build(sources, kind):
     """Build a distribution of this kind; return its file."""
     folder = sources.parent / kind
-    command(
+    run_command(
         *(sys.executable, "-m", "build", "--no-isolation", f"--{kind}"),
         *("--outdir", folder, sources),
         cwd=sources.parent,
@@ -111,48 +111,48 @@ def sdist(sources):
 def dependencies(tmp_path_factory):
     """A folder of links to all installed packages except xfbench."""
     folder = tmp_path_factory.mktemp("dependencies")
-    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for path in Path(place).iterdir():
+    for directory in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(directory).iterdir():
             if "xfbench" not in path.name and path.suffix != ".pth":
                 (folder / path.name).symlink_to(path)
     return folder
 
 
-@pytest.fixture(scope="session", params=WAYS)
+@pytest.fixture(scope="session", params=INSTALL_METHODS)
 def installed(request, sources, dependencies, tmp_path_factory):
     """A function that runs a program of a fresh virtual environment with xfbench in it."""
-    way, folder = request.param, tmp_path_factory.mktemp(request.param)
+    method, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
     uv = [find_uv_bin(), "--quiet", "--no-cache", "--offline"]
-    if way == "pip":
-        command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
+    if method == "pip":
+        run_command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         # A Python before 3.12 brings a setuptools that is older than the build needs.
-        command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
+        run_command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
         pip += ["install"]
     else:
-        command(*uv, "venv", "--python", sys.executable, python.parent.parent, cwd=folder)
+        run_command(*uv, "venv", "--python", sys.executable, python.parent.parent, cwd=folder)
         pip = [*uv, "pip", "install", "--python", python]
     [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
-    if way in ("sdist", "wheel"):
-        package = [request.getfixturevalue(way)]
+    if method in ("sdist", "wheel"):
+        package = [request.getfixturevalue(method)]
     else:
-        package = ["--editable", sources] if way == "editable" else [sources]
-    command(*pip, "--no-deps", "--no-build-isolation", *package, cwd=folder)
+        package = ["--editable", sources] if method == "editable" else [sources]
+    run_command(*pip, "--no-deps", "--no-build-isolation", *package, cwd=folder)
 
     def run(program, *arguments, cwd=folder):
-        return command(
+        return run_command(
             python.parent / program, *arguments, cwd=cwd, XFBENCH_HOME=str(folder / "cache")
         )
 
-    run.way, run.sources, run.site_packages = way, sources, site_packages
+    run.method, run.sources, run.site_packages = method, sources, site_packages
     return run
 
 
 def test_package_list_matches_the_folders():
     listed = PYPROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(packages())
+    assert sorted(listed) == sorted(find_packages())
     assert len(listed) == len(set(listed))
 
 
@@ -163,17 +163,19 @@ def test_every_folder_with_code_is_a_package():
         for suffix in ("py", "toml")
         for file in (ROOT / top).rglob(f"*.{suffix}")
     }
-    assert folders == set(packages().values())
+    assert folders == set(find_packages().values())
 
 
 def test_wheel_contains_the_packages_and_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        about = [name for name in names if ".dist-info/" in name]
-        assert sorted(set(names) - set(about)) == sorted(package_files())
-        licence = next(name for name in about if name.endswith("/licenses/LICENSE"))
+        metadata_files = [name for name in names if ".dist-info/" in name]
+        assert sorted(set(names) - set(metadata_files)) == sorted(find_package_files())
+        licence = next(name for name in metadata_files if name.endswith("/licenses/LICENSE"))
         assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
-        metadata = archive.read(next(name for name in about if name.endswith("/METADATA"))).decode()
+        metadata = archive.read(
+            next(name for name in metadata_files if name.endswith("/METADATA"))
+        ).decode()
     assert "License-Expression: Apache-2.0" in metadata
     photograph = "xfbench/data/photographs/retina.jpg"
     for name in ("xfbench/py.typed", "xfbench/workloads/digits.npz", photograph):
@@ -185,7 +187,13 @@ def test_the_sdist_has_packages_and_tests(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     tests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
-    assert {*package_files().values(), *tests, "LICENSE", "README.md", "pyproject.toml"} <= names
+    assert {
+        *find_package_files().values(),
+        *tests,
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+    } <= names
     assert not [name for name in names if name.endswith(".pyc")]
 
 
@@ -194,7 +202,7 @@ def test_the_installed_package_is_imported(installed):
         "import xfbench, xfbench.workloads as w; print(xfbench.__file__, w.__file__, sep='\\n')"
     )
     places = [Path(line) for line in installed("python", "-c", script).splitlines()]
-    if installed.way == "editable":
+    if installed.method == "editable":
         assert places == [
             installed.sources / "xfbench" / "__init__.py",
             installed.sources / "workloads" / "__init__.py",
@@ -204,7 +212,7 @@ def test_the_installed_package_is_imported(installed):
         assert places == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
         files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
         relative = {path.relative_to(installed.site_packages).as_posix() for path in files}
-        assert relative == set(package_files())
+        assert relative == set(find_package_files())
 
 
 def test_command_line_works_after_installation(installed):
@@ -222,16 +230,16 @@ def test_a_worker_archive_has_the_files_of_its_adapter(installed):
     )
     archives = json.loads(installed("python", "-c", script))
     assert set(archives) == {toml.parent.name for toml in ROOT.glob("adapters/*/adapter.toml")}
-    own = {
+    worker_files = {
         name
-        for name in package_files()
+        for name in find_package_files()
         if name.startswith(("xfbench/worker/", "xfbench/workloads/"))
     }
     for adapter, names in archives.items():
-        theirs = {
-            name for name in package_files() if name.startswith(f"xfbench/adapters/{adapter}/")
+        adapter_files = {
+            name for name in find_package_files() if name.startswith(f"xfbench/adapters/{adapter}/")
         }
-        assert own | theirs <= set(names)
+        assert worker_files | adapter_files <= set(names)
         assert "xfbench/workloads/digits.npz" in names
         lock = f"xfbench/adapters/{adapter}/requirements.lock"
         assert (lock in names) == (ROOT / "adapters" / adapter / "requirements.lock").is_file()

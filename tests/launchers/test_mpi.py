@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster import slurm
 from tests.cluster.conftest import left_running, watched
-from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, dies
+from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
 from tests.faults.driver import command
 from tests.remaining_processes import wait_for
 from xfbench import adapter
@@ -92,7 +92,7 @@ ENDS = [
 @pytest.mark.parametrize(("rank", "how"), ENDS)
 def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, how):
     _, status, words = DEATHS[how]
-    record, _ = launch(dies(rank, how))
+    record, _ = launch(death_code(rank, how))
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and words in record.reason
     assert not left_running(tmp_path)

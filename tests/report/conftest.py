@@ -65,7 +65,7 @@ def board(measured):
 @pytest.fixture(scope="session")
 def chromium():
     """Debian's Chromium, driven from here."""
-    if reason := debian.missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
+    if reason := debian.install_missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
         pytest.skip(reason)
     sync_api = pytest.importorskip("playwright.sync_api")
     # Root may start it in no sandbox of its own; the pages are ours, and load nothing.

@@ -29,7 +29,7 @@ ALGORITHMS = {"ring": "lr", "halving": "rab"}
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """A function: simulated seconds of an all-reduce of so many bytes."""
-    if reason := debian.missing(["smpicc", "gcc"], PACKAGES):
+    if reason := debian.install_missing(["smpicc", "gcc"], PACKAGES):
         pytest.skip(f"no SimGrid: {reason}")
     folder = tmp_path_factory.mktemp("simgrid")
     source = Path(__file__).with_name("allreduce.c")
