@@ -119,7 +119,7 @@ def dependencies(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", params=INSTALL_METHODS)
-def installed(request, sources, dependencies, tmp_path_factory):
+def run_installed(request, sources, dependencies, tmp_path_factory):
     """A function that runs a program of a fresh virtual environment with xfbench in it."""
     method, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
@@ -197,38 +197,38 @@ def test_the_sdist_has_packages_and_tests(sdist):
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-def test_the_installed_package_is_imported(installed):
+def test_the_installed_package_is_imported(run_installed):
     script = (
         "import xfbench, xfbench.workloads as w; print(xfbench.__file__, w.__file__, sep='\\n')"
     )
-    places = [Path(line) for line in installed("python", "-c", script).splitlines()]
-    if installed.method == "editable":
+    places = [Path(line) for line in run_installed("python", "-c", script).splitlines()]
+    if run_installed.method == "editable":
         assert places == [
-            installed.sources / "xfbench" / "__init__.py",
-            installed.sources / "workloads" / "__init__.py",
+            run_installed.sources / "xfbench" / "__init__.py",
+            run_installed.sources / "workloads" / "__init__.py",
         ]
     else:
-        folder = installed.site_packages / "xfbench"
+        folder = run_installed.site_packages / "xfbench"
         assert places == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
         files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-        relative = {path.relative_to(installed.site_packages).as_posix() for path in files}
+        relative = {path.relative_to(run_installed.site_packages).as_posix() for path in files}
         assert relative == set(find_package_files())
 
 
-def test_command_line_works_after_installation(installed):
-    assert "Usage: xfbench" in installed("xfbench", "--help")
-    workloads = json.loads(installed("xfbench", "workload", "list", "--json"))["workloads"]
+def test_command_line_works_after_installation(run_installed):
+    assert "Usage: xfbench" in run_installed("xfbench", "--help")
+    workloads = json.loads(run_installed("xfbench", "workload", "list", "--json"))["workloads"]
     assert {"lenet", "convnet", "caffenet", "alexnet", "googlenet", "resnet50"} <= set(workloads)
 
 
-def test_a_worker_archive_has_the_files_of_its_adapter(installed):
+def test_a_worker_archive_has_the_files_of_its_adapter(run_installed):
     script = (
         "import json, zipfile\nfrom xfbench import adapter\n"
         "from xfbench.running import worker_archive\n"
         "pack = worker_archive.worker_archive\n"
         "print(json.dumps({n: zipfile.ZipFile(pack(n)).namelist() for n in adapter.names()}))"
     )
-    archives = json.loads(installed("python", "-c", script))
+    archives = json.loads(run_installed("python", "-c", script))
     assert set(archives) == {toml.parent.name for toml in ROOT.glob("adapters/*/adapter.toml")}
     worker_files = {
         name
@@ -245,25 +245,25 @@ def test_a_worker_archive_has_the_files_of_its_adapter(installed):
         assert (lock in names) == (ROOT / "adapters" / adapter / "requirements.lock").is_file()
 
 
-def test_an_installed_xfbench_trains_on_the_digits(installed):
+def test_an_installed_xfbench_trains_on_the_digits(run_installed):
     line = (
         "--framework reference --workload lenet --data digits --batch-size 4 --steps 1 --no-verify"
     )
     document = json.loads(
-        installed("xfbench", "run", *line.split(), "--launches", "1", "--warmup", "0", "--json")
+        run_installed("xfbench", "run", *line.split(), "--launches", "1", "--warmup", "0", "--json")
     )
     assert document["summary"] == {"ok": 1}
 
 
-def test_pytest_finds_the_benchmarks_by_package_name(installed):
-    listing = installed(
+def test_pytest_finds_the_benchmarks_by_package_name(run_installed):
+    listing = run_installed(
         "python", "-m", "pytest", "--pyargs", "xfbench", *"--benchmark-only --co -q".split()
     )
     assert "test_cells.py::test_training[lenet-reference-numpy-cpu-" in listing
 
 
-def test_an_import_by_folder_name_says_the_right_name(installed):
+def test_an_import_by_folder_name_says_the_right_name(run_installed):
     for name in sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}):
         script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
-        shown = installed("python", "-c", script, cwd=installed.sources)
+        shown = run_installed("python", "-c", script, cwd=run_installed.sources)
         assert shown == f"this package is called xfbench.{name}: import that name instead\n"

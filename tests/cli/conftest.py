@@ -28,7 +28,7 @@ def xfbench(tmp_path):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
+def run_inline(tmp_path, monkeypatch, capsys):
     """A function that runs the command in the same folder without a process of its own.
 
     For commands that start no launch: a process takes most of their time.

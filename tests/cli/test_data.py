@@ -93,7 +93,7 @@ def write_idx(path, values):
     path.write_bytes(head.tobytes() + values.astype(np.uint8).tobytes())
 
 
-def run_line(*options):
+def build_arguments(*options):
     chosen = "--framework reference --workload lenet --threads 1 --json"
     return ["run", *chosen.split(), *options]
 
@@ -113,7 +113,7 @@ def test_converted_sets_are_listed_and_equal(data, small, tmp_path):
     assert data(*line.split()).returncode == 0
     listed = json.loads(data("data", "list", "--json").stdout)["data"]
     names = [("figures", "tfrecord"), ("mnist", "raw")]
-    assert [(one["name"], one["format"]) for one in listed] == names
+    assert [(data_set["name"], data_set["format"]) for data_set in listed] == names
     check = data("data", "check", small, "copy", "--json")
     assert check.returncode == 0 and json.loads(check.stdout)["equal"] is True
     (tmp_path / "copy" / "test" / "7").rename(tmp_path / "copy" / "test" / "seven")
@@ -154,7 +154,7 @@ def test_a_wrong_line_costs_one_line_of_words(data, line, words):
 def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
     data("data", "convert", digits, "data/digits-folder", "--format", "folder")
     options = "--data digits-raw,digits-folder --batch-size 32 --epochs 1 --launches 1"
-    outcome = data(*run_line(*options.split()))
+    outcome = data(*build_arguments(*options.split()))
     assert outcome.returncode == 0, outcome.stderr
     first, second = json.loads(outcome.stdout)["records"]
     for record in (first, second):
@@ -173,7 +173,7 @@ def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
 
 def test_a_set_that_does_not_fit_the_network_is_unsupported(data, small):
     options = "--data mnist-raw --steps 1 --batch-size 2 --launches 1 --no-verify"
-    outcome = data(*run_line("--workload", "lenet,convnet", *options.split()))
+    outcome = data(*build_arguments("--workload", "lenet,convnet", *options.split()))
     records = {r["request"]["workload"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records["lenet"]["status"] == "ok"
     assert records["convnet"]["status"] == "unsupported"
@@ -192,7 +192,7 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(data, small):
     ],
 )
 def test_input_that_cannot_be_costs_one_line(data, small, options, words):
-    outcome = data(*run_line(*options.split()))
+    outcome = data(*build_arguments(*options.split()))
     assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
     assert len(outcome.stderr.splitlines()) <= 2
 
@@ -204,13 +204,13 @@ EPOCHS = "--batch-size 50 --epochs 2 --launches 1 --no-verify".split()
 @pytest.mark.deep
 def test_a_record_has_its_medium_and_reads_of_each_epoch(data, large):
     options = "--data mnist-raw --page-cache cold,warm".split()
-    outcome = data(*run_line(*options, *EPOCHS, "--batch-size", "40"))
+    outcome = data(*build_arguments(*options, *EPOCHS, "--batch-size", "40"))
     records = {r["request"]["page_cache"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records.keys() == {"cold", "warm"}
     for mode, record in records.items():
         assert record["status"] == "ok", record["reason"]
         assert record["storage"]["medium"]["total_bytes"] > 0
-        patterns = [(one["pattern"], one["block_bytes"]) for one in record["storage"]["reads"]]
+        patterns = [(read["pattern"], read["block_bytes"]) for read in record["storage"]["reads"]]
         assert patterns[0] == ("sequential", 2**20) and len(patterns) == 3
         first, second = record["storage"]["epochs"]
         for epoch in (first, second):
@@ -228,7 +228,7 @@ def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
     with temporary_mounts.ext4(tmp_path) as disk:
         data("data", "convert", large, disk / "mnist", "--format", "lmdb")
         options = ("--data", disk / "mnist", "--page-cache", "cold")
-        outcome = data(*run_line(*options, *EPOCHS))
+        outcome = data(*build_arguments(*options, *EPOCHS))
     [record] = json.loads(outcome.stdout)["records"]
     for epoch in record["storage"]["epochs"]:
         assert epoch["resident_before"] == 0
@@ -242,7 +242,7 @@ def test_ranks_of_a_node_evict_the_page_cache_together(data, large, tmp_path):
     options = "--framework torch --ranks 2 --scaling strong --page-cache cold".split()
     with temporary_mounts.ext4(tmp_path) as disk:
         data("data", "convert", large, disk / "mnist", "--format", "raw")
-        outcome = data(*run_line(*options, "--data", disk / "mnist", *EPOCHS))
+        outcome = data(*build_arguments(*options, "--data", disk / "mnist", *EPOCHS))
     [record] = json.loads(outcome.stdout)["records"]
     assert record["status"] == "ok", record["reason"]
     epochs = record["storage"]["epochs"]
@@ -256,7 +256,7 @@ def test_ranks_of_a_node_evict_the_page_cache_together(data, large, tmp_path):
 def test_two_media_are_two_rows_of_one_table(data, small, tmpfs):
     data("data", "convert", small, tmpfs / "mnist")
     options = "--steps 2 --batch-size 4 --launches 1 --no-verify"
-    line = run_line(*options.split(), "--data", f"mnist-raw,{tmpfs}/mnist")
+    line = build_arguments(*options.split(), "--data", f"mnist-raw,{tmpfs}/mnist")
     line.remove("--json")
     outcome = data(*line)
     assert outcome.returncode == 0, outcome.stderr
