@@ -33,7 +33,7 @@ def test_canonical_json_matches_rfc_8785(value):
 
 
 @pytest.mark.parametrize(
-    ("said", "edited"),
+    ("original", "edited"),
     [
         ("1, 2, 3", "1, 2.0, 3"),
         ("[1]", "[1.0]"),
@@ -44,8 +44,8 @@ def test_canonical_json_matches_rfc_8785(value):
         (10**17, float(10**17 + 16)),
     ],
 )
-def test_edited_document_fails_its_digest(said, edited):
-    digest = digests.of_bytes(json.dumps({"a": said}, separators=(",", ":")).encode())
+def test_edited_document_fails_its_digest(original, edited):
+    digest = digests.of_bytes(json.dumps({"a": original}, separators=(",", ":")).encode())
     assert digests.canonical_form_if({"a": edited}, digest) is None
     with pytest.raises(ValueError):
         sealed.verify_id(json.dumps({"a": edited, "id": digest}).encode())

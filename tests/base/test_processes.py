@@ -64,24 +64,26 @@ def list_sleepers(folder):
     return list_running(folder, lambda process: "888.5" in process.cmdline())
 
 
-@pytest.mark.parametrize("how", ["run", "output"])
-def test_commands_end_when_their_starter_is_killed(tmp_path, how):
+@pytest.mark.parametrize("function", ["run", "output"])
+def test_commands_end_when_their_starter_is_killed(tmp_path, function):
     """With what they have started in sessions of their own."""
-    starter = subprocess.Popen([sys.executable, "-c", WAITING_SCRIPT, how, str(tmp_path), "600"])
+    starter = subprocess.Popen(
+        [sys.executable, "-c", WAITING_SCRIPT, function, str(tmp_path), "600"]
+    )
     wait_for(lambda: len(list_sleepers(tmp_path)) == 2)
     starter.kill()
     starter.wait()
     wait_for(lambda: not list_sleepers(tmp_path), 15)
 
 
-@pytest.mark.parametrize("how", ["run", "output"])
-def test_timeout_ends_a_command_and_its_descendants(tmp_path, how):
+@pytest.mark.parametrize("function", ["run", "output"])
+def test_timeout_ends_a_command_and_its_descendants(tmp_path, function):
     process = subprocess.run(
-        [sys.executable, "-c", WAITING_SCRIPT, how, str(tmp_path), "0.5"],
+        [sys.executable, "-c", WAITING_SCRIPT, function, str(tmp_path), "0.5"],
         capture_output=True,
         check=False,
     )
-    assert (b"no answer within 0.5 s" in process.stderr) == (how == "output")
+    assert (b"no answer within 0.5 s" in process.stderr) == (function == "output")
     assert list_sleepers(tmp_path) == []
 
 

@@ -37,7 +37,7 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--link", "fast"], "such as 100Gbit,1us"),
         (["--to-ranks", "0", *LINK], "--to-ranks"),
@@ -47,10 +47,10 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
         (["--from", "nowhere"], "holds no results"),
     ],
 )
-def test_a_refused_prediction_says_what_to_do(run_inline, small_runs, words, said):
+def test_a_refused_prediction_says_what_to_do(run_inline, small_runs, words, message):
     outcome = run_inline("predict", *words)
     assert outcome.returncode == 2
-    assert said in outcome.stderr
+    assert message in outcome.stderr
 
 
 def test_the_table_says_how_far_it_extrapolates(run_inline, small_runs):

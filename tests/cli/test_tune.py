@@ -31,7 +31,7 @@ TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 
 
 @pytest.fixture
-def odd(fake_adapter, tmp_path_factory, monkeypatch):
+def odd_framework(fake_adapter, tmp_path_factory, monkeypatch):
     fake_adapter(TRAINER, kernels=KERNELS)
     cache = fake_framework.make_cache(tmp_path_factory.mktemp("home") / "cache")
     monkeypatch.setenv("XFBENCH_HOME", str(cache))  # in which searches remember the looks
@@ -44,7 +44,7 @@ def read_records(folder):
 
 
 @pytest.mark.deep
-def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
+def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tmp_path):
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
     outcome = xfbench(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
@@ -70,10 +70,10 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
 
     # Every launch is a record; those of the search are shorter.
     records_by_id = read_records(tmp_path / "results")
-    of_search = {
+    successful_ids = {
         record_id for record_id in records_by_id if records_by_id[record_id]["status"] == "ok"
     }
-    assert of_search <= {*tuning["records"]} <= {*records_by_id}
+    assert successful_ids <= {*tuning["records"]} <= {*records_by_id}
     requests = [record["request"] for record in records_by_id.values() if record["status"] == "ok"]
     assert len({(request["kernel"], request["launch"]) for request in requests}) == 7
     observations = {
@@ -84,7 +84,8 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
         for record_id, observed in observations.items()
     }
     assert all(
-        CORES == 1 or len(handovers[record_id]) >= 2 for record_id in of_search & {*observations}
+        CORES == 1 or len(handovers[record_id]) >= 2
+        for record_id in successful_ids & {*observations}
     )
     assert {request["launch"] for request in requests if request["steps"] == 1} == {1}
     assert {request["launch"] for request in requests if request["steps"] == 4} == {2, 3}
@@ -105,7 +106,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
 
 
 @pytest.mark.deep
-def test_tune_tries_only_verified_settings(xfbench, odd, tmp_path):
+def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
     shown = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
     assert shown.returncode == 1 and shown.stdout == ""
     last = shown.stderr.strip().splitlines()[-1]
@@ -131,7 +132,7 @@ def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     assert all(record["certificate"] for record in tuned_records)
 
 
-def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
+def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path):
     before = {*tmp_path.iterdir()}
     shown = xfbench(*TUNE.split(), "--dry-run")
     assert shown.returncode == 0, shown.stderr
@@ -151,7 +152,7 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
     assert {*tmp_path.iterdir()} == before
 
 
-def test_several_batch_sizes_give_a_warning(xfbench, odd):
+def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
     shown = xfbench(*line.split(), "--dry-run")
     assert "another batch size is different training" in shown.stderr
