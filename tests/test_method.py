@@ -223,7 +223,8 @@ def test_leaderboard_ranks_follow_from_the_record_files(results):
     ]
     records = [*Store(results).records()]
     cells = [
-        leaderboard.launches(r for r in records if r.request.framework == name) for name in names
+        leaderboard.launch_speeds(r for r in records if r.request.framework == name)
+        for name in names
     ]
-    assert leaderboard.ranks(cells) == expected
+    assert leaderboard.cell_ranks(cells) == expected
     assert expected[2] == (3, 3)
