@@ -32,12 +32,12 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items):
     """Mark tests of IPEX as long, and the benchmarks that xfbench brings as alone and deep."""
-    here = Path(__file__).parent
+    tests_folder = Path(__file__).parent
     for item in items:
         parameters = getattr(item, "callspec", None)
         if parameters and LARGE_FRAMEWORK in parameters.id.split("-"):
             item.add_marker(pytest.mark.long)
-        if not item.path.is_relative_to(here):
+        if not item.path.is_relative_to(tests_folder):
             item.add_marker(pytest.mark.alone)
             item.add_marker(pytest.mark.long if "convnet" in item.name else pytest.mark.deep)
 
@@ -50,9 +50,9 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    told = getattr(node, "workeroutput", {}).get("nodes")
-    if told:
-        node.config.stash[NODES] = told
+    nodes = getattr(node, "workeroutput", {}).get("nodes")
+    if nodes:
+        node.config.stash[NODES] = nodes
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -95,42 +95,42 @@ def record(cell):
     """
     last = datetime(2026, 11, 26, tzinfo=UTC)
 
-    def created():
+    def make_timestamp():
         nonlocal last
         last += timedelta(milliseconds=1)
         return last.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def make(steps=(0.1, 0.1, 0.1), launch=1, fields=None, **request):
-        asked = cell(**request).request(launch)
-        measured = Measurement(
+        launch_request = cell(**request).request(launch)
+        measurement = Measurement(
             build_seconds=1.0,
             first_step_seconds=0.5,
             warmup_seconds=(),
             step_seconds=steps,
             wall_seconds=0.5 + sum(steps),
-            images=len(steps) * asked.global_batch_size,
+            images=len(steps) * launch_request.global_batch_size,
             peak_rss_bytes=10**8,
             losses=(2.3,) * (1 + len(steps)),
         )
         observed = Observed(
             framework_version="1.0",
-            threads=asked.threads,
+            threads=launch_request.threads,
             affinity=(0,),
-            kernel=asked.kernel,
+            kernel=launch_request.kernel,
             kernel_evidence=(),
             libraries=(),
             layout="NCHW",
         )
-        made = {
+        defaults = {
             "status": "ok",
-            "created": created(),
-            "cell": digests.of_json(asked.cell_fields()),
-            "request": asked,
-            "workload": workload_facts(workloads()[asked.workload]),
-            "measurement": measured,
+            "created": make_timestamp(),
+            "cell": digests.of_json(launch_request.cell_fields()),
+            "request": launch_request,
+            "workload": workload_facts(workloads()[launch_request.workload]),
+            "measurement": measurement,
             "observed": observed,
         }
-        return Record.make(**{**made, **(fields or {})})
+        return Record.make(**{**defaults, **(fields or {})})
 
     return make
 
@@ -151,12 +151,12 @@ def launch(tmp_path, monkeypatch):
     """A function that launches the fake framework: the record and its run folder."""
     numbers = itertools.count(1)
 
-    def do(body="", **options):
+    def launch_once(body="", **options):
         root = tmp_path / f"launch-{next(numbers)}"
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
         return fake_framework.launch(root, body, **options)
 
-    return do
+    return launch_once
 
 
 @pytest.fixture(scope="session")
@@ -164,25 +164,25 @@ def shared_launch(tmp_path_factory):
     """`launch` for tests that only look at the result: equal calls are one launch."""
     results = {}
 
-    def do(body="", **options):
+    def launch_once(body="", **options):
         key = json.dumps([body, options], sort_keys=True, default=str)
         if key not in results:
             results[key] = fake_framework.launch(tmp_path_factory.mktemp("launch"), body, **options)
         return results[key]
 
-    return do
+    return launch_once
 
 
 @pytest.fixture
 def judge(tmp_path, monkeypatch):
     """A function that returns the record of a launch after `change` of its last rank's reply."""
 
-    def do(launch, change, **options):
+    def judge_reply(launch, change, **options):
         _, folder = launch
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(folder.parents[2] / "adapters"))
         return fake_framework.judge(tmp_path, launch, change, **options)
 
-    return do
+    return judge_reply
 
 
 BURN = """
@@ -198,9 +198,9 @@ def burner():
     """A process that keeps a core busy and is no child of this one."""
     script = "import os; p = os.fork(); (p and (print(p, flush=True), os._exit(0)))"
     script += f"; os.close(1); os.setsid()\n{BURN}"
-    started = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=60
     )
-    pid = int(started.stdout.split()[0])
+    pid = int(process.stdout.split()[0])
     yield pid
     subprocess.run(["kill", "-9", str(pid)], check=True)

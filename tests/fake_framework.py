@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.driver import peaks
-from tests.leftovers import left_running
+from tests.remaining_processes import list_running
 from xfbench.adapter import load
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome
@@ -45,13 +45,13 @@ DEATHS = {
 SLOW = "def after_step(rank, steps): time.sleep(0.5)\n"
 
 
-def dies(rank, how):
+def death_code(rank, death):
     """Return lines that end `rank` in its third step, while the other ranks hang."""
     return f"""
         def after_step(rank, steps):
             if steps == 3:
                 if rank == {rank}:
-                    {DEATHS[how][0]}
+                    {DEATHS[death][0]}
                 time.sleep(600)
         """
 
@@ -62,21 +62,21 @@ def write(folder, body="", files=None, **description):
     `description` replaces keys of its adapter.toml.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    train = (Path(__file__).parent / "fake_trainer.py").read_text()
-    train += f"\n\nEXPECTED_LOSS = {expected_loss()}\n{NO_LOOKS}{textwrap.dedent(body)}\n"
+    train_code = (Path(__file__).parent / "fake_trainer.py").read_text()
+    train_code += f"\n\nEXPECTED_LOSS = {expected_loss()}\n{NO_LOOKS}{textwrap.dedent(body)}\n"
     description = {"name": folder.name, "title": folder.name, **DESCRIPTION, **description}
-    lines = [f"{key} = {_toml(value)}\n" for key, value in description.items()]
-    contents = {"__init__.py": "", "train.py": train, "adapter.toml": "".join(lines)}
+    lines = [f"{key} = {_to_toml(value)}\n" for key, value in description.items()]
+    contents = {"__init__.py": "", "train.py": train_code, "adapter.toml": "".join(lines)}
     for name, text in {**contents, **(files or {})}.items():
         (folder / name).write_text(text)
     return folder
 
 
-def _toml(value):
+def _to_toml(value):
     if isinstance(value, dict):
-        items = [f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()]
-        return f"{{ {', '.join(items)} }}"
-    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)
+        pairs = [f"{json.dumps(key)} = {_to_toml(member)}" for key, member in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
+    return f"[{', '.join(map(_to_toml, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
 @cache
@@ -93,9 +93,9 @@ def own_environment():
 
 def make_cache(folder):
     """Write a cache that has the known canaries, and peaks that no launch exceeds."""
-    known = paths.cache() / "canary"
+    canaries = paths.cache() / "canary"
     folder.mkdir()
-    (folder / "canary").symlink_to(known)
+    (folder / "canary").symlink_to(canaries)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_HOME", str(folder))
         for threads, peak in peaks().items():
@@ -105,7 +105,7 @@ def make_cache(folder):
 
 def cell(**fields):
     """Return a cell of the reference with these fields."""
-    chosen = {
+    defaults = {
         "framework": "reference",
         "environment": "own",
         "workload": "lenet",
@@ -117,7 +117,7 @@ def cell(**fields):
         "steps": 3,
         "warmup": 1,
     }
-    return Cell(**{**chosen, **fields})
+    return Cell(**{**defaults, **fields})
 
 
 def launch(
@@ -129,20 +129,20 @@ def launch(
     """
     write(root / "adapters" / "odd", body, **(adapter or {}))
     store = Store(root / "results")
-    session = LaunchContext(
+    context = LaunchContext(
         store,
         {"odd": own_environment()},
         time_limit=time_limit,
         strict=strict,
         checkpoint_dir=checkpoint_dir,
     )
-    chosen = cell(**{"framework": "odd", "kernel": "plain", **request})
+    launch_cell = cell(**{"framework": "odd", "kernel": "plain", **request})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
         patch.setattr(handover, "measure_latency", lambda: None)
         patch.setattr(roofline, "_PEAKS", peaks())
-        [record] = run_requests([chosen.request(1)], session)
-        assert left_running(root) == []
+        [record] = run_requests([launch_cell.request(1)], context)
+        assert list_running(root) == []
         assert list(store.records()) == [record]
     return record, store.run_folder(record)
 
@@ -159,6 +159,6 @@ def judge(folder, launch, change, strict=False, **fields):
     for name, reply in zip(names, replies, strict=True):
         (folder / name).write_text(json.dumps(reply))
     answer = job.replied(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
-    known = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
-    where = load("odd"), own_environment()
-    return launched.record(record.request, answer, *where, known | fields, strict)
+    facts = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
+    adapter_and_environment = load("odd"), own_environment()
+    return launched.record(record.request, answer, *adapter_and_environment, facts | fields, strict)

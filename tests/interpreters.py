@@ -10,12 +10,12 @@ def run(framework, script, *arguments, folder, variables=None, limit=300):
 
     Raises CommandError, with what it wrote to standard error, if it fails.
     """
-    described = adapter.load(framework)
-    found = environment.ensure(described)
+    framework_adapter = adapter.load(framework)
+    python_environment = environment.ensure(framework_adapter)
     return processes.output(
-        [str(found.interpreter), "-c", script, *map(str, arguments)],
+        [str(python_environment.interpreter), "-c", script, *map(str, arguments)],
         environment={
-            **found.variables(described, described.default_kernel, 1),
+            **python_environment.variables(framework_adapter, framework_adapter.default_kernel, 1),
             **(variables or {}),
         },
         cwd=folder,

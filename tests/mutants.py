@@ -85,20 +85,20 @@ def copy_checkout(target):
     subprocess.run(["sh", "-c", commit], cwd=target, check=True)
 
 
-def run_isolated(folder, words, limit_s=LIMIT_S):
+def run_isolated(folder, command, limit_s=LIMIT_S):
     """Run a command with `folder`/source in the place of the checkout; return status and output.
 
     The status is None if the command takes longer than `limit_s`.
     """
     cache = paths.cache()
     layers = Path(tempfile.mkdtemp(prefix="layers-", dir=folder))  # nothing of earlier commands
-    for new in (cache, folder / "source/.venv", layers / "cache", layers / "scratch"):
-        new.mkdir(parents=True, exist_ok=True)
+    for directory in (cache, folder / "source/.venv", layers / "cache", layers / "scratch"):
+        directory.mkdir(parents=True, exist_ok=True)
     overlay = f"lowerdir={cache},upperdir={layers}/cache,workdir={layers}/scratch"
     overlay += ",userxattr" if os.geteuid() else ""
     with (folder / "output").open("w+b") as output:
         process = subprocess.Popen(
-            [*ISOLATION, "sh", "-c", MOUNT, "sh", folder, ROOT, cache, overlay, *words],
+            [*ISOLATION, "sh", "-c", MOUNT, "sh", folder, ROOT, cache, overlay, *command],
             env={**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -139,8 +139,10 @@ def try_mutation(mutation, commands, limit_s=LIMIT_S):
                 return conclude("undecided", f"more than {limit_s} s")
             match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
             file.write_text(original)
-            again = [*PYTEST, "-m", "", match[1]] if match else [*command, "--collect-only"]
-            control = run_isolated(folder, again, limit_s)[0]
+            control_command = (
+                [*PYTEST, "-m", "", match[1]] if match else [*command, "--collect-only"]
+            )
+            control = run_isolated(folder, control_command, limit_s)[0]
             if control != 0:
                 reason = f"without it the exit status is {control}"
                 return conclude("undecided", f"{reason}: {match[1] if match else output}")

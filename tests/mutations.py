@@ -60,8 +60,8 @@ class Text:
     def end(self, node):
         return self.starts[node.end_lineno - 1] + node.end_col_offset
 
-    def between(self, left, right):
-        return self.source[self.end(left) : self.begin(right)].decode()
+    def between(self, first_node, second_node):
+        return self.source[self.end(first_node) : self.begin(second_node)].decode()
 
 
 def draw(seed=SEED, count=20):
@@ -79,7 +79,7 @@ def draw(seed=SEED, count=20):
 
 def list_files(area):
     """Return the files of an area, as paths below the checkout."""
-    patterns = [*EXCLUDED, *(f"{other}/*" for other in AREAS if other.startswith(f"{area}/"))]
+    patterns = [*EXCLUDED, *(f"{nested}/*" for nested in AREAS if nested.startswith(f"{area}/"))]
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / area).rglob("*.py"))
     return [file for file in files if not any(fnmatch.fnmatch(file, rule) for rule in patterns)]
 
@@ -162,10 +162,13 @@ def list_edits(node, text):
     elif isinstance(node, ast.BoolOp):
         operators = [node.op] * (len(node.values) - 1)
         yield from operator_edits("and/or", node.values, operators, text)
-        for left, right in pairwise(node.values):
-            if text.between(left, right).strip() in ("and", "or"):  # no parentheses, no comment
-                yield "operand", begin(left), begin(right), ""
-                yield "operand", end(left), end(right), ""
+        for first_operand, second_operand in pairwise(node.values):
+            if text.between(first_operand, second_operand).strip() in (
+                "and",
+                "or",
+            ):  # no parentheses, no comment
+                yield "operand", begin(first_operand), begin(second_operand), ""
+                yield "operand", end(first_operand), end(second_operand), ""
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield "not", begin(node), begin(node) + len("not "), ""
     elif isinstance(node, ast.If):
@@ -187,14 +190,16 @@ def list_edits(node, text):
 
 def operator_edits(kind, operands, operators, text):
     """Yield the edits that put another operator between two operands."""
-    for (left, right), operator in zip(pairwise(operands), operators, strict=True):
-        symbol, other = OPERATORS.get(type(operator), ("", ""))
-        gap = text.between(left, right)
+    for (first_operand, second_operand), operator in zip(
+        pairwise(operands), operators, strict=True
+    ):
+        symbol, replacement = OPERATORS.get(type(operator), ("", ""))
+        gap = text.between(first_operand, second_operand)
         # Sequences are joined and repeated: another operator would only raise TypeError.
         sequence = any(
             isinstance(side, SEQUENCES) or isinstance(getattr(side, "value", None), str)
-            for side in (left, right)
+            for side in (first_operand, second_operand)
         )
         if symbol and gap.count(symbol) == 1 and not (kind == "arithmetic" and sequence):
-            begin = text.end(left) + len(gap[: gap.index(symbol)].encode())
-            yield kind, begin, begin + len(symbol), other
+            begin = text.end(first_operand) + len(gap[: gap.index(symbol)].encode())
+            yield kind, begin, begin + len(symbol), replacement

@@ -13,7 +13,7 @@ RECORDINGS = tomllib.loads((_FOLDER / "recordings.toml").read_text())
 _UNITS = {"memory": 2**20, "held": 1000}
 # A device that is free, and had nothing to complain of. Values as NVML gives them: MHz, degrees
 # Celsius, mW, bytes, mJ, percent, bits, nanoseconds.
-FREE = {
+FREE_DEVICE = {
     "count": 1,
     "name": "a GPU",
     "driver": "555.55",
@@ -34,14 +34,23 @@ FREE = {
 def build(folder: Path, *options: str) -> Path:
     """The library in `folder`, under the name that the linker looks for."""
     library = folder / "libnvidia-ml.so.1"
-    compiled = ["cc", "-shared", "-fPIC", "-w", *options, "-o", library, _FOLDER / "library.c"]
-    subprocess.run(compiled, check=True)
+    compile_command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-w",
+        *options,
+        "-o",
+        library,
+        _FOLDER / "library.c",
+    ]
+    subprocess.run(compile_command, check=True)
     return library
 
 
-def tell(file: Path, **values: object) -> None:
+def write_device(file: Path, **values: object) -> None:
     """Have it say what `FREE` does but for `values`; `clock__2`: from the second reading on."""
-    _write(file, {**FREE, **values})
+    _write_values(file, {**FREE_DEVICE, **values})
 
 
 def replay(file: Path, recording: str, **values: object) -> None:
@@ -51,9 +60,9 @@ def replay(file: Path, recording: str, **values: object) -> None:
         for name, value in RECORDINGS[recording].items()
         if name != "source"
     }
-    _write(file, {"count": 1, **recorded, **values})
+    _write_values(file, {"count": 1, **recorded, **values})
 
 
-def _write(file: Path, values: dict[str, object]) -> None:
+def _write_values(file: Path, values: dict[str, object]) -> None:
     lines = [f"{name.replace('__', '@')} {value}\n" for name, value in values.items()]
     file.write_text("".join(lines))

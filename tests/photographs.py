@@ -35,7 +35,7 @@ COUNT, TRAIN = 2000, 1680
 GRAY_EVERY, PROGRESSIVE_EVERY = 50, 40
 
 
-def made(
+def make_image_set(
     cache: Path,
     sides: tuple[int, int] = (256, 500),
     count: int = COUNT,
@@ -58,7 +58,7 @@ def made(
     for split in ("train", "val"):
         for name in CLASSES:
             (partial / split / name).mkdir(parents=True)
-    photographs = [opened(name) for name in NAMES]
+    photographs = [open_photograph(name) for name in NAMES]
     with ThreadPoolExecutor() as pool:
         splits = ["train"] * train + ["val"] * (count - train)
         for _ in pool.map(
@@ -73,11 +73,11 @@ def made(
     return folder
 
 
-def opened(name: str) -> Image.Image:
+def open_photograph(name: str) -> Image.Image:
     """One of the photographs, in colours."""
-    found = importlib.util.find_spec("skimage")
-    assert found and found.submodule_search_locations, "scikit-image is in the dev extra"
-    with Image.open(Path(found.submodule_search_locations[0]) / "data" / name) as picture:
+    package = importlib.util.find_spec("skimage")
+    assert package and package.submodule_search_locations, "scikit-image is in the dev extra"
+    with Image.open(Path(package.submodule_search_locations[0]) / "data" / name) as picture:
         return picture.convert("RGB")
 
 
@@ -105,10 +105,10 @@ def _crop(
 ) -> Image.Image:
     """A part of the photograph whose middle is in that third, scaled to a size of its own."""
     height, width = (int(side) for side in random.randint(sides[0], sides[1] + 1, 2))
-    most = min(photograph.width / width, photograph.height / height)
-    scale = most * random.uniform(0.35, 1)
-    middle = (part + random.uniform(0, 1)) / 3 * photograph.width
-    left = min(max(middle - scale * width / 2, 0), photograph.width - scale * width)
-    top = random.uniform(0, photograph.height - scale * height)
-    box = (left, top, left + scale * width, top + scale * height)
+    max_scale = min(photograph.width / width, photograph.height / height)
+    scale = max_scale * random.uniform(0.35, 1)
+    center = (part + random.uniform(0, 1)) / 3 * photograph.width
+    left_edge = min(max(center - scale * width / 2, 0), photograph.width - scale * width)
+    top_edge = random.uniform(0, photograph.height - scale * height)
+    box = (left_edge, top_edge, left_edge + scale * width, top_edge + scale * height)
     return photograph.resize((width, height), Image.Resampling.BICUBIC, box)

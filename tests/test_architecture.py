@@ -17,16 +17,16 @@ FOLDERS = {
     "xfbench.launchers": "launchers",
     "xfbench.workloads": "workloads",
 }
-TOLD = {
+ADAPTER_SETTINGS = {
     file.parent.name: tomllib.loads(file.read_text())
     for file in ROOT.glob("adapters/*/adapter.toml")
 }
-FRAMEWORK_OF = {name: told["module"] for name, told in TOLD.items()}
-REUSED = {name: told.get("reuses", []) for name, told in TOLD.items()}
+FRAMEWORK_OF = {name: settings["module"] for name, settings in ADAPTER_SETTINGS.items()}
+REUSED = {name: settings.get("reuses", []) for name, settings in ADAPTER_SETTINGS.items()}
 FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
 # What a part of the driver stands on, beside `xfbench`'s own modules: none of what runs launches.
-STANDS_ON = {
+DEPENDENCIES = {
     "base": [],
     "records": ["base", "workloads"],
     "host": ["analysis", "base", "records", "worker"],
@@ -65,28 +65,28 @@ TRANSLATING = (
 )
 
 
-def modules():
+def find_modules():
     """Every module of ours by its importable name, and its file."""
-    found = {}
+    files = {}
     for package, folder in FOLDERS.items():
         for file in sorted((ROOT / folder).rglob("*.py")):
             parts = file.relative_to(ROOT / folder).with_suffix("").parts
-            found[".".join((package, *parts)).removesuffix(".__init__")] = file
-    return found
+            files[".".join((package, *parts)).removesuffix(".__init__")] = file
+    return files
 
 
-MODULES = modules()
+MODULES = find_modules()
 PARTS = {module.split(".")[1] for module in MODULES if module.count(".") > 1}
 every_module = pytest.mark.parametrize("module", MODULES)
 
 
-def area(module):
+def find_area(module):
     """Which rules hold: "worker", "workloads", "adapters", "launchers" or "driver"."""
     second = (*module.split("."), "")[1]
     return second if second in (*WORKER_SIDE, "launchers") else "driver"
 
 
-def imports(tree, module):
+def find_imports(tree, module):
     """Full dotted names of all that is imported, wherever it stands; a hole in a name is `*`."""
     file = MODULES.get(module)
     package = module if file and file.stem == "__init__" else module.rpartition(".")[0]
@@ -94,46 +94,48 @@ def imports(tree, module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join([*above, node.module or ""]) if node.level else node.module
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*parents, node.module or ""]) if node.level else node.module
             yield from (f"{base.rstrip('.')}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
             ("import_module", "__import__")
         ):
-            yield from (name for arg in node.args[:1] if (name := text(arg, module)))
+            yield from (name for arg in node.args[:1] if (name := string_value(arg, module)))
 
 
-def text(node, module):
+def string_value(node, module):
     """A string that the source spells out, `*` for each hole of an f-string; else nothing."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(text(value, module) or "*" for value in node.values)
+        return "".join(string_value(value, module) or "*" for value in node.values)
     if isinstance(node, ast.FormattedValue) and ast.unparse(node.value) == "__name__":
         return module
-    constant = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return node.value if constant else ""
+    is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value if is_string else ""
 
 
-def names(tree, module):
+def find_names(tree, module):
     """The imports, and every attribute reached through one, by its full name."""
-    yield from imports(tree, module)
-    called = {}
+    yield from find_imports(tree, module)
+    full_names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            called |= {a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname}
+            full_names |= {
+                a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname
+            }
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            called |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+            full_names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             first, _, rest = ast.unparse(node).partition(".")
-            yield f"{called.get(first, first)}.{rest}"
+            yield f"{full_names.get(first, first)}.{rest}"
 
 
-def within(name, prefixes):
+def is_below(name, prefixes):
     """Whether `name` is one of the dotted `prefixes` or lies below one."""
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def starts(name, prefixes):
+def has_prefix(name, prefixes):
     """As `within`, for families of functions too: os.execv, time.perf_counter_ns."""
     return name.startswith(tuple(prefixes))
 
@@ -141,60 +143,64 @@ def starts(name, prefixes):
 def is_translation(name):
     """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
-    translates = adapter == "*" or part in TRANSLATING
-    return (first, second) == ("xfbench", "adapters") and translates
+    is_part_of_translation = adapter == "*" or part in TRANSLATION_MODULES
+    return (first, second) == ("xfbench", "adapters") and is_part_of_translation
 
 
-def refusals(module, source):
+def find_violations(module, source):
     """What of `source`, standing as `module`, the architecture does not allow: lines of text."""
-    tree, kind, found = ast.parse(source), area(module), []
-    own = module.split(".")[2] if kind == "adapters" and module.count(".") > 1 else ""
-    for name in imports(tree, module):
+    tree, area_name, violations = ast.parse(source), find_area(module), []
+    adapter_name = module.split(".")[2] if area_name == "adapters" and module.count(".") > 1 else ""
+    for name in find_imports(tree, module):
         top = name.partition(".")[0]
-        standard = top in sys.stdlib_module_names or top == "numpy"
-        if kind == "workloads":
-            allowed = standard or within(name, ["xfbench.workloads"])
-        elif kind == "worker":
-            allowed = standard or within(name, ["xfbench.worker", "xfbench.workloads"])
+        is_standard = top in sys.stdlib_module_names or top == "numpy"
+        if area_name == "workloads":
+            allowed = is_standard or is_below(name, ["xfbench.workloads"])
+        elif area_name == "worker":
+            allowed = is_standard or is_below(name, ["xfbench.worker", "xfbench.workloads"])
             allowed |= top == "threadpoolctl"  # one file, which the archive brings along
             allowed |= (module, top) == ("xfbench.worker.mpi", "mpi4py")
             allowed |= (module, top) == ("xfbench.worker.pictures", "PIL")
             entrances = [f"xfbench.adapters.*.{part}" for part in ("train", "reader", "native")]
             allowed |= module == "xfbench.worker.__main__" and name in entrances
-        elif kind == "adapters":
-            adapters = [own, *REUSED.get(own, ())]
-            ours = ["xfbench.worker", "xfbench.workloads"]
-            ours += [f"xfbench.adapters.{one}" for one in adapters]
-            allowed = within(name, ours) and (is_translation(module) or not is_translation(name))
-            allowed |= standard
-            frameworks = [FRAMEWORK_OF.get(one) for one in adapters]
+        elif area_name == "adapters":
+            adapters = [adapter_name, *REUSED.get(adapter_name, ())]
+            allowed_prefixes = ["xfbench.worker", "xfbench.workloads"]
+            allowed_prefixes += [f"xfbench.adapters.{adapter}" for adapter in adapters]
+            allowed = is_below(name, allowed_prefixes) and (
+                is_translation(module) or not is_translation(name)
+            )
+            allowed |= is_standard
+            frameworks = [FRAMEWORK_OF.get(adapter) for adapter in adapters]
             allowed |= top in frameworks and is_translation(module)
             allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
             allowed = top not in FRAMEWORKS and not is_translation(name)
-            part, used = (f"{one}.".split(".")[1] for one in (module, name))
-            if top == "xfbench" and part in STANDS_ON and used in PARTS:
-                allowed = used in (part, *STANDS_ON[part])
-            if kind == "launchers" and top == "xfbench":
-                ours = ("base", "launchers", "request")
-                allowed = within(name, [f"xfbench.{part}" for part in ours])
+            part, imported_part = (
+                f"{dotted_name}.".split(".")[1] for dotted_name in (module, name)
+            )
+            if top == "xfbench" and part in DEPENDENCIES and imported_part in PARTS:
+                allowed = imported_part in (part, *DEPENDENCIES[part])
+            if area_name == "launchers" and top == "xfbench":
+                allowed_prefixes = ("base", "launchers", "request")
+                allowed = is_below(name, [f"xfbench.{part}" for part in allowed_prefixes])
         if not allowed:
-            found.append(f"{module} ({kind}) imports {name}")
-    for name in names(tree, module):
-        if starts(name, STARTS_PROCESSES) and not within(name, MAY_START.get(module, ())):
-            found.append(f"{module} starts processes: {name}")
-        clocks = CLOCKS if kind in WORKER_SIDE else STOPWATCHES
-        if starts(name, clocks) and module not in READ_CLOCKS:
-            found.append(f"{module} reads a clock: {name}")
-        printed = name == "sys.stderr" or name.endswith("console.print")
-        if printed and kind in ("driver", "launchers") and module not in WRITE_STDERR:
-            found.append(f"{module} tells by itself: {name}")
-    return found
+            violations.append(f"{module} ({area_name}) imports {name}")
+    for name in find_names(tree, module):
+        if has_prefix(name, STARTS_PROCESSES) and not is_below(name, MAY_START.get(module, ())):
+            violations.append(f"{module} starts processes: {name}")
+        clocks = CLOCKS if area_name in WORKER_SIDE else STOPWATCHES
+        if has_prefix(name, clocks) and module not in READ_CLOCKS:
+            violations.append(f"{module} reads a clock: {name}")
+        is_output = name == "sys.stderr" or name.endswith("console.print")
+        if is_output and area_name in ("driver", "launchers") and module not in WRITE_STDERR:
+            violations.append(f"{module} tells by itself: {name}")
+    return violations
 
 
 @every_module
 def test_module_follows_the_architecture_rules(module):
-    assert refusals(module, MODULES[module].read_text()) == []
+    assert find_violations(module, MODULES[module].read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -266,7 +272,7 @@ def test_module_follows_the_architecture_rules(module):
     ],
 )
 def test_architecture_check_refuses_a_violation(module, source):
-    assert refusals(module, source)
+    assert find_violations(module, source)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +306,7 @@ def test_architecture_check_refuses_a_violation(module, source):
     ],
 )
 def test_architecture_check_accepts_allowed_code(module, source):
-    assert refusals(module, source) == []
+    assert find_violations(module, source) == []
 
 
 def test_name_scan_sees_real_clocks_processes_and_imports():
@@ -310,7 +316,7 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
         ("xfbench.base.processes", "subprocess.Popen"),
         ("xfbench.worker.__main__", "xfbench.adapters.*.train"),
     ):
-        assert expected in set(names(ast.parse(MODULES[module].read_text()), module))
+        assert expected in set(find_names(ast.parse(MODULES[module].read_text()), module))
 
 
 def test_module_list_covers_every_folder_and_adapter():
@@ -318,28 +324,30 @@ def test_module_list_covers_every_folder_and_adapter():
         assert module in MODULES
     for adapter in FRAMEWORK_OF:
         assert f"xfbench.adapters.{adapter}.train" in MODULES
-    assert {area(module) for module in MODULES} == {"driver", "launchers", *WORKER_SIDE}
+    assert {find_area(module) for module in MODULES} == {"driver", "launchers", *WORKER_SIDE}
 
 
-def defects_of_style(module, source):
+def find_style_defects(module, source):
     """What the house does not do, seen in one module's text: lines."""
-    found = []
+    defects = []
     if source.strip() and not ast.get_docstring(ast.parse(source)):
-        found.append("no docstring says what the module is for")
-    if bad := FORBIDDEN_NAMES & {word for part in module.split(".") for word in part.split("_")}:
-        found.append(f"a module is called {bad.pop()}")
+        defects.append("no docstring says what the module is for")
+    if forbidden := FORBIDDEN_NAMES & {
+        word for part in module.split(".") for word in part.split("_")
+    }:
+        defects.append(f"a module is called {forbidden.pop()}")
     if area(module) in WORKER_SIDE:
         try:
             tree = ast.parse(source, feature_version=(3, 8))
         except SyntaxError as error:
-            found.append(f"Python 3.8 cannot read it: {error}")
+            defects.append(f"Python 3.8 cannot read it: {error}")
         else:
-            if annotated(tree) and "__future__.annotations" not in imports(tree, module):
-                found.append("it has annotations, and Python 3.8 would evaluate them")
-    return found
+            if has_annotations(tree) and "__future__.annotations" not in find_imports(tree, module):
+                defects.append("it has annotations, and Python 3.8 would evaluate them")
+    return defects
 
 
-def annotated(tree):
+def has_annotations(tree):
     """Whether anything in it is annotated."""
     return any(
         isinstance(node, ast.AnnAssign)
@@ -351,7 +359,7 @@ def annotated(tree):
 
 @every_module
 def test_module_follows_the_style_rules(module):
-    assert defects_of_style(module, MODULES[module].read_text()) == []
+    assert find_style_defects(module, MODULES[module].read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -368,4 +376,4 @@ def test_module_follows_the_style_rules(module):
     ],
 )
 def test_style_check_reports_each_violation(module, source, word):
-    assert any(word in defect for defect in defects_of_style(module, source))
+    assert any(word in defect for defect in find_style_defects(module, source))

@@ -10,15 +10,17 @@ ROOT = Path(__file__).parents[1]
 ARCHIVE = ROOT / "docs" / "columns.tar.gz"
 
 
-def tables(*words, results):
-    done = CliRunner().invoke(cli.app, [*words, "--results", str(results)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+def run_command(*words, results):
+    outcome = CliRunner().invoke(
+        cli.app, [*words, "--results", str(results)], catch_exceptions=False
+    )
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.stdout
 
 
 def test_readme_leaderboard_matches_the_archive_records(tmp_path):
     results = tmp_path / "results"
-    tables("results", "import", str(ARCHIVE), results=results)
-    shown = tables("leaderboard", results=results).strip()
+    run_command("results", "import", str(ARCHIVE), results=results)
+    shown = run_command("leaderboard", results=results).strip()
     assert shown in (ROOT / "README.md").read_text()
     assert all(f" {name} " in shown for name in adapter.names())

@@ -49,29 +49,29 @@ def test_communication_at_the_end_is_fully_exposed():
 
 
 def test_overlapped_communication_is_exposed_only_in_part():
-    two = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
-    assert exchange.exposed_seconds(two, 10.0, [4.0, 0.5]) == 0.5  # the first is over by then
-    assert exchange.exposed_seconds(two, 10.0, [7.0, 0.5]) == 2.5  # the second waits for it
+    buckets = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
+    assert exchange.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5  # the first is over by then
+    assert exchange.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5  # the second waits for it
     assert exchange.exposed_seconds((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
 
 
 def test_lenet_buckets_send_inner_products_first():
-    found = exchange.gradient_buckets(workloads()["lenet"].network, 2**20, 25 * 2**20, 4)
-    assert sum(bucket.share for bucket in found) == pytest.approx(1)
+    buckets = exchange.gradient_buckets(workloads()["lenet"].network, 2**20, 25 * 2**20, 4)
+    assert sum(bucket.share for bucket in buckets) == pytest.approx(1)
     parameters = 20 * 25 + 20 + 50 * 20 * 25 + 50
-    assert [bucket.share for bucket in found] == pytest.approx(
+    assert [bucket.share for bucket in buckets] == pytest.approx(
         [1 - parameters / 431080, parameters / 431080]
     )
     # By then the forward pass is done, and the inner products' own backward pass.
     first, second, products = 20 * 24**2 * 25, 50 * 8**2 * 20 * 25, 500 * 800 + 10 * 500
-    whole = 2 * first + 3 * (second + products)
-    assert found[0].ready_share == pytest.approx((first + second + 3 * products) / whole)
-    assert found[-1].ready_share == 1.0
+    total = 2 * first + 3 * (second + products)
+    assert buckets[0].ready_share == pytest.approx((first + second + 3 * products) / total)
+    assert buckets[-1].ready_share == 1.0
 
 
 @pytest.mark.parametrize("name", sorted(workloads()))
 def test_buckets_are_in_ready_order_and_cover_all_gradients(name):
-    found = exchange.gradient_buckets(workloads()[name].network, 2**20, 25 * 2**20, 4)
-    ready = [bucket.ready_share for bucket in found]
+    buckets = exchange.gradient_buckets(workloads()[name].network, 2**20, 25 * 2**20, 4)
+    ready = [bucket.ready_share for bucket in buckets]
     assert ready == sorted(ready) and ready[-1] <= 1.0
-    assert sum(bucket.share for bucket in found) == pytest.approx(1)
+    assert sum(bucket.share for bucket in buckets) == pytest.approx(1)

@@ -32,8 +32,8 @@ def results(tmp_path, record):
             seconds = level * np.exp(random.normal(0, 0.02, 40))
             if launch == 6 and framework == "caffe":
                 seconds[20:] *= 1.5
-            made = record(steps=tuple(seconds), launch=launch, framework=framework, **SIZES)
-            measured = made.measurement.model_copy(
+            draft = record(steps=tuple(seconds), launch=launch, framework=framework, **SIZES)
+            measurement = draft.measurement.model_copy(
                 update={
                     "startup_seconds": float(random.uniform(1, 3)),
                     "energy_joules": float(random.uniform(10, 20)),
@@ -57,79 +57,105 @@ def results(tmp_path, record):
                 memory_bandwidth=2e10,
                 source="measured",
             )
-            quiet = Conditions(load_before=0, load_after=0, steal_seconds=0, swap_bytes=0)
+            conditions = Conditions(load_before=0, load_after=0, steal_seconds=0, swap_bytes=0)
             fields = {
-                **{name: getattr(made, name) for name in ("status", "cell", "request", "workload")},
-                **{"measurement": measured, "observed": made.observed, "learning": tuple(epochs)},
-                **{"limit": limit, "conditions": quiet},
+                **{
+                    name: getattr(draft, name) for name in ("status", "cell", "request", "workload")
+                },
+                **{
+                    "measurement": measurement,
+                    "observed": draft.observed,
+                    "learning": tuple(epochs),
+                },
+                **{"limit": limit, "conditions": conditions},
             }
-            store.add(type(made).make(**fields), None)
+            store.add(type(draft).make(**fields), None)
     return store.folder
 
 
-def by_hand(files):
+def expected_figures(documents):
     """A row's figures from the JSON of its records, formula by formula."""
-    counted = [one for one in files if steady(one["measurement"]["step_seconds"])]
-    batch = files[0]["request"]["global_batch_size"]
-    speeds = [batch / statistics.median(one["measurement"]["step_seconds"]) for one in counted]
+    steady_documents = [
+        document for document in documents if is_steady(document["measurement"]["step_seconds"])
+    ]
+    batch = documents[0]["request"]["global_batch_size"]
+    speeds = [
+        batch / statistics.median(document["measurement"]["step_seconds"])
+        for document in steady_documents
+    ]
     logs = [math.log(speed) for speed in speeds]
     mean, count = sum(logs) / len(logs), len(logs)
-    half = stats.t.ppf(0.975, count - 1) * statistics.stdev(logs) / math.sqrt(count)
+    half_width = stats.t.ppf(0.975, count - 1) * statistics.stdev(logs) / math.sqrt(count)
     centre = statistics.median(logs)
     deviations = [abs(value - centre) for value in logs]
-    far = [0.6745 * one / statistics.median(deviations) > 3.5 for one in deviations]
-    macs = files[0]["workload"]["train_macs_per_image"]
+    is_outlier = [
+        0.6745 * deviation / statistics.median(deviations) > 3.5 for deviation in deviations
+    ]
+    macs = documents[0]["workload"]["train_macs_per_image"]
     shares = [
-        2 * macs * speed / (one["limit"]["matrix_product"] * one["request"]["ranks"])
-        for speed, one in zip(speeds, counted, strict=True)
+        2 * macs * speed / (document["limit"]["matrix_product"] * document["request"]["ranks"])
+        for speed, document in zip(speeds, steady_documents, strict=True)
     ]
 
-    def until(one, accuracy):
-        passed = one["measurement"]["startup_seconds"] + one["measurement"]["build_seconds"]
-        for epoch in one["learning"]:
-            passed += epoch["seconds"]
+    def seconds_to_accuracy(document, accuracy):
+        elapsed = (
+            document["measurement"]["startup_seconds"] + document["measurement"]["build_seconds"]
+        )
+        for epoch in document["learning"]:
+            elapsed += epoch["seconds"]
             if epoch["test_accuracy"] >= accuracy:
-                return passed
+                return elapsed
         return None
 
-    def joules(one):
-        measured = one["measurement"]
-        power = measured["energy_joules"] / measured["wall_seconds"]
-        return power * statistics.median(measured["step_seconds"]) / batch
+    def joules_per_image(document):
+        measurement = document["measurement"]
+        power = measurement["energy_joules"] / measurement["wall_seconds"]
+        return power * statistics.median(measurement["step_seconds"]) / batch
 
     def median(values):
         return None if None in values else statistics.median(values)
 
-    measured = [one["measurement"] for one in files]
+    measurements = [document["measurement"] for document in documents]
     return {
         "value": math.exp(mean),
-        "low": math.exp(mean - half),
-        "high": math.exp(mean + half),
+        "low": math.exp(mean - half_width),
+        "high": math.exp(mean + half_width),
         "launches": count,
-        "outliers": sum(far),
-        "unstable": len(files) - count,
+        "outliers": sum(is_outlier),
+        "unstable": len(documents) - count,
         "share_of_peak": sum(shares) / len(shares),
-        "test_accuracy": statistics.fmean(one["learning"][-1]["test_accuracy"] for one in files),
-        "startup_seconds": median([one["startup_seconds"] for one in measured]),
-        "build_seconds": median([one["build_seconds"] for one in measured]),
-        "first_step_seconds": median([one["first_step_seconds"] for one in measured]),
-        "solution_seconds": median([until(one, math.inf) or total(one) for one in files]),
-        "accuracy_seconds": median([until(one, 0.95) for one in files]),
-        "peak_rss_bytes": max(one["peak_rss_bytes"] for one in measured),
-        "joules_per_image": median([joules(one) for one in files]),
+        "test_accuracy": statistics.fmean(
+            document["learning"][-1]["test_accuracy"] for document in documents
+        ),
+        "startup_seconds": median([measurement["startup_seconds"] for measurement in measurements]),
+        "build_seconds": median([measurement["build_seconds"] for measurement in measurements]),
+        "first_step_seconds": median(
+            [measurement["first_step_seconds"] for measurement in measurements]
+        ),
+        "solution_seconds": median(
+            [
+                seconds_to_accuracy(document, math.inf) or total_seconds(document)
+                for document in documents
+            ]
+        ),
+        "accuracy_seconds": median([seconds_to_accuracy(document, 0.95) for document in documents]),
+        "peak_rss_bytes": max(measurement["peak_rss_bytes"] for measurement in measurements),
+        "joules_per_image": median([joules_per_image(document) for document in documents]),
     }
 
 
-def total(one):
-    measured = one["measurement"]
-    epochs = sum(epoch["seconds"] for epoch in one["learning"])
-    return measured["startup_seconds"] + measured["build_seconds"] + epochs
+def total_seconds(document):
+    measurement = document["measurement"]
+    epochs = sum(epoch["seconds"] for epoch in document["learning"])
+    return measurement["startup_seconds"] + measurement["build_seconds"] + epochs
 
 
-def steady(seconds):
+def is_steady(seconds):
     """Pettitt's test, for as many values as there are blocks of two: no change of 5 % at 1 %."""
     width = len(seconds) // 20
-    blocks = [statistics.median(seconds[at : at + width]) for at in range(0, len(seconds), width)]
+    blocks = [
+        statistics.median(seconds[start : start + width]) for start in range(0, len(seconds), width)
+    ]
     count = len(blocks)
     ranks = stats.rankdata(blocks)
     sums = [abs(2 * sum(ranks[:k]) - k * (count + 1)) for k in range(1, count)]
@@ -140,14 +166,16 @@ def steady(seconds):
 
 
 def test_table_figures_follow_from_the_record_files(results):
-    files = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
-    files.sort(key=lambda one: one["request"]["launch"])
-    assert len(files) == 21
+    documents = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
+    documents.sort(key=lambda document: document["request"]["launch"])
+    assert len(documents) == 21
     [table] = leaderboard.tables(Store(results).records(), certificate.read_folder(results))
     rows = {row["framework"]: row for row in table.document()["unranked"]}
     for framework in FRAMEWORKS:
-        own = [one for one in files if one["request"]["framework"] == framework]
-        expected, row = by_hand(own), rows[framework]
+        framework_documents = [
+            document for document in documents if document["request"]["framework"] == framework
+        ]
+        expected, row = expected_figures(framework_documents), rows[framework]
         shown = {**row, **row["costs"], **row["images_per_second"]}
         for name, value in expected.items():
             assert shown[name] == (None if value is None else pytest.approx(value)), name
@@ -156,40 +184,40 @@ def test_table_figures_follow_from_the_record_files(results):
     assert [rows[name]["unstable"] for name in FRAMEWORKS] == [0, 0, 1]
     best = max(row["images_per_second"]["value"] for row in rows.values())
     for row in rows.values():
-        of_best = row["images_per_second"]["value"] / best
-        assert row["relative_to_best"] == pytest.approx(of_best)
+        relative_speed = row["images_per_second"]["value"] / best
+        assert row["relative_to_best"] == pytest.approx(relative_speed)
 
 
 def test_leaderboard_ranks_follow_from_the_record_files(results):
     """Pairs of launches of one block, Student's t on the differences of logarithms, Holm."""
-    files = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
+    documents = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
     logs = {
         framework: {
-            one["request"]["launch"]: math.log(
-                64 / statistics.median(one["measurement"]["step_seconds"])
+            document["request"]["launch"]: math.log(
+                64 / statistics.median(document["measurement"]["step_seconds"])
             )
-            for one in files
-            if one["request"]["framework"] == framework
-            and steady(one["measurement"]["step_seconds"])
+            for document in documents
+            if document["request"]["framework"] == framework
+            and is_steady(document["measurement"]["step_seconds"])
         }
         for framework in FRAMEWORKS
     }
     names = list(FRAMEWORKS)
     pairs = [(a, b) for n, a in enumerate(names) for b in names[n + 1 :]]
-    found = {}
+    tests = {}
     for a, b in pairs:
         common = sorted(set(logs[a]) & set(logs[b]))
         differences = [logs[a][launch] - logs[b][launch] for launch in common]
-        found[a, b] = stats.ttest_1samp(differences, 0)
+        tests[a, b] = stats.ttest_1samp(differences, 0)
     certain = set()
-    for position, pair in enumerate(sorted(pairs, key=lambda pair: found[pair].pvalue)):
-        if found[pair].pvalue >= 0.05 / (len(pairs) - position):
+    for position, pair in enumerate(sorted(pairs, key=lambda pair: tests[pair].pvalue)):
+        if tests[pair].pvalue >= 0.05 / (len(pairs) - position):
             break
-        certain.add(pair if found[pair].statistic > 0 else pair[::-1])
+        certain.add(pair if tests[pair].statistic > 0 else pair[::-1])
     expected = [
         (
-            1 + sum((other, name) in certain for other in names),
-            len(names) - sum((name, other) in certain for other in names),
+            1 + sum((competitor, name) in certain for competitor in names),
+            len(names) - sum((name, competitor) in certain for competitor in names),
         )
         for name in names
     ]

@@ -13,7 +13,7 @@ KINDS = {"comparison", "arithmetic", "and/or", "operand", "not", "guard", "const
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def drawn_mutations():
     return mutations.draw()
 
 
@@ -24,22 +24,22 @@ def mutate(tmp_path, monkeypatch, line):
     return {mutation.after for mutation in mutations.list_mutations("module.py")}
 
 
-def test_the_same_seed_draws_the_same_mutations(drawn):
-    assert mutations.draw() == drawn
-    assert mutations.draw(seed=mutations.SEED + 1) != drawn
+def test_the_same_seed_draws_the_same_mutations(drawn_mutations):
+    assert mutations.draw() == drawn_mutations
+    assert mutations.draw(seed=mutations.SEED + 1) != drawn_mutations
 
 
-def test_every_area_has_its_share_of_the_mutations(drawn):
+def test_every_area_has_its_share_of_the_mutations(drawn_mutations):
     areas = [
-        sum(mutation.path in mutations.list_files(area) for mutation in drawn)
+        sum(mutation.path in mutations.list_files(area) for mutation in drawn_mutations)
         for area in mutations.AREAS
     ]
     assert areas == [10, 5, 3, 2]
-    assert len({mutation.path for mutation in drawn}) == 20
+    assert len({mutation.path for mutation in drawn_mutations}) == 20
 
 
-def test_a_mutation_changes_code_in_one_line(drawn):
-    for mutation in drawn:
+def test_a_mutation_changes_code_in_one_line(drawn_mutations):
+    for mutation in drawn_mutations:
         source = (ROOT / mutation.path).read_text()
         compile(mutation.source, mutation.path, "exec")
         assert ast.dump(ast.parse(mutation.source)) != ast.dump(ast.parse(source))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import xfbench
-from tests import within
+from tests import command_runner
 from xfbench.request import Protocol
 from xfbench.results.store import Store
 
@@ -25,7 +25,7 @@ def results(record, tmp_path):
     return store.folder
 
 
-def python(script, **options):
+def run_python(script, **options):
     return subprocess.run(
         [sys.executable, *options.pop("before", ()), "-c", script],
         capture_output=True,
@@ -38,9 +38,9 @@ def python(script, **options):
 
 def test_the_import_of_xfbench_imports_no_submodule():
     script = "import sys, xfbench; print([m for m in sys.modules if m.startswith('xfbench')])"
-    shown = python(script)
+    shown = run_python(script)
     assert shown.stdout == "['xfbench']\n"
-    shown = python("import xfbench; print([hasattr(xfbench, n) for n in xfbench.__all__])")
+    shown = run_python("import xfbench; print([hasattr(xfbench, n) for n in xfbench.__all__])")
     assert set(json.loads(shown.stdout.lower())) == {True}
     assert not hasattr(xfbench, "lood")
     assert set(xfbench.__all__) <= set(dir(xfbench))
@@ -55,8 +55,8 @@ def test_a_run_is_verified_loaded_and_resumed(tmp_path):
     assert [record.id for record in loaded] == [record.id for record in records]
     assert {record.protocol for record in loaded} == {Protocol.fixed(2)}
     assert all(record.certificate for record in loaded)
-    again = xfbench.run("reference", "lenet", threads=1, resume=True, **settings)
-    assert {record.id for record in again} == {record.id for record in records}
+    resumed = xfbench.run("reference", "lenet", threads=1, resume=True, **settings)
+    assert {record.id for record in resumed} == {record.id for record in records}
     assert len(xfbench.load(tmp_path / "results").records()) == 2
 
 
@@ -82,7 +82,7 @@ def test_a_dataframe_has_a_row_per_record(results):
 
 
 def test_missing_pandas_error_gives_the_install_command(results):
-    shown = python(
+    shown = run_python(
         "import sys; sys.modules['pandas'] = None\nimport xfbench\n"
         f"try: xfbench.load({str(results)!r}).to_dataframe()\n"
         "except xfbench.UnavailableError as error: print(error)"
@@ -92,16 +92,16 @@ def test_missing_pandas_error_gives_the_install_command(results):
 
 def test_leaderboards_equal_those_of_the_command_line(results, monkeypatch, capsys):
     [table] = xfbench.load(results).leaderboards()
-    shown = within.runner(monkeypatch, capsys, results.parent)("leaderboard", "--json")
+    shown = command_runner.make_runner(monkeypatch, capsys, results.parent)("leaderboard", "--json")
     assert json.loads(json.dumps(table.document())) == json.loads(shown.stdout)["tables"][0]
-    [one] = xfbench.load(results, where="threads=1").leaderboards()
-    assert [row.threads for row in (*one.rows, *one.unranked)] == [1]
+    [single_table] = xfbench.load(results, where="threads=1").leaderboards()
+    assert [row.threads for row in (*single_table.rows, *single_table.unranked)] == [1]
 
 
 def test_a_comparison_is_of_the_chosen_records(results):
-    [found] = xfbench.load(results).compare("threads=1", "threads=2")
-    assert found.figures.ratio.launches == 3
-    assert 1 < found.figures.ratio.low < found.figures.ratio.value < 1.02
+    [comparison] = xfbench.load(results).compare("threads=1", "threads=2")
+    assert comparison.figures.ratio.launches == 3
+    assert 1 < comparison.figures.ratio.low < comparison.figures.ratio.value < 1.02
     early = xfbench.load(results, where="launch<=2").compare("threads=1", "threads=2")
     assert early[0].figures.ratio.launches == 2
     with pytest.raises(xfbench.UsageError, match="no good launch of threads=2"):
@@ -135,11 +135,11 @@ def test_a_wrong_setting_is_refused_before_a_launch(settings, words, tmp_path):
 def test_without_settings_the_experiment_is_quick():
     from xfbench import asked, experiment
 
-    made = asked.plan({}, pythons={})
+    plan = asked.plan({}, pythons={})
     expected = experiment.cells(experiment.load("quick").matrix)
-    assert list(made.protocols) == expected
-    often = asked.plan({"launches": 5}, pythons={})
-    assert {protocol for _, protocol in often.protocols} == {Protocol.fixed(5)}
+    assert list(plan.protocols) == expected
+    repeated = asked.plan({"launches": 5}, pythons={})
+    assert {protocol for _, protocol in repeated.protocols} == {Protocol.fixed(5)}
     precise = asked.plan({"until_precision": 0.01}, pythons={})
     assert {protocol.precision for _, protocol in precise.protocols} == {0.01}
 

@@ -26,13 +26,13 @@ NOT_SOURCES = shutil.ignore_patterns(
     *("build", "dist", "benchmark-sets"),
 )
 # A wheel in an environment of uv is the usual way; the others differ from it in few files.
-WAYS = [
+INSTALL_METHODS = [
     "wheel",
-    *(pytest.param(way, marks=pytest.mark.deep) for way in ("sdist", "editable", "pip")),
+    *(pytest.param(method, marks=pytest.mark.deep) for method in ("sdist", "editable", "pip")),
 ]
 
 
-def packages():
+def find_packages():
     """Return the folder of each package, relative to the sources, by its importable name."""
     folders = {}
     for name, top in PACKAGE_FOLDERS.items():
@@ -42,32 +42,32 @@ def packages():
     return folders
 
 
-def package_files():
+def find_package_files():
     """Return the path in the sources of each file of the packages, by its installed path."""
     files = {}
-    for package, folder in packages().items():
+    for package, folder in find_packages().items():
         for file in sorted((ROOT / folder).iterdir()):
             if file.is_file() and file.suffix != ".pyc" and not file.name.startswith("."):
                 files[f"{package.replace('.', '/')}/{file.name}"] = f"{folder}/{file.name}"
     return files
 
 
-def command(*argv, cwd, **variables):
+def run_command(*argv, cwd, **variables):
     """Standard output of a command that must succeed, with none of this session's Python set-up."""
-    kept = {
+    variables_to_keep = {
         k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "XFBENCH"))
     }
-    done = subprocess.run(
+    process = subprocess.run(
         argv,
         cwd=cwd,
-        env={**kept, **variables},
+        env={**variables_to_keep, **variables},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert process.returncode == 0, f"{argv}\n{process.stdout}\n{process.stderr}"
+    return process.stdout
 
 
 @pytest.fixture(scope="session")
@@ -75,18 +75,18 @@ def sources(tmp_path_factory):
     """A copy of the checkout, so that a build leaves nothing in it and uses nothing stale."""
     copy = tmp_path_factory.mktemp("packaging") / "sources"
 
-    def ignored(folder, names):
+    def find_ignored_names(folder, names):
         results = {"results"} if Path(folder) == ROOT else set()
         return NOT_SOURCES(folder, names) | results
 
-    shutil.copytree(ROOT, copy, ignore=ignored)
+    shutil.copytree(ROOT, copy, ignore=find_ignored_names)
     return copy
 
 
 def build(sources, kind):
     """Build a distribution of this kind; return its file."""
     folder = sources.parent / kind
-    command(
+    run_command(
         *(sys.executable, "-m", "build", "--no-isolation", f"--{kind}"),
         *("--outdir", folder, sources),
         cwd=sources.parent,
@@ -111,48 +111,48 @@ def sdist(sources):
 def dependencies(tmp_path_factory):
     """A folder of links to all installed packages except xfbench."""
     folder = tmp_path_factory.mktemp("dependencies")
-    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for path in Path(place).iterdir():
+    for directory in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(directory).iterdir():
             if "xfbench" not in path.name and path.suffix != ".pth":
                 (folder / path.name).symlink_to(path)
     return folder
 
 
-@pytest.fixture(scope="session", params=WAYS)
-def installed(request, sources, dependencies, tmp_path_factory):
+@pytest.fixture(scope="session", params=INSTALL_METHODS)
+def run_installed(request, sources, dependencies, tmp_path_factory):
     """A function that runs a program of a fresh virtual environment with xfbench in it."""
-    way, folder = request.param, tmp_path_factory.mktemp(request.param)
+    method, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
     uv = [find_uv_bin(), "--quiet", "--no-cache", "--offline"]
-    if way == "pip":
-        command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
+    if method == "pip":
+        run_command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         # A Python before 3.12 brings a setuptools that is older than the build needs.
-        command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
+        run_command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
         pip += ["install"]
     else:
-        command(*uv, "venv", "--python", sys.executable, python.parent.parent, cwd=folder)
+        run_command(*uv, "venv", "--python", sys.executable, python.parent.parent, cwd=folder)
         pip = [*uv, "pip", "install", "--python", python]
     [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
-    if way in ("sdist", "wheel"):
-        package = [request.getfixturevalue(way)]
+    if method in ("sdist", "wheel"):
+        package = [request.getfixturevalue(method)]
     else:
-        package = ["--editable", sources] if way == "editable" else [sources]
-    command(*pip, "--no-deps", "--no-build-isolation", *package, cwd=folder)
+        package = ["--editable", sources] if method == "editable" else [sources]
+    run_command(*pip, "--no-deps", "--no-build-isolation", *package, cwd=folder)
 
     def run(program, *arguments, cwd=folder):
-        return command(
+        return run_command(
             python.parent / program, *arguments, cwd=cwd, XFBENCH_HOME=str(folder / "cache")
         )
 
-    run.way, run.sources, run.site_packages = way, sources, site_packages
+    run.method, run.sources, run.site_packages = method, sources, site_packages
     return run
 
 
 def test_package_list_matches_the_folders():
     listed = PYPROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(packages())
+    assert sorted(listed) == sorted(find_packages())
     assert len(listed) == len(set(listed))
 
 
@@ -163,17 +163,19 @@ def test_every_folder_with_code_is_a_package():
         for suffix in ("py", "toml")
         for file in (ROOT / top).rglob(f"*.{suffix}")
     }
-    assert folders == set(packages().values())
+    assert folders == set(find_packages().values())
 
 
 def test_wheel_contains_the_packages_and_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        about = [name for name in names if ".dist-info/" in name]
-        assert sorted(set(names) - set(about)) == sorted(package_files())
-        licence = next(name for name in about if name.endswith("/licenses/LICENSE"))
+        metadata_files = [name for name in names if ".dist-info/" in name]
+        assert sorted(set(names) - set(metadata_files)) == sorted(find_package_files())
+        licence = next(name for name in metadata_files if name.endswith("/licenses/LICENSE"))
         assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
-        metadata = archive.read(next(name for name in about if name.endswith("/METADATA"))).decode()
+        metadata = archive.read(
+            next(name for name in metadata_files if name.endswith("/METADATA"))
+        ).decode()
     assert "License-Expression: Apache-2.0" in metadata
     photograph = "xfbench/data/photographs/retina.jpg"
     for name in ("xfbench/py.typed", "xfbench/workloads/digits.npz", photograph):
@@ -185,77 +187,83 @@ def test_the_sdist_has_packages_and_tests(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     tests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
-    assert {*package_files().values(), *tests, "LICENSE", "README.md", "pyproject.toml"} <= names
+    assert {
+        *find_package_files().values(),
+        *tests,
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+    } <= names
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-def test_the_installed_package_is_imported(installed):
+def test_the_installed_package_is_imported(run_installed):
     script = (
         "import xfbench, xfbench.workloads as w; print(xfbench.__file__, w.__file__, sep='\\n')"
     )
-    places = [Path(line) for line in installed("python", "-c", script).splitlines()]
-    if installed.way == "editable":
+    places = [Path(line) for line in run_installed("python", "-c", script).splitlines()]
+    if run_installed.method == "editable":
         assert places == [
-            installed.sources / "xfbench" / "__init__.py",
-            installed.sources / "workloads" / "__init__.py",
+            run_installed.sources / "xfbench" / "__init__.py",
+            run_installed.sources / "workloads" / "__init__.py",
         ]
     else:
-        folder = installed.site_packages / "xfbench"
+        folder = run_installed.site_packages / "xfbench"
         assert places == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
         files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-        relative = {path.relative_to(installed.site_packages).as_posix() for path in files}
-        assert relative == set(package_files())
+        relative = {path.relative_to(run_installed.site_packages).as_posix() for path in files}
+        assert relative == set(find_package_files())
 
 
-def test_command_line_works_after_installation(installed):
-    assert "Usage: xfbench" in installed("xfbench", "--help")
-    workloads = json.loads(installed("xfbench", "workload", "list", "--json"))["workloads"]
+def test_command_line_works_after_installation(run_installed):
+    assert "Usage: xfbench" in run_installed("xfbench", "--help")
+    workloads = json.loads(run_installed("xfbench", "workload", "list", "--json"))["workloads"]
     assert {"lenet", "convnet", "caffenet", "alexnet", "googlenet", "resnet50"} <= set(workloads)
 
 
-def test_a_worker_archive_has_the_files_of_its_adapter(installed):
+def test_a_worker_archive_has_the_files_of_its_adapter(run_installed):
     script = (
         "import json, zipfile\nfrom xfbench import adapter\n"
         "from xfbench.running import worker_archive\n"
         "pack = worker_archive.worker_archive\n"
         "print(json.dumps({n: zipfile.ZipFile(pack(n)).namelist() for n in adapter.names()}))"
     )
-    archives = json.loads(installed("python", "-c", script))
+    archives = json.loads(run_installed("python", "-c", script))
     assert set(archives) == {toml.parent.name for toml in ROOT.glob("adapters/*/adapter.toml")}
-    own = {
+    worker_files = {
         name
-        for name in package_files()
+        for name in find_package_files()
         if name.startswith(("xfbench/worker/", "xfbench/workloads/"))
     }
     for adapter, names in archives.items():
-        theirs = {
-            name for name in package_files() if name.startswith(f"xfbench/adapters/{adapter}/")
+        adapter_files = {
+            name for name in find_package_files() if name.startswith(f"xfbench/adapters/{adapter}/")
         }
-        assert own | theirs <= set(names)
+        assert worker_files | adapter_files <= set(names)
         assert "xfbench/workloads/digits.npz" in names
         lock = f"xfbench/adapters/{adapter}/requirements.lock"
         assert (lock in names) == (ROOT / "adapters" / adapter / "requirements.lock").is_file()
 
 
-def test_an_installed_xfbench_trains_on_the_digits(installed):
+def test_an_installed_xfbench_trains_on_the_digits(run_installed):
     line = (
         "--framework reference --workload lenet --data digits --batch-size 4 --steps 1 --no-verify"
     )
     document = json.loads(
-        installed("xfbench", "run", *line.split(), "--launches", "1", "--warmup", "0", "--json")
+        run_installed("xfbench", "run", *line.split(), "--launches", "1", "--warmup", "0", "--json")
     )
     assert document["summary"] == {"ok": 1}
 
 
-def test_pytest_finds_the_benchmarks_by_package_name(installed):
-    listing = installed(
+def test_pytest_finds_the_benchmarks_by_package_name(run_installed):
+    listing = run_installed(
         "python", "-m", "pytest", "--pyargs", "xfbench", *"--benchmark-only --co -q".split()
     )
     assert "test_cells.py::test_training[lenet-reference-numpy-cpu-" in listing
 
 
-def test_an_import_by_folder_name_says_the_right_name(installed):
+def test_an_import_by_folder_name_says_the_right_name(run_installed):
     for name in sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}):
         script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
-        shown = installed("python", "-c", script, cwd=installed.sources)
+        shown = run_installed("python", "-c", script, cwd=run_installed.sources)
         assert shown == f"this package is called xfbench.{name}: import that name instead\n"

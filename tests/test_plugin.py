@@ -56,16 +56,16 @@ def session_here(session, pytester):
 def trainer(fake_adapter, pytester):
     """A function that puts such a trainer beside the built-in ones; it can be told to be slower."""
 
-    def make(name="paced", more="", seconds=0.04, **description):
+    def make(name="paced", extra_code="", seconds=0.04, **description):
         (pytester.path / "seconds").write_text(str(seconds))
         loss = canary.expected("lenet", "synthetic", 64, 0, "float32").loss
         code = PACED.format(folder=str(pytester.path), loss=loss)
-        fake_adapter(code + more, name, **description)
+        fake_adapter(code + extra_code, name, **description)
 
     return make
 
 
-def report(pytester):
+def read_report(pytester):
     """pytest-benchmark's JSON, read as strictly as other tools do: no NaN, no Infinity."""
 
     def refuse(constant):
@@ -74,7 +74,7 @@ def report(pytester):
     return json.loads((pytester.path / "out.json").read_text(), parse_constant=refuse)
 
 
-def records(pytester, folder="results"):
+def read_records(pytester, folder="results"):
     return list(Store(pytester.path / folder).records())
 
 
@@ -83,8 +83,8 @@ def test_benchmark_rounds_are_the_steps_of_the_record(session, pytester):
         *("--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"),
         *("--xfbench-workload=lenet", "--xfbench-steps=3", "--xfbench-results=kept"),
     ).assert_outcomes(passed=1)
-    [record] = records(pytester, "kept")
-    [benchmark] = report(pytester)["benchmarks"]
+    [record] = read_records(pytester, "kept")
+    [benchmark] = read_report(pytester)["benchmarks"]
     seconds = list(record.measurement.step_seconds)
     stats = benchmark["stats"]
     assert len(seconds) == 3
@@ -128,15 +128,19 @@ def test_benchmark_rounds_are_the_steps_of_the_record(session, pytester):
 @pytest.mark.deep
 def test_existing_certificate_covers_a_benchmark(session, pytester, cell):
     size = workloads()["lenet"].batch_size
-    asked = cell(threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size)
-    found = environment.ensure(adapter.load("reference"))
-    made = certify.store_verdict(Verdict(asked.request(1), "equal"), found, seed=0)
+    benchmark_cell = cell(
+        threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size
+    )
+    python_environment = environment.ensure(adapter.load("reference"))
+    proof = certify.store_verdict(
+        Verdict(benchmark_cell.request(1), "equal"), python_environment, seed=0
+    )
     session(
         *("--benchmark-only", "--xfbench-framework=reference", "--xfbench-workload=lenet"),
         *("--xfbench-steps=2", "--xfbench-results=kept"),
     ).assert_outcomes(passed=1)
-    [record] = records(pytester, "kept")
-    assert record.certificate == made.id
+    [record] = read_records(pytester, "kept")
+    assert record.certificate == proof.id
     [table] = tables([record], certificate.read_folder(pytester.path / "kept"))
     assert [row.rank for row in table.rows] == [(1, 1)]
 
@@ -166,7 +170,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
     )
     result.assert_outcomes(passed=1, failed=5)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    [benchmark] = report(pytester)["benchmarks"]
+    [benchmark] = read_report(pytester)["benchmarks"]
     assert benchmark["extra_info"]["framework"] == "good"
     result.stdout.fnmatch_lines_random(
         [
@@ -182,7 +186,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
     assert len(folders) == 5
     for folder in folders:
         assert (pytester.path / folder / "command.sh").is_file()
-    assert sorted(record.status for record in records(pytester)) == sorted(
+    assert sorted(record.status for record in read_records(pytester)) == sorted(
         ["ok", "crashed", "failed", "invalid", "invalid", "crashed"]
     )
     assert "not used" not in result.stdout.str()  # pytest-benchmark's word on unused fixtures
@@ -207,7 +211,7 @@ def test_an_unavailable_framework_is_skipped_with_the_reason(session, trainer, p
             "SKIPPED*unavailable: *cannot import no_such_module*",
         ]
     )
-    assert len(report(pytester)["benchmarks"]) == 1
+    assert len(read_report(pytester)["benchmarks"]) == 1
 
 
 @pytest.mark.deep
@@ -246,14 +250,14 @@ def test_disabled_benchmark_fails_when_its_launch_fails(session, trainer):
 @pytest.mark.deep
 def test_only_a_slower_session_fails_the_comparison(session, trainer, pytester):
     cells = ("--benchmark-only", "--xfbench-framework=paced", "--xfbench-workload=lenet")
-    against = ("--benchmark-compare=0001", "--benchmark-compare-fail=median:100%")
+    comparison_options = ("--benchmark-compare=0001", "--benchmark-compare-fail=median:100%")
     trainer(seconds=0.02)
     session(*cells, "--benchmark-save=base").assert_outcomes(passed=1)
-    equal = session(*cells, *against)
+    equal = session(*cells, *comparison_options)
     assert equal.ret == pytest.ExitCode.OK
     equal.stdout.fnmatch_lines(["*paced*(0001_base)*"])
     (pytester.path / "seconds").write_text("0.2")
-    slower = session(*cells, *against)
+    slower = session(*cells, *comparison_options)
     assert slower.ret != pytest.ExitCode.OK
     assert "Performance has regressed" in slower.stdout.str() + slower.stderr.str()
 
@@ -280,8 +284,8 @@ def test_wrong_option_ends_the_session_with_a_usage_error(session_here, option, 
 def test_cells_of_another_architecture_are_skipped(session_here):
     result = session_here("--benchmark-only", "--xfbench-arch=knl", "-rs", "-v")
     result.assert_outcomes(skipped=6)
-    here = machine.describe().microarchitecture
-    result.stdout.fnmatch_lines([f"SKIPPED*not Xeon Phi*: its processor is {here}"])
+    microarchitecture = machine.describe().microarchitecture
+    result.stdout.fnmatch_lines([f"SKIPPED*not Xeon Phi*: its processor is {microarchitecture}"])
     for threads in (32, 64, 128):
         assert f"lenet-reference-numpy-cpu-{threads}]" in result.stdout.str()
 
@@ -339,11 +343,11 @@ def test_unused_plugin_imports_only_itself(pytester):
         "import sys\ndef test_it():\n    print('loaded', *sorted(sys.modules), file=sys.__stdout__)"
     )
 
-    def loaded(*arguments):
+    def loaded_modules(*arguments):
         lines = pytester.runpytest_subprocess("-s", *arguments).outlines
         return set(next(line for line in lines if "loaded " in line).split())
 
-    assert loaded() - loaded("-p", "no:xfbench") == {"xfbench", "xfbench.plugin"}
+    assert loaded_modules() - loaded_modules("-p", "no:xfbench") == {"xfbench", "xfbench.plugin"}
 
 
 def test_a_replay_gives_the_recorded_floats_back_once():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.likenesses import SOFTWARE, certified, varied
+from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench import published
 from xfbench.analysis import best, comparison, series, statistics
 from xfbench.analysis.comparison import Side
@@ -123,14 +123,14 @@ def test_ids_are_the_same_in_another_process():
 def measured(record):
     """Three certified launches of 0.1 s a step, and their certificates."""
     fields = {"software": SOFTWARE, "machine": describe()}
-    return certified([record(steps=(0.1,) * 9, launch=n, fields=fields) for n in (1, 2, 3)])
+    return certify_records([record(steps=(0.1,) * 9, launch=n, fields=fields) for n in (1, 2, 3)])
 
 
 def forged(like, source):
     """A record that looks measured, proven and far faster, and says that it is from elsewhere."""
     figure = published.records()[0].figure
     citation = published.records()[0].citation
-    return varied(like, source=source, citation=citation, figure=figure, seconds=1e-4)
+    return vary_record(like, source=source, citation=citation, figure=figure, seconds=1e-4)
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
@@ -153,7 +153,7 @@ def test_external_record_is_never_ranked(measured, source):
 def test_external_record_is_never_best(measured, by):
     records, certificates = measured
     fakes = [forged(records[0], "published")]
-    fakes += [varied(fakes[0], request={"framework": "torch", "workload": "convnet"})]
+    fakes += [vary_record(fakes[0], request={"framework": "torch", "workload": "convnet"})]
     alone, found = (tables(some, certificates) for some in (records, [*records, *fakes]))
     assert best.reduce_to_best(found, (by,)) == best.reduce_to_best(alone, (by,))
     assert best.reduce_to_best(found, (by,))[0].rows[0].configurations == 1
@@ -173,9 +173,9 @@ def test_external_record_is_no_baseline_for_efficiency(measured, law):
     under = {"scaling": law, "ranks": 2, "strategy": "mpi", "global_batch_size": 4}
     under["batch_size_per_rank"] = 2 if law == "strong" else 4
     under["global_batch_size"] = 2 * under["batch_size_per_rank"]
-    own = [varied(one, request=under) for one in records]
+    own = [vary_record(one, request=under) for one in records]
     alone = {"scaling": law, "ranks": 1, "strategy": "none"}
-    theirs = forged(varied(records[0], request=alone), "published")
+    theirs = forged(vary_record(records[0], request=alone), "published")
     [table] = tables([*own, theirs], certificates)
     row = next(row for row in (*table.rows, *table.unranked) if row.source == "measured")
     assert row.efficiency.baseline_ranks == 2 and row.efficiency.value == 1
@@ -188,7 +188,7 @@ def test_comparison_and_prediction_ignore_external_records(measured, source, tmp
     store.prepare()
     for proof in certificates.values():
         proof.write(store.certificate_path(proof.id))
-    other = [varied(one, request={"threads": 2}) for one in records]
+    other = [vary_record(one, request={"threads": 2}) for one in records]
     fakes = [forged(one, source) for one in (*records, *other)]
     for one in (*records, *other, *fakes):
         store.add(one)
@@ -203,7 +203,7 @@ def test_comparison_and_prediction_ignore_external_records(measured, source, tmp
     with pytest.raises(UsageError, match="no good launch"):
         comparison.compare(Side.parse("threads=1", only.folder), Side.parse(None, only.folder))
     assert statistics.launch_speeds(fakes) == {}
-    scaled = [varied(one, request={"scaling": "weak"}) for one in fakes]
+    scaled = [vary_record(one, request={"scaling": "weak"}) for one in fakes]
     assert series.build_series(scaled) == []
     proof = next(iter(certificates.values()))
     assert certificate.coverage_error(proof, forged(records[0], source)).startswith(source)

@@ -17,8 +17,8 @@ FOLDER = ROOT / "docs" / "reframe"
 def outcomes(fake_adapter, tmp_path):
     """By framework, of one session: each test's result in ReFrame's own report."""
     fake_adapter('raise RuntimeError("no such network here")', name="broken")
-    copied = shutil.copytree(ROOT / "adapters" / "reference", tmp_path / "adapters" / "copied")
-    for file in copied.iterdir():
+    copy = shutil.copytree(ROOT / "adapters" / "reference", tmp_path / "adapters" / "copied")
+    for file in copy.iterdir():
         if file.is_file():
             file.write_text(
                 file.read_text()
@@ -26,9 +26,9 @@ def outcomes(fake_adapter, tmp_path):
                 .replace('name = "reference"', 'name = "copied"')
             )
     system, slow, fast = "workstation:default", 1e-3, 1e9
-    known = {system: {"reference lenet": slow, "copied lenet": fast}}
+    reference_speeds = {system: {"reference lenet": slow, "copied lenet": fast}}
     references = tmp_path / "references.json"
-    references.write_text(json.dumps(known))
+    references.write_text(json.dumps(reference_speeds))
     settings = {
         "steps": 2,
         "launches": 2,
@@ -36,7 +36,7 @@ def outcomes(fake_adapter, tmp_path):
         "more": "--batch-size 4 --warmup 0",
         "references": references,
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(Path(sys.executable).parent / "reframe", "-r", "--prefix", tmp_path / "reframe"),
             *("-C", FOLDER / "settings.py", "-c", FOLDER / "xfbench_test.py"),
@@ -55,23 +55,23 @@ def outcomes(fake_adapter, tmp_path):
         timeout=600,
         check=False,
     )
-    assert (tmp_path / "report.json").is_file(), done.stdout + done.stderr
+    assert (tmp_path / "report.json").is_file(), process.stdout + process.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     [session] = report["runs"]
-    found = {case["framework"]: case for case in session["testcases"]}
-    return done, found
+    cases = {case["framework"]: case for case in session["testcases"]}
+    return process, cases
 
 
 @pytest.mark.deep
 def test_reframe_fails_a_slower_cell_and_a_broken_cell(outcomes):
-    done, found = outcomes
-    assert done.returncode == 1
-    assert len(found) == 3, done.stdout
-    passed = found["reference"]
-    assert passed["result"] == "pass", done.stdout
-    assert passed["perfvalues"]["workstation:default:images_per_second"][0] > 0
-    slower = found["copied"]
-    assert (slower["result"], slower["fail_phase"]) == ("fail", "performance"), done.stdout
-    broken = found["broken"]
-    assert (broken["result"], broken["fail_phase"]) == ("fail", "sanity"), done.stdout
+    process, cases = outcomes
+    assert process.returncode == 1
+    assert len(cases) == 3, process.stdout
+    passing = cases["reference"]
+    assert passing["result"] == "pass", process.stdout
+    assert passing["perfvalues"]["workstation:default:images_per_second"][0] > 0
+    slower = cases["copied"]
+    assert (slower["result"], slower["fail_phase"]) == ("fail", "performance"), process.stdout
+    broken = cases["broken"]
+    assert (broken["result"], broken["fail_phase"]) == ("fail", "sanity"), process.stdout
     assert "no such network here" in broken["fail_reason"]

@@ -52,7 +52,7 @@ def collected_tests(date, file):
 
 @pytest.mark.deep
 def test_three_dates_collect_the_same_tests(tmp_path):
-    if reason := debian.missing(["faketime"], ["faketime"]):
+    if reason := debian.install_missing(["faketime"], ["faketime"]):
         pytest.skip(reason)
     first, second, third = [
         collected_tests(date, tmp_path / f"{number}.json") for number, date in enumerate(DATES)

@@ -32,32 +32,34 @@ def workspace(tmp_path_factory):
         shutil.copytree(ROOT / name, checkout / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
-    sleep(checkout, 0.5)
+    write_sleeping_adapter(checkout, 0.5)
     python = folder / "environment" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True, timeout=100)
     # The setuptools that a Python before 3.12 puts there is older than the one we ask for.
-    old = [python, "-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]
-    subprocess.run(old, check=True, timeout=100, capture_output=True)
-    [there] = python.parent.parent.glob("lib/python*/site-packages")
+    uninstall_command = [python, "-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]
+    subprocess.run(uninstall_command, check=True, timeout=100, capture_output=True)
+    [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
     dependencies = folder / "dependencies"
     dependencies.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if "xfbench" not in path.name and path.suffix != ".pth":
             (dependencies / path.name).symlink_to(path)
-    (there / "dependencies.pth").write_text(f"{dependencies}\n")
+    (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
     return checkout, python.parent
 
 
-def sleep(checkout, seconds):
+def write_sleeping_adapter(checkout, seconds):
     train = checkout / "adapters/reference/train.py"
     lines = (ROOT / "adapters/reference/train.py").read_text()
     assert STEP in lines
     # In what is timed alone: proofs, whose dropout is the identity, need not take so long.
-    timed = f"        __import__('time').sleep({seconds} * (self.options.dropout == 'random'))\n"
-    train.write_text(lines.replace(STEP, STEP + timed))
+    sleep_line = (
+        f"        __import__('time').sleep({seconds} * (self.options.dropout == 'random'))\n"
+    )
+    train.write_text(lines.replace(STEP, STEP + sleep_line))
 
 
-def run(workspace, event):
+def run_workflow(workspace, event):
     """Each step's name and exit status, in order; what follows a failure is as GitHub does it."""
     checkout, programs = workspace
     shutil.rmtree(checkout / "results/change", ignore_errors=True)  # as a new checkout does
@@ -68,13 +70,13 @@ def run(workspace, event):
     environment |= {"GITHUB_EVENT_NAME": event}
     conditions = {None: True, "always()": True}
     conditions |= {f"github.event_name == '{name}'": name == event for name in WORKFLOW[True]}
-    done, said, failed = {}, {}, False
+    statuses, outputs, has_failed = {}, {}, False
     for step in job["steps"]:
-        wanted = conditions[step.get("if")] and (not failed or step.get("if") == "always()")
-        if "run" not in step or not wanted:
+        should_run = conditions[step.get("if")] and (not has_failed or step.get("if") == "always()")
+        if "run" not in step or not should_run:
             continue
         (checkout / "step.sh").write_text(step["run"])
-        ended = subprocess.run(
+        process = subprocess.run(
             [*shell, "step.sh"],
             cwd=checkout,
             env=environment,
@@ -83,29 +85,29 @@ def run(workspace, event):
             timeout=300,
             check=False,
         )
-        done[step["name"]] = 0 if step.get("continue-on-error") else ended.returncode
-        said[step["name"]] = ended.stdout + ended.stderr
-        failed |= done[step["name"]] != 0
-    return done, said
+        statuses[step["name"]] = 0 if step.get("continue-on-error") else process.returncode
+        outputs[step["name"]] = process.stdout + process.stderr
+        has_failed |= statuses[step["name"]] != 0
+    return statuses, outputs
 
 
 @pytest.mark.deep
 def test_only_a_slower_adapter_fails_the_workflow(workspace):
-    first, said = run(workspace, "push")
-    assert not any(first.values()), said
+    first, outputs = run_workflow(workspace, "push")
+    assert not any(first.values()), outputs
     assert {"Install", "Measure", "Report", "Make it the baseline"} <= set(first)
     assert "Compare" not in first
 
-    same, said = run(workspace, "pull_request")
-    assert not any(same.values()), said
-    assert "results/baseline" in said["Compare"]
+    same, outputs = run_workflow(workspace, "pull_request")
+    assert not any(same.values()), outputs
+    assert "results/baseline" in outputs["Compare"]
     assert "Make it the baseline" not in same
 
-    sleep(workspace[0], 1)
-    slower, said = run(workspace, "pull_request")
-    assert {name for name, status in slower.items() if status} == {"Compare"}, said
+    write_sleeping_adapter(workspace[0], 1)
+    slower, outputs = run_workflow(workspace, "pull_request")
+    assert {name for name, status in slower.items() if status} == {"Compare"}, outputs
     assert slower["Compare"] == 1
-    assert "slower" in said["Compare"]
+    assert "slower" in outputs["Compare"]
     assert slower["Report"] == 0
     assert (workspace[0] / "report.html").is_file()
 
@@ -113,7 +115,7 @@ def test_only_a_slower_adapter_fails_the_workflow(workspace):
 def test_without_a_baseline_nothing_is_compared(tmp_path):
     [job] = WORKFLOW["jobs"].values()
     [compare] = [step for step in job["steps"] if step.get("name") == "Compare"]
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", compare["run"]],
         cwd=tmp_path,
         capture_output=True,
@@ -121,4 +123,4 @@ def test_without_a_baseline_nothing_is_compared(tmp_path):
         timeout=60,
         check=True,
     )
-    assert "nothing to compare with yet" in done.stdout
+    assert "nothing to compare with yet" in process.stdout

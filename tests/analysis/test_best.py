@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.likenesses import SOFTWARE, certified
+from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import cell_ranks, group_ranks
@@ -43,7 +43,7 @@ def launches(record):
 @pytest.fixture
 def boards(launches):
     """Tables of two frameworks with two numbers of threads each, of which three are ranked."""
-    made, certificates = certified(
+    made, certificates = certify_records(
         [
             *launches(100, framework="torch", threads=1),
             *launches(150, framework="torch", threads=2),
@@ -72,7 +72,7 @@ def test_repeated_configuration_is_preferred_to_single_launch(launches):
     often = launches(100, framework="torch", threads=2)
     once = launches(140, framework="torch", threads=1)[:1]
     lucky = launches(120, framework="caffe", threads=1)[:1]
-    made, certificates = certified([*often, *once, *lucky])
+    made, certificates = certify_records([*often, *once, *lucky])
     [table] = best.reduce_to_best(all_tables(made, certificates), ["framework"])
     shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
     assert shown == {"torch": (2, 2), "caffe": (1, 1)}
@@ -105,7 +105,7 @@ def test_two_fields_group_by_every_combination(boards):
 
 
 def test_grouping_by_machine_joins_machines_in_a_table(launches):
-    made, certificates = certified(
+    made, certificates = certify_records(
         [
             *launches(100, framework="torch"),
             *launches(200, framework="caffe"),
@@ -123,7 +123,7 @@ def test_grouping_by_machine_joins_machines_in_a_table(launches):
 
 
 def test_grouping_by_precision_and_batch_joins_their_tables(launches):
-    made, certificates = certified(
+    made, certificates = certify_records(
         [
             *launches(100, framework="torch"),
             *launches(200, framework="torch", precision="bfloat16"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.likenesses import SOFTWARE, certified, varied
+from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import Interval
@@ -56,8 +56,8 @@ def test_memory_limit_column_appears_only_if_needed(record):
 def test_rows_that_look_alike_show_their_differences(record):
     """Two cells of one name, with figures apart, were nothing that anybody could act on."""
     first = record()
-    longer = varied(first, request={"steps": 9, "affinity": "cores"})
-    other = varied(first, request={"threads": 2})
+    longer = vary_record(first, request={"steps": 9, "affinity": "cores"})
+    other = vary_record(first, request={"threads": 2})
     [table] = leaderboards([first, longer, other])
     told = {row.records[0]: row.differs for row in table.unranked}
     own = f"{first.request.steps} steps, affinity none"
@@ -67,7 +67,7 @@ def test_rows_that_look_alike_show_their_differences(record):
     assert "differs" not in tables.to_text(leaderboards([first, other]))
     # The same was asked for, of another translation.
     software = SOFTWARE.model_copy(update={"adapter_digest": "sha256:5"})
-    again = varied(first, software=software, cell="sha256:" + "7" * 64)
+    again = vary_record(first, software=software, cell="sha256:" + "7" * 64)
     [table] = leaderboards([first, again])
     assert {row.differs for row in table.unranked} == {f"cell {first.cell[7:15]}", "cell 77777777"}
 
@@ -273,7 +273,7 @@ def test_row_shows_what_its_latest_launch_observed(record):
 
 def test_rows_are_relative_to_the_fastest_ranked_row(record):
     fields = {"software": SOFTWARE, "machine": describe()}
-    ranked, certificates = certified([record(steps=(0.1,), fields=fields)])
+    ranked, certificates = certify_records([record(steps=(0.1,), fields=fields)])
     unproven = record(steps=(0.05,), threads=2, fields=fields)
     [table] = all_tables([*ranked, unproven], certificates)
     assert [row.relative_to_best for row in table.rows] == [1.0]

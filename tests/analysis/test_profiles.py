@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import vary_record
 from xfbench.analysis import leaderboard, profiles
 from xfbench.layout import profile_tables
 from xfbench.records.record import Limit
@@ -42,7 +42,7 @@ def profiled(record):
         one = record(steps=(0.08,) * 5, **request)
         told = {name: scale * value for name, value in {**PARTS, **(parts or {})}.items()}
         phases = {"input_seconds": 0.0, **{f"profile/{k}": v for k, v in told.items()}}
-        return varied(
+        return vary_record(
             one,
             measurement=one.measurement.model_copy(update={"phases": phases}),
             observed=one.observed.model_copy(update={"profiler": profiler}),
@@ -86,14 +86,14 @@ def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
 def test_changed_network_keeps_layers_without_flops(profiled):
     one = profiled()
     facts = one.workload.model_copy(update={"digest": "sha256:another"})
-    found = profiles.profile([varied(one, workload=facts)])
+    found = profiles.profile([vary_record(one, workload=facts)])
     assert [layer.layer for layer in found.layers] == ["conv1", "conv2", "pool1"]
     assert {layer.flops for layer in found.layers} == {None}
 
 
 def test_profile_ignores_failed_and_unprofiled_launches(profiled, record):
     assert profiles.profile([record()]) is None
-    bad = varied(profiled(scale=9), status="invalid", reason="disturbed")
+    bad = vary_record(profiled(scale=9), status="invalid", reason="disturbed")
     assert profiles.profile([bad]) is None
     assert profiles.profile([record(), profiled(), bad]).step_seconds == 0.1
 
@@ -132,7 +132,7 @@ def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
 def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):
     parts = {f"forward/layer {n}": 0.0001 * n for n in range(1, 41)}
     one = profiled(parts)
-    made = varied(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
+    made = vary_record(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
     text = shown([made])
     lines = text.splitlines()
     assert any(line.startswith("layer 40 ") for line in lines)
@@ -158,7 +158,7 @@ def test_layers_of_a_kind_are_summed(profiled):
     assert both.share_of_peak == pytest.approx(both.flops / 1e12)
     assert (pooling.layer, pooling.flops, pooling.share_of_peak) == ("all 2", None, None)
     assert kinds["InnerProduct"].flops is None
-    unknown = varied(made, limit=None)
+    unknown = vary_record(made, limit=None)
     [together, *_] = profiles.profile([unknown]).kinds
     assert together.flops == both.flops and together.share_of_peak is None
 
@@ -188,7 +188,7 @@ def test_table_without_profiles_explains_how_to_profile(record):
 def test_hostile_names_in_a_profile_are_escaped(profiled):
     evil = {"forward/\x1b[31m<script>alert(1)</script>": 0.05, "forward/=cmd|' /C calc'!A0": 0.04}
     one = profiled(evil, profiler="<b>x</b>\x1b[0m")
-    made = varied(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
+    made = vary_record(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
     assert "\x1b" not in shown([made])
     assert "<script>" not in shown([made], "html")
     assert not any(

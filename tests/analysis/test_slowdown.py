@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.likenesses import SOFTWARE, certified
+from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import slowdown, statistics
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
@@ -57,7 +57,7 @@ def boards(launches):
             speed / threads, framework=framework, workload=workload, threads=threads
         )
     ]
-    known, certificates = certified(made)
+    known, certificates = certify_records(made)
     bad = {"status": "unsupported", "reason": "no such layer", "measurement": None}
     missing = [
         launches(1, framework="mxnet", workload="alexnet", fields=bad)[0],
@@ -174,7 +174,7 @@ def test_slowdown_rows_can_be_grouped_by_several_fields(boards):
 
 
 def test_network_names_include_the_batch_only_if_ambiguous(launches):
-    made, certificates = certified(
+    made, certificates = certify_records(
         [
             *launches(10, workload="lenet"),
             *launches(10, workload="lenet", global_batch_size=8, batch_size_per_rank=8),

@@ -23,17 +23,17 @@ VALUES = st.recursive(
 @example(['a "quoted" 1.0,', "1.0]", "back\\slash", '\\"', "\u2028", "\U0001f600", "\ufb33"])
 @example({"\U0001f600": 1, "\ufb33": 2})
 def test_canonical_json_matches_rfc_8785(value):
-    right = rfc8785.dumps(value)
-    assert digests.canonical_form_if(value, digests.of_bytes(right)) == right
-    assert digests.canonical_form_if(value, digests.of_bytes(right + b" ")) is None
+    canonical = rfc8785.dumps(value)
+    assert digests.canonical_form_if(value, digests.of_bytes(canonical)) == canonical
+    assert digests.canonical_form_if(value, digests.of_bytes(canonical + b" ")) is None
     document = {"value": value}
-    named = digests.of_json(document)
-    for text in (json.dumps({**document, "id": named}), json.dumps({"id": named, **document})):
-        assert sealed.verify_id(text.encode()) == named
+    digest = digests.of_json(document)
+    for text in (json.dumps({**document, "id": digest}), json.dumps({"id": digest, **document})):
+        assert sealed.verify_id(text.encode()) == digest
 
 
 @pytest.mark.parametrize(
-    ("said", "edited"),
+    ("original", "edited"),
     [
         ("1, 2, 3", "1, 2.0, 3"),
         ("[1]", "[1.0]"),
@@ -44,11 +44,11 @@ def test_canonical_json_matches_rfc_8785(value):
         (10**17, float(10**17 + 16)),
     ],
 )
-def test_edited_document_fails_its_digest(said, edited):
-    named = digests.of_bytes(json.dumps({"a": said}, separators=(",", ":")).encode())
-    assert digests.canonical_form_if({"a": edited}, named) is None
+def test_edited_document_fails_its_digest(original, edited):
+    digest = digests.of_bytes(json.dumps({"a": original}, separators=(",", ":")).encode())
+    assert digests.canonical_form_if({"a": edited}, digest) is None
     with pytest.raises(ValueError):
-        sealed.verify_id(json.dumps({"a": edited, "id": named}).encode())
+        sealed.verify_id(json.dumps({"a": edited, "id": digest}).encode())
 
 
 @pytest.mark.parametrize(

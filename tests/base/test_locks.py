@@ -21,42 +21,44 @@ with locks.exclusive(pathlib.Path(sys.argv[1]), "holds it"):
 def holder(tmp_path):
     """A process that has the lock until it is told to let go."""
     argv = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout.readline() == "held\n"
-        yield one
-        one.kill()
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 def test_lock_wait_is_announced_and_ends_in_an_error(holder, tmp_path):
-    heard = []
+    messages = []
     with (
         pytest.raises(errors.UnavailableError, match=r"holds it has not ended.*fuser .*lock"),
-        locks.exclusive(tmp_path / "lock", "holds it", heard.append, timeout_s=0.2),
+        locks.exclusive(tmp_path / "lock", "holds it", messages.append, timeout_s=0.2),
     ):
         pytest.fail("it was let in")
-    assert heard == ["waiting for another process that holds it"]
+    assert messages == ["waiting for another process that holds it"]
 
 
 def test_waiting_process_enters_when_the_lock_is_released(holder, tmp_path):
-    def hear(_):
+    def release(_):
         holder.stdin.write("\n")
         holder.stdin.flush()
 
-    with locks.exclusive(tmp_path / "lock", "holds it", hear, timeout_s=60):
+    with locks.exclusive(tmp_path / "lock", "holds it", release, timeout_s=60):
         assert holder.wait(60) == 0
 
 
 def test_killed_process_releases_its_lock(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait(60)
-    heard = []
-    with locks.exclusive(tmp_path / "lock", "holds it", heard.append, timeout_s=60):
-        assert not heard
+    messages = []
+    with locks.exclusive(tmp_path / "lock", "holds it", messages.append, timeout_s=60):
+        assert not messages
 
 
 def test_error_in_the_block_releases_the_lock(tmp_path):
     with pytest.raises(KeyError), locks.exclusive(tmp_path / "lock", "fails"):
         raise KeyError
-    heard = []
-    with locks.exclusive(tmp_path / "lock", "is next", heard.append, timeout_s=1):
-        assert not heard
+    messages = []
+    with locks.exclusive(tmp_path / "lock", "is next", messages.append, timeout_s=1):
+        assert not messages

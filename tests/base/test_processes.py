@@ -8,7 +8,7 @@ import threading
 import psutil
 import pytest
 
-from tests.leftovers import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench.base import processes
 
 
@@ -16,22 +16,22 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
     """As by an interrupt, which only the main thread hears: what others wait for is ended."""
     started, outcomes = threading.Event(), []
     script = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-    waiting = processes.Command(
+    command = processes.Command(
         (sys.executable, "-c", f"{script}print(1, flush=True); time.sleep(120)"),
         dict(os.environ),
         tmp_path,
     )
 
-    def work():
+    def run_command():
         out = tmp_path / "out"
-        done = threading.Thread(target=told, args=(out,))
-        done.start()
+        watcher = threading.Thread(target=wait_for_output, args=(out,))
+        watcher.start()
         outcomes.append(
-            processes.run([waiting], stdout=[out], stderr=[tmp_path / "err"], time_limit=100)
+            processes.run([command], stdout=[out], stderr=[tmp_path / "err"], time_limit=100)
         )
-        done.join()
+        watcher.join()
 
-    def told(out):
+    def wait_for_output(out):
         for _ in range(2000):
             if out.exists() and out.read_text():
                 break
@@ -39,7 +39,7 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
         started.set()
 
     with pytest.raises(KeyboardInterrupt), processes.command_threads(2) as pool:
-        pool.submit(work)
+        pool.submit(run_command)
         assert started.wait(60)
         raise KeyboardInterrupt
     [outcome] = outcomes
@@ -47,7 +47,7 @@ def test_interrupt_ends_commands_running_in_threads(tmp_path):
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-WAITS = """
+WAITING_SCRIPT = """
 import os, pathlib, sys
 from xfbench.base import processes
 shell = ["sh", "-c", "setsid sleep 888.5 & exec sleep 888.5"]
@@ -60,27 +60,31 @@ processes.run([started], **files, time_limit=float(sys.argv[3]))
 """
 
 
-def sleepers(folder):
-    return left_running(folder, lambda one: "888.5" in one.cmdline())
+def list_sleepers(folder):
+    return list_running(folder, lambda process: "888.5" in process.cmdline())
 
 
-@pytest.mark.parametrize("how", ["run", "output"])
-def test_commands_end_when_their_starter_is_killed(tmp_path, how):
+@pytest.mark.parametrize("function", ["run", "output"])
+def test_commands_end_when_their_starter_is_killed(tmp_path, function):
     """With what they have started in sessions of their own."""
-    starter = subprocess.Popen([sys.executable, "-c", WAITS, how, str(tmp_path), "600"])
-    until(lambda: len(sleepers(tmp_path)) == 2)
+    starter = subprocess.Popen(
+        [sys.executable, "-c", WAITING_SCRIPT, function, str(tmp_path), "600"]
+    )
+    wait_for(lambda: len(list_sleepers(tmp_path)) == 2)
     starter.kill()
     starter.wait()
-    until(lambda: not sleepers(tmp_path), 15)
+    wait_for(lambda: not list_sleepers(tmp_path), 15)
 
 
-@pytest.mark.parametrize("how", ["run", "output"])
-def test_timeout_ends_a_command_and_its_descendants(tmp_path, how):
-    done = subprocess.run(
-        [sys.executable, "-c", WAITS, how, str(tmp_path), "0.5"], capture_output=True, check=False
+@pytest.mark.parametrize("function", ["run", "output"])
+def test_timeout_ends_a_command_and_its_descendants(tmp_path, function):
+    process = subprocess.run(
+        [sys.executable, "-c", WAITING_SCRIPT, function, str(tmp_path), "0.5"],
+        capture_output=True,
+        check=False,
     )
-    assert (b"no answer within 0.5 s" in done.stderr) == (how == "output")
-    assert sleepers(tmp_path) == []
+    assert (b"no answer within 0.5 s" in process.stderr) == (function == "output")
+    assert list_sleepers(tmp_path) == []
 
 
 def test_keeper_process_restarts_after_it_is_killed(tmp_path):

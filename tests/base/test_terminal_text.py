@@ -6,7 +6,7 @@ from xfbench.base.terminal_text import make_legible
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "shown"),
     [
         ("onednn · 2 ×", "onednn · 2 ×"),
         ("名前", "名前"),
@@ -18,5 +18,5 @@ from xfbench.base.terminal_text import make_legible
         ("x" * 1000, "x" * 240 + "… (1,000 characters)"),
     ],
 )
-def test_legible_escapes_control_characters_and_shortens_text(said, shown):
-    assert make_legible(said) == shown
+def test_legible_escapes_control_characters_and_shortens_text(text, shown):
+    assert make_legible(text) == shown

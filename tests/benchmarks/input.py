@@ -54,7 +54,7 @@ def main() -> None:
 def make(folder: Path) -> None:
     """The photographs at 256×256 in every form that is needed, where they are not there yet."""
     folder.mkdir(exist_ok=True)
-    source = sources.imagenet(photographs.made(folder))
+    source = sources.imagenet(photographs.make_image_set(folder))
     for name, form, encoding in SETS:
         how = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
         if not (folder / name).exists():

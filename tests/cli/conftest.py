@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests import within
+from tests import command_runner
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def xfbench(tmp_path):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
+def run_inline(tmp_path, monkeypatch, capsys):
     """A function that runs the command in the same folder without a process of its own.
 
     For commands that start no launch: a process takes most of their time.
     """
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)

@@ -7,19 +7,19 @@ import pytest
 RUN = "run --framework reference --workload lenet --batch-size 4 --steps 4 --launches 1".split()
 
 
-def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, here, tmp_path):
-    below = tmp_path / "below"
-    below.mkdir()
-    aside = ["--checkpoints", "2", "--checkpoint-dir", "below", "--no-verify"]
-    shown = xfbench(*RUN, *aside, "--json")
+def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_path):
+    checkpoint_folder = tmp_path / "below"
+    checkpoint_folder.mkdir()
+    options = ["--checkpoints", "2", "--checkpoint-dir", "below", "--no-verify"]
+    shown = xfbench(*RUN, *options, "--json")
     assert shown.returncode == 0, shown.stderr
     [record] = json.loads(shown.stdout)["records"]
-    taken = record["checkpoints"]
-    assert taken["equal"] and len(taken["save_seconds"]) == 2
-    assert taken["bytes"] > 8 * 431_080
+    checkpoints = record["checkpoints"]
+    assert checkpoints["equal"] and len(checkpoints["save_seconds"]) == 2
+    assert checkpoints["bytes"] > 8 * 431_080
     assert record["request"]["checkpoints"] == 2
-    assert not list(below.iterdir())
-    table = here("leaderboard", "--columns", "storage").stdout
+    assert not list(checkpoint_folder.iterdir())
+    table = run_inline("leaderboard", "--columns", "storage").stdout
     for word in ("NumPy's .npz", "3.45 MB", "MB/s", "of the run"):
         assert word in table
 
@@ -33,8 +33,8 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, here, tmp_path):
         ("--checkpoints 2 --checkpoint-dir nowhere", "there is no such folder"),
     ],
 )
-def test_an_impossible_checkpoint_is_one_line(here, arguments, words):
-    shown = here(*RUN, *arguments.split())
+def test_an_impossible_checkpoint_is_one_line(run_inline, arguments, words):
+    shown = run_inline(*RUN, *arguments.split())
     assert shown.returncode == 2
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
     assert words in shown.stderr

@@ -15,10 +15,10 @@ SMALL = "--framework reference --workload lenet --batch-size 2 --steps 2 --warmu
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured_run(tmp_path_factory):
     """The output of one run of two launches, and its folder; tests work on copies."""
     folder = tmp_path_factory.mktemp("measured")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "xfbench", "run", *SMALL, "--launches", "2"],
         cwd=folder,
         env={key: value for key, value in os.environ.items() if key != "XFBENCH_RESULTS"},
@@ -27,17 +27,17 @@ def measured(tmp_path_factory):
         timeout=300,
         check=True,
     )
-    return done.stdout, folder / "results"
+    return process.stdout, folder / "results"
 
 
 @pytest.fixture
-def results(measured, tmp_path):
+def results(measured_run, tmp_path):
     """A copy of that run's results in the folder of the command."""
-    return shutil.copytree(measured[1], tmp_path / "results")
+    return shutil.copytree(measured_run[1], tmp_path / "results")
 
 
-def test_help_names_every_command(here):
-    shown = here("--help")
+def test_help_names_every_command(run_inline):
+    shown = run_inline("--help")
     assert shown.returncode == 0
     for command in (
         "run",
@@ -60,8 +60,8 @@ def test_version_is_printed_by_a_process(xfbench):
 @pytest.mark.parametrize(
     "command", ["run", "tune", "trace", "leaderboard", "predict", "workload show", "env create"]
 )
-def test_command_help_has_an_example(here, command):
-    assert f"  xfbench {command}" in here(*command.split(), "--help").stdout
+def test_command_help_has_an_example(run_inline, command):
+    assert f"  xfbench {command}" in run_inline(*command.split(), "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_command_help_has_an_example(here, command):
         ("trace --workload lenet --output x.npz", "--framework"),
     ],
 )
-def test_invalid_arguments_give_one_line_and_exit_2(here, arguments, words):
-    shown = here(*arguments.split())
+def test_invalid_arguments_give_one_line_and_exit_2(run_inline, arguments, words):
+    shown = run_inline(*arguments.split())
     assert shown.returncode == 2
     assert shown.stdout == ""
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
@@ -104,45 +104,45 @@ def test_a_process_exits_with_2_for_a_wrong_command(xfbench):
     assert "rnu" in line
 
 
-def test_a_dry_run_prints_launches_and_writes_nothing(here, tmp_path):
-    shown = here("run", "--dry-run")
+def test_a_dry_run_prints_launches_and_writes_nothing(run_inline, tmp_path):
+    shown = run_inline("run", "--dry-run")
     launches, *commands = shown.stdout.split("\n\n")
     assert len(launches.splitlines()) == 24
-    assert len(commands) == 8 and all(one.startswith("# ") for one in commands)
+    assert len(commands) == 8 and all(command.startswith("# ") for command in commands)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_of_a_bundle_writes_nothing(here, tmp_path):
-    shown = here(*"run --workload lenet --launches 2 --carry away --dry-run".split())
+def test_a_dry_run_of_a_bundle_writes_nothing(run_inline, tmp_path):
+    shown = run_inline(*"run --workload lenet --launches 2 --carry away --dry-run".split())
     assert shown.returncode == 0, shown.stderr
     assert len(shown.stdout.splitlines()) == 8
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_ends_with_a_table_and_keeps_its_records(measured):
-    table, folder = measured
+def test_a_run_ends_with_a_table_and_keeps_its_records(measured_run):
+    table, folder = measured_run
     assert "reference" in table and "2 (smoke)" in table
     assert len(list((folder / "records").rglob("*.json"))) == 2
 
 
-def test_the_leaderboard_ranks_a_verified_run(here, results):
-    [row] = json.loads(here("leaderboard", "--json").stdout)["tables"][0]["rows"]
+def test_the_leaderboard_ranks_a_verified_run(run_inline, results):
+    [row] = json.loads(run_inline("leaderboard", "--json").stdout)["tables"][0]["rows"]
     assert row["images_per_second"]["launches"] == 2
     [certificate] = (results / "certificates").iterdir()
     assert row["certificate"] == f"sha256:{certificate.stem}"
 
 
-def test_the_leaderboard_groups_rows_by_fields(here, results):
-    by = json.loads(here(*"leaderboard --by machine,framework --json".split()).stdout)
-    [row] = by["tables"][0]["rows"]
+def test_the_leaderboard_groups_rows_by_fields(run_inline, results):
+    grouped = json.loads(run_inline(*"leaderboard --by machine,framework --json".split()).stdout)
+    [row] = grouped["tables"][0]["rows"]
     assert row["configurations"] == 1 and row["group"]["framework"] == "reference"
 
 
-def test_the_leaderboard_has_slowdowns_and_latex(here, results):
-    slow = json.loads(here(*"leaderboard --columns slowdown --json".split()).stdout)
-    [row] = slow["slowdowns"][0]["rows"]
+def test_the_leaderboard_has_slowdowns_and_latex(run_inline, results):
+    slowdowns = json.loads(run_inline(*"leaderboard --columns slowdown --json".split()).stdout)
+    [row] = slowdowns["slowdowns"][0]["rows"]
     assert row["networks"][0]["slowdown"]["value"] == 1
-    shown = here(*"leaderboard --columns slowdown --by threads --format latex".split())
+    shown = run_inline(*"leaderboard --columns slowdown --by threads --format latex".split())
     assert "\\toprule" in shown.stdout
 
 
@@ -155,7 +155,7 @@ def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
     assert len(list((results / "records").rglob("*.json"))) == 3
 
 
-def test_an_unverified_run_is_not_ranked(xfbench, measured, tmp_path):
+def test_an_unverified_run_is_not_ranked(xfbench, measured_run, tmp_path):
     home = tmp_path / "home"  # a cache whose certificates do not cover the run
     home.mkdir()
     for name in ("canary", "peaks"):
@@ -182,8 +182,8 @@ def test_a_broken_framework_is_unavailable_and_others_run(xfbench, tmp_path):
     assert "no such library" in reason
 
 
-def test_an_impossible_cell_is_unsupported_and_no_failure(here):
-    shown = here(
+def test_an_impossible_cell_is_unsupported_and_no_failure(run_inline):
+    shown = run_inline(
         *"run --framework reference --workload alexnet --data digits --launches 2".split(),
         *"--no-verify --json".split(),
     )
@@ -213,19 +213,19 @@ def test_interrupt_keeps_records_and_exits_with_130(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "--resume" in errors
-    kept = len(list((tmp_path / "results" / "records").rglob("*.json")))
-    assert 2 <= kept < 200
+    record_count = len(list((tmp_path / "results" / "records").rglob("*.json")))
+    assert 2 <= record_count < 200
 
 
-def test_machine_and_doctor_print_json(here):
-    assert json.loads(here("machine", "--json").stdout)["cores"] >= 1
-    findings = json.loads(here("doctor", "--json").stdout)["findings"]
+def test_machine_and_doctor_print_json(run_inline):
+    assert json.loads(run_inline("machine", "--json").stdout)["cores"] >= 1
+    findings = json.loads(run_inline("doctor", "--json").stdout)["findings"]
     assert {"load", "processes", "steal", "swap"} <= {finding["check"] for finding in findings}
     assert all(finding["state"] in ("ok", "warn", "bad") for finding in findings)
 
 
-def test_workload_show_has_every_layer(here):
-    shown = json.loads(here("workload", "show", "alexnet", "--json").stdout)
+def test_workload_show_has_every_layer(run_inline):
+    shown = json.loads(run_inline("workload", "show", "alexnet", "--json").stdout)
     assert shown["parameters"] == 60_965_224
     assert {"name", "digest", "input_shape", "classes", "solver", "layers"} <= set(shown)
     [fc6] = [layer for layer in shown["layers"] if layer["name"] == "fc6"]
@@ -234,7 +234,15 @@ def test_workload_show_has_every_layer(here):
 
 def test_framework_list_has_the_state_of_each(xfbench, tmp_path):
     shown = xfbench("framework", "list", "--json", XFBENCH_HOME=str(tmp_path / "empty"))
-    found = {one["name"]: one for one in json.loads(shown.stdout)["frameworks"]}
-    assert found.pop("reference")["state"] == "installed"
-    assert all(one["state"] in ("available", "unavailable") for one in found.values())
-    assert all(one["reason"] for one in found.values() if one["state"] == "unavailable")
+    frameworks = {
+        framework["name"]: framework for framework in json.loads(shown.stdout)["frameworks"]
+    }
+    assert frameworks.pop("reference")["state"] == "installed"
+    assert all(
+        framework["state"] in ("available", "unavailable") for framework in frameworks.values()
+    )
+    assert all(
+        framework["reason"]
+        for framework in frameworks.values()
+        if framework["state"] == "unavailable"
+    )

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tests import mounted, within
+from tests import command_runner, temporary_mounts
 from xfbench.data.encoding import encode_png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
@@ -22,16 +22,18 @@ COUNT, SIDE = 150, 300
 @pytest.fixture
 def tmpfs(tmp_path):
     """A folder in memory."""
-    mounted.insist()
-    with mounted.mounted(tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs") as folder:
+    temporary_mounts.require_mounting()
+    with temporary_mounts.mount(
+        tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs"
+    ) as folder:
         yield folder
 
 
 @pytest.fixture
-def data(monkeypatch, capsys, tmp_path):
+def run_inline(monkeypatch, capsys, tmp_path):
     """A function: the command, in this process, with a data folder of the test's own."""
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +58,7 @@ def digits(prepare_digits, tmp_path):
 
 
 @pytest.fixture
-def mnist(data, tmp_path):
+def mnist(run_inline, tmp_path):
     """A function: prepare the set "mnist-raw", of noise, in the test's own data folder."""
 
     def prepare(count, *options):
@@ -67,7 +69,7 @@ def mnist(data, tmp_path):
             pixels = random.randint(0, 256, (images, 28, 28))
             write_idx(source / f"{prefix}-images-idx3-ubyte", pixels)
             write_idx(source / f"{prefix}-labels-idx1-ubyte", np.arange(images) % 10)
-        outcome = data("data", "prepare", "mnist", "--from", source, *options)
+        outcome = run_inline("data", "prepare", "mnist", "--from", source, *options)
         assert outcome.returncode == 0, outcome.stderr
         return tmp_path / "data" / "mnist-raw"
 
@@ -75,13 +77,13 @@ def mnist(data, tmp_path):
 
 
 @pytest.fixture
-def small(mnist):
+def small_set(mnist):
     """The set "mnist-raw" of 40 images."""
     return mnist(40)
 
 
 @pytest.fixture
-def large(mnist):
+def large_set(mnist):
     """The set "mnist-raw" of few large images: 13 MB."""
     return mnist(COUNT, "--size", SIDE)
 
@@ -91,7 +93,7 @@ def write_idx(path, values):
     path.write_bytes(head.tobytes() + values.astype(np.uint8).tobytes())
 
 
-def run_line(*options):
+def build_arguments(*options):
     chosen = "--framework reference --workload lenet --threads 1 --json"
     return ["run", *chosen.split(), *options]
 
@@ -105,24 +107,24 @@ def test_prepare_reports_progress_and_what_it_made(prepare_digits):
     assert (folder / "manifest.json").exists()
 
 
-def test_converted_sets_are_listed_and_equal(data, small, tmp_path):
-    assert data("data", "convert", small, "copy", "--format", "folder").returncode == 0
+def test_converted_sets_are_listed_and_equal(run_inline, small_set, tmp_path):
+    assert run_inline("data", "convert", small_set, "copy", "--format", "folder").returncode == 0
     line = "data convert data/mnist-raw data/mine --as figures --format tfrecord"
-    assert data(*line.split()).returncode == 0
-    listed = json.loads(data("data", "list", "--json").stdout)["data"]
+    assert run_inline(*line.split()).returncode == 0
+    listed = json.loads(run_inline("data", "list", "--json").stdout)["data"]
     names = [("figures", "tfrecord"), ("mnist", "raw")]
-    assert [(one["name"], one["format"]) for one in listed] == names
-    check = data("data", "check", small, "copy", "--json")
+    assert [(data_set["name"], data_set["format"]) for data_set in listed] == names
+    check = run_inline("data", "check", small_set, "copy", "--json")
     assert check.returncode == 0 and json.loads(check.stdout)["equal"] is True
     (tmp_path / "copy" / "test" / "7").rename(tmp_path / "copy" / "test" / "seven")
-    check = data("data", "check", "copy")
+    check = run_inline("data", "check", "copy")
     assert check.returncode == 2 and "is missing" in check.stderr
 
 
-def test_check_ends_with_status_1_for_another_order(data, small):
-    data("data", "convert", small, "first", "--format", "folder")
-    data("data", "convert", "folder:first", "mixed", "--format", "folder")
-    check = data("data", "check", "first", "mixed")
+def test_check_ends_with_status_1_for_another_order(run_inline, small_set):
+    run_inline("data", "convert", small_set, "first", "--format", "folder")
+    run_inline("data", "convert", "folder:first", "mixed", "--format", "folder")
+    check = run_inline("data", "check", "first", "mixed")
     assert check.returncode == 1 and check.stdout.splitlines()[-1] == "different"
 
 
@@ -142,17 +144,17 @@ def test_check_ends_with_status_1_for_another_order(data, small):
         ("check nowhere", "manifest.json is missing"),
     ],
 )
-def test_a_wrong_line_costs_one_line_of_words(data, line, words):
-    outcome = data("data", *line.split())
+def test_a_wrong_line_costs_one_line_of_words(run_inline, line, words):
+    outcome = run_inline("data", *line.split())
     assert outcome.returncode == 2, outcome.stdout
     assert words in outcome.stderr and len(outcome.stderr.splitlines()) <= 2
 
 
 @pytest.mark.deep
-def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
-    data("data", "convert", digits, "data/digits-folder", "--format", "folder")
+def test_training_is_the_same_from_two_formats(run_inline, digits, tmp_path):
+    run_inline("data", "convert", digits, "data/digits-folder", "--format", "folder")
     options = "--data digits-raw,digits-folder --batch-size 32 --epochs 1 --launches 1"
-    outcome = data(*run_line(*options.split()))
+    outcome = run_inline(*build_arguments(*options.split()))
     assert outcome.returncode == 0, outcome.stderr
     first, second = json.loads(outcome.stdout)["records"]
     for record in (first, second):
@@ -162,16 +164,16 @@ def test_training_is_the_same_from_two_formats(data, digits, tmp_path):
         assert str(tmp_path) not in json.dumps(record["request"])
     assert first["measurement"]["losses"] == second["measurement"]["losses"]
     assert first["cell"] != second["cell"]
-    [table] = json.loads(data("leaderboard", "--json").stdout)["tables"]
+    [table] = json.loads(run_inline("leaderboard", "--json").stdout)["tables"]
     assert table["data"].startswith("digits ")
     rows = [*table["rows"], *table["unranked"]]
     assert {row["data_format"] for row in rows} == {"raw", "folder"}
-    assert "format" in data("leaderboard").stdout
+    assert "format" in run_inline("leaderboard").stdout
 
 
-def test_a_set_that_does_not_fit_the_network_is_unsupported(data, small):
+def test_a_set_that_does_not_fit_the_network_is_unsupported(run_inline, small_set):
     options = "--data mnist-raw --steps 1 --batch-size 2 --launches 1 --no-verify"
-    outcome = data(*run_line("--workload", "lenet,convnet", *options.split()))
+    outcome = run_inline(*build_arguments("--workload", "lenet,convnet", *options.split()))
     records = {r["request"]["workload"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records["lenet"]["status"] == "ok"
     assert records["convnet"]["status"] == "unsupported"
@@ -189,8 +191,8 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(data, small):
         ("--page-cache cold --steps 2", "prepared data set"),
     ],
 )
-def test_input_that_cannot_be_costs_one_line(data, small, options, words):
-    outcome = data(*run_line(*options.split()))
+def test_input_that_cannot_be_costs_one_line(run_inline, small_set, options, words):
+    outcome = run_inline(*build_arguments(*options.split()))
     assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
     assert len(outcome.stderr.splitlines()) <= 2
 
@@ -200,15 +202,15 @@ EPOCHS = "--batch-size 50 --epochs 2 --launches 1 --no-verify".split()
 
 @pytest.mark.alone
 @pytest.mark.deep
-def test_a_record_has_its_medium_and_reads_of_each_epoch(data, large):
+def test_a_record_has_its_medium_and_reads_of_each_epoch(run_inline, large_set):
     options = "--data mnist-raw --page-cache cold,warm".split()
-    outcome = data(*run_line(*options, *EPOCHS, "--batch-size", "40"))
+    outcome = run_inline(*build_arguments(*options, *EPOCHS, "--batch-size", "40"))
     records = {r["request"]["page_cache"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records.keys() == {"cold", "warm"}
     for mode, record in records.items():
         assert record["status"] == "ok", record["reason"]
         assert record["storage"]["medium"]["total_bytes"] > 0
-        patterns = [(one["pattern"], one["block_bytes"]) for one in record["storage"]["reads"]]
+        patterns = [(read["pattern"], read["block_bytes"]) for read in record["storage"]["reads"]]
         assert patterns[0] == ("sequential", 2**20) and len(patterns) == 3
         first, second = record["storage"]["epochs"]
         for epoch in (first, second):
@@ -222,11 +224,11 @@ def test_a_record_has_its_medium_and_reads_of_each_epoch(data, large):
 
 
 @pytest.mark.alone
-def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
-    with mounted.ext4(tmp_path) as disk:
-        data("data", "convert", large, disk / "mnist", "--format", "lmdb")
+def test_a_cold_epoch_is_read_from_the_device(run_inline, large_set, tmp_path):
+    with temporary_mounts.ext4(tmp_path) as disk:
+        run_inline("data", "convert", large_set, disk / "mnist", "--format", "lmdb")
         options = ("--data", disk / "mnist", "--page-cache", "cold")
-        outcome = data(*run_line(*options, *EPOCHS))
+        outcome = run_inline(*build_arguments(*options, *EPOCHS))
     [record] = json.loads(outcome.stdout)["records"]
     for epoch in record["storage"]["epochs"]:
         assert epoch["resident_before"] == 0
@@ -236,11 +238,11 @@ def test_a_cold_epoch_is_read_from_the_device(data, large, tmp_path):
 
 @pytest.mark.alone
 @pytest.mark.deep
-def test_ranks_of_a_node_evict_the_page_cache_together(data, large, tmp_path):
+def test_ranks_of_a_node_evict_the_page_cache_together(run_inline, large_set, tmp_path):
     options = "--framework torch --ranks 2 --scaling strong --page-cache cold".split()
-    with mounted.ext4(tmp_path) as disk:
-        data("data", "convert", large, disk / "mnist", "--format", "raw")
-        outcome = data(*run_line(*options, "--data", disk / "mnist", *EPOCHS))
+    with temporary_mounts.ext4(tmp_path) as disk:
+        run_inline("data", "convert", large_set, disk / "mnist", "--format", "raw")
+        outcome = run_inline(*build_arguments(*options, "--data", disk / "mnist", *EPOCHS))
     [record] = json.loads(outcome.stdout)["records"]
     assert record["status"] == "ok", record["reason"]
     epochs = record["storage"]["epochs"]
@@ -251,18 +253,18 @@ def test_ranks_of_a_node_evict_the_page_cache_together(data, large, tmp_path):
         assert parts[0]["held"] is True or "a library's" in parts[0]["reason"]
 
 
-def test_two_media_are_two_rows_of_one_table(data, small, tmpfs):
-    data("data", "convert", small, tmpfs / "mnist")
+def test_two_media_are_two_rows_of_one_table(run_inline, small_set, tmpfs):
+    run_inline("data", "convert", small_set, tmpfs / "mnist")
     options = "--steps 2 --batch-size 4 --launches 1 --no-verify"
-    line = run_line(*options.split(), "--data", f"mnist-raw,{tmpfs}/mnist")
+    line = build_arguments(*options.split(), "--data", f"mnist-raw,{tmpfs}/mnist")
     line.remove("--json")
-    outcome = data(*line)
+    outcome = run_inline(*line)
     assert outcome.returncode == 0, outcome.stderr
     assert "tmpfs on memory" in outcome.stdout
-    [table] = json.loads(data("leaderboard", "--json").stdout)["tables"]
+    [table] = json.loads(run_inline("leaderboard", "--json").stdout)["tables"]
     media = {row["medium"] for row in table["unranked"]}
     assert len(media) == 2 and "tmpfs on memory" in media
-    assert "input" in data("leaderboard", "--columns", "storage").stdout
+    assert "input" in run_inline("leaderboard", "--columns", "storage").stdout
 
 
 def test_an_interrupt_keeps_the_final_name_free(tmp_path):

@@ -20,12 +20,14 @@ def small_runs(record, tmp_path):
 LINK = ("--link", "10Gbit,10us")
 
 
-def test_one_of_several_series_must_be_chosen(here, small_runs):
-    refused = here("predict", *LINK)
-    assert refused.returncode == 2
-    assert "--where" in refused.stderr
-    assert "torch" in refused.stderr and "mxnet" in refused.stderr
-    chosen = here("predict", *LINK, "--where", "framework=torch", "--to-ranks", "4,16", "--json")
+def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
+    outcome = run_inline("predict", *LINK)
+    assert outcome.returncode == 2
+    assert "--where" in outcome.stderr
+    assert "torch" in outcome.stderr and "mxnet" in outcome.stderr
+    chosen = run_inline(
+        "predict", *LINK, "--where", "framework=torch", "--to-ranks", "4,16", "--json"
+    )
     assert chosen.returncode == 0, chosen.stderr
     document = json.loads(chosen.stdout)
     assert [point["ranks"] for point in document["points"]] == [1, 4, 16]
@@ -35,7 +37,7 @@ def test_one_of_several_series_must_be_chosen(here, small_runs):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--link", "fast"], "such as 100Gbit,1us"),
         (["--to-ranks", "0", *LINK], "--to-ranks"),
@@ -45,14 +47,14 @@ def test_one_of_several_series_must_be_chosen(here, small_runs):
         (["--from", "nowhere"], "holds no results"),
     ],
 )
-def test_a_refused_prediction_says_what_to_do(here, small_runs, words, said):
-    refused = here("predict", *words)
-    assert refused.returncode == 2
-    assert said in refused.stderr
+def test_a_refused_prediction_says_what_to_do(run_inline, small_runs, words, message):
+    outcome = run_inline("predict", *words)
+    assert outcome.returncode == 2
+    assert message in outcome.stderr
 
 
-def test_the_table_says_how_far_it_extrapolates(here, small_runs):
-    shown = here("predict", "--where", "framework=torch", *LINK)
+def test_the_table_says_how_far_it_extrapolates(run_inline, small_runs):
+    shown = run_inline("predict", "--where", "framework=torch", *LINK)
     assert shown.returncode == 0, shown.stderr
     assert "16 times" in shown.stdout
     assert "described link of 10 Gbit/s and 10 µs" in shown.stdout

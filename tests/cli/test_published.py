@@ -26,27 +26,34 @@ def results(tmp_path, record):
     return store
 
 
-def test_the_leaderboard_shows_published_figures_on_request(here, results):
-    plain = here("leaderboard")
+def test_the_leaderboard_shows_published_figures_on_request(run_inline, results):
+    plain = run_inline("leaderboard")
     assert plain.returncode == 0 and "H19" not in plain.stdout and "12.5" not in plain.stdout
-    shown = here("leaderboard", "--published")
+    shown = run_inline("leaderboard", "--published")
     assert shown.returncode == 0, shown.stderr
     assert "lenet elsewhere: not measured here, not ranked" in shown.stdout
     for word in ("1 211 %", "Jingoo Han", "12.5 images/s", "other tool (imported)", "line 3"):
         assert word in shown.stdout
-    document = json.loads(here("leaderboard", "--published", "--json").stdout)
-    assert {one["workload"] for one in document["elsewhere"]} == {"lenet"}
+    document = json.loads(run_inline("leaderboard", "--published", "--json").stdout)
+    assert {figure["workload"] for figure in document["elsewhere"]} == {"lenet"}
     assert len(document["tables"]) == 2
-    other = here("leaderboard", "--published", "--workload", "convnet").stdout
-    assert "convnet · synthetic" in other and "elsewhere" not in other
+    convnet_output = run_inline("leaderboard", "--published", "--workload", "convnet").stdout
+    assert "convnet · synthetic" in convnet_output and "elsewhere" not in convnet_output
 
 
-def test_published_figures_need_no_results_folder(here):
-    shown = here("results", "list", "--published")
+def test_published_figures_need_no_results_folder(run_inline):
+    shown = run_inline("results", "list", "--published")
     assert shown.returncode == 0, shown.stderr
     for record in published.records():
         assert record.id[7:19] in shown.stdout
     assert "Niall Gaffney" in shown.stdout
-    asked = ["results", "list", "--published", "--where", "figure.about.study=storage", "--json"]
-    found = json.loads(here(*asked).stdout)["records"]
-    assert found == [one.document() for one in published.figures_of_study("storage")] and found
+    arguments = [
+        "results",
+        "list",
+        "--published",
+        "--where",
+        "figure.about.study=storage",
+        "--json",
+    ]
+    listed = json.loads(run_inline(*arguments).stdout)["records"]
+    assert listed == [record.document() for record in published.figures_of_study("storage")] and listed

@@ -9,20 +9,20 @@ import pytest
 
 @pytest.mark.deep
 def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
-    asked = "--framework torch --workload lenet --ranks 1,2 --scaling strong --threads 1"
-    asked += " --steps 8 --launches 3 --json"
+    options = "--framework torch --workload lenet --ranks 1,2 --scaling strong --threads 1"
+    options += " --steps 8 --launches 3 --json"
     xfbench = [sys.executable, "-m", "xfbench"]
     results = ["--results", str(tmp_path / "results")]
-    command = [*xfbench, "run", *asked.split(), *results]
+    command = [*xfbench, "run", *options.split(), *results]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr
     records = json.loads(run.stdout)["records"]
     assert [record["status"] for record in records] == ["ok"] * 6
     assert all(record["certificate"] for record in records)
-    of_two = next(record for record in records if record["request"]["ranks"] == 2)
-    assert of_two["request"]["strategy"] == "ddp"
-    assert of_two["request"]["batch_size_per_rank"] == 32
-    assert len(of_two["observed"]["ranks"]) == 2
+    two_rank_record = next(record for record in records if record["request"]["ranks"] == 2)
+    assert two_rank_record["request"]["strategy"] == "ddp"
+    assert two_rank_record["request"]["batch_size_per_rank"] == 32
+    assert len(two_rank_record["observed"]["ranks"]) == 2
     assert {record["measurement"]["images"] for record in records} == {8 * 64}
     shown = subprocess.run(
         [*xfbench, "leaderboard", "--json", *results],
@@ -35,8 +35,8 @@ def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
     assert table["scaling"] == "strong"
     rows = {row["ranks"]: row for row in table["rows"]}
     assert rows[1]["efficiency"]["value"] == 1
-    of_all = rows[2]["images_per_second"]["value"] / rows[1]["images_per_second"]["value"]
+    speedup = rows[2]["images_per_second"]["value"] / rows[1]["images_per_second"]["value"]
     efficiency = rows[2]["efficiency"]
     assert efficiency["law"] == "strong" and efficiency["baseline_ranks"] == 1
-    assert abs(efficiency["value"] - of_all / 2) < 1e-9
+    assert abs(efficiency["value"] - speedup / 2) < 1e-9
     assert efficiency["low"] < efficiency["value"] < efficiency["high"]

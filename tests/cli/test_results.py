@@ -7,7 +7,7 @@ import json
 import duckdb
 import pytest
 
-from tests import within
+from tests import command_runner
 from xfbench.results.store import Store
 
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
@@ -16,7 +16,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
     """A function that runs the command in an empty folder, within this process: many are run."""
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture
@@ -24,36 +24,36 @@ def results(tmp_path, record):
     """A function that makes a results folder of eight launches in the command's own folder."""
 
     def make(name="results"):
-        made = Store(tmp_path / name)
-        made.prepare()
+        store = Store(tmp_path / name)
+        store.prepare()
         for launch in (1, 2, 3, 4):
             for threads in (1, 2):
                 steps = (0.1 + launch / 100 + threads / 1000,)
-                made.add(record(steps=steps, launch=launch, threads=threads))
-        return made
+                store.add(record(steps=steps, launch=launch, threads=threads))
+        return store
 
     return make
 
 
 def test_list_shows_newest_records_first_and_filters(xfbench, results):
-    newest = [one.id for one in results().records()][::-1]
+    newest = [record.id for record in results().records()][::-1]
     shown = json.loads(xfbench("results", "list", "--json").stdout)["records"]
-    assert [one["id"] for one in shown] == newest
+    assert [record["id"] for record in shown] == newest
     shown = xfbench("results", "list", "--where", "threads>=2", "--limit", "3").stdout
     assert len([line for line in shown.splitlines() if "reference" in line]) == 3
     assert "3 of 4 records" in shown
-    missed = xfbench("results", "list", "--where", "thread=2")
-    assert missed.returncode == 2 and "mean threads?" in missed.stderr
+    mistyped = xfbench("results", "list", "--where", "thread=2")
+    assert mistyped.returncode == 2 and "mean threads?" in mistyped.stderr
 
 
 def test_show_accepts_the_start_of_an_id(xfbench, results):
-    one = next(results().records())
-    shown = json.loads(xfbench("results", "show", one.id[:19], "--json").stdout)
-    assert shown == one.document()
-    text = xfbench("results", "show", one.id[7:19]).stdout
-    assert one.id in text and "request.framework  reference" in text and "kept in" in text
-    missed = xfbench("results", "show", "zz")
-    assert missed.returncode == 2 and len(missed.stderr.splitlines()) == 1
+    record = next(results().records())
+    shown = json.loads(xfbench("results", "show", record.id[:19], "--json").stdout)
+    assert shown == record.document()
+    text = xfbench("results", "show", record.id[7:19]).stdout
+    assert record.id in text and "request.framework  reference" in text and "kept in" in text
+    unknown = xfbench("results", "show", "zz")
+    assert unknown.returncode == 2 and len(unknown.stderr.splitlines()) == 1
 
 
 def test_packing_does_not_change_command_output(xfbench, results, record):
@@ -66,8 +66,8 @@ def test_packing_does_not_change_command_output(xfbench, results, record):
     ]
     single = [xfbench(*command).stdout for command in commands]
     assert all(single)
-    done = xfbench("results", "pack", "--json")
-    assert json.loads(done.stdout)["packed"] == 8
+    outcome = xfbench("results", "pack", "--json")
+    assert json.loads(outcome.stdout)["packed"] == 8
     assert not list(store.record_files())
     assert [xfbench(*command).stdout for command in commands] == single
     store.add(next(store.records()))
@@ -80,17 +80,17 @@ def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_pa
     assert xfbench("results", "merge", "a", "b").stdout.startswith("16 records merged")
     assert xfbench("results", "merge", "a", "b").stdout.startswith("0 records merged")
     checked = xfbench("results", "validate", "results", "--json")
-    found = json.loads(checked.stdout)
-    assert checked.returncode == 1 and found["checked"] == 16
-    assert {one["defect"] for one in found["defects"]} == {"duplicate"}
-    assert set(found["defects"][0]) == {"file", "defect", "detail"}
+    report = json.loads(checked.stdout)
+    assert checked.returncode == 1 and report["checked"] == 16
+    assert {defect["defect"] for defect in report["defects"]} == {"duplicate"}
+    assert set(report["defects"][0]) == {"file", "defect", "detail"}
     assert xfbench("results", "validate", "a").returncode == 0
     assert xfbench("results", "export", "a.tar", "--results", "a").returncode == 0
     assert xfbench("results", "validate", "a.tar").returncode == 0
-    done = xfbench("results", "import", "a.tar", "--results", "c")
-    assert done.stdout.startswith("8 records imported")
-    assert [one.id for one in Store(tmp_path / "c").records()] == [
-        one.id for one in Store(tmp_path / "a").records()
+    outcome = xfbench("results", "import", "a.tar", "--results", "c")
+    assert outcome.stdout.startswith("8 records imported")
+    assert [record.id for record in Store(tmp_path / "c").records()] == [
+        record.id for record in Store(tmp_path / "a").records()
     ]
 
 
@@ -98,10 +98,10 @@ def test_every_command_reports_a_damaged_record(xfbench, results):
     path = next(results().record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     for command in ("leaderboard", "results list", "results export x.csv"):
-        done = xfbench(*command.split())
-        assert path.name in done.stderr and done.returncode == 0
-    done = xfbench("results", "validate", "results")
-    assert done.returncode == 1 and f"{path.name}: digest" in done.stdout
+        outcome = xfbench(*command.split())
+        assert path.name in outcome.stderr and outcome.returncode == 0
+    outcome = xfbench("results", "validate", "results")
+    assert outcome.returncode == 1 and f"{path.name}: digest" in outcome.stdout
     assert xfbench("results", "merge", "results", "--results", "other").returncode == 1
     assert xfbench("results", "pack").returncode == 1
 
@@ -111,36 +111,38 @@ def test_csv_and_parquet_exports_match_the_records(xfbench, results, tmp_path):
     xfbench("results", "export", "all.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
     records = list(store.records())
-    assert [row["id"] for row in rows] == [one.id for one in records]
+    assert [row["id"] for row in rows] == [record.id for record in records]
     assert [float(row["images_per_second"]) for row in rows] == pytest.approx(
-        [4 / one.measurement.step_seconds[0] for one in records]
+        [4 / record.measurement.step_seconds[0] for record in records]
     )
     xfbench("results", "export", "two.parquet", "--where", "threads=2")
-    found = duckdb.execute(
+    parquet_rows = duckdb.execute(
         'SELECT id, "request.threads", images_per_second FROM read_parquet(?) ORDER BY created, id',
         [str(tmp_path / "two.parquet")],
     ).fetchall()
-    assert [row[0] for row in found] == [one.id for one in records if one.request.threads == 2]
-    assert {row[1] for row in found} == {2}
+    assert [row[0] for row in parquet_rows] == [
+        record.id for record in records if record.request.threads == 2
+    ]
+    assert {row[1] for row in parquet_rows} == {2}
     refused = xfbench("results", "export", "all.xlsx")
     assert refused.returncode == 2 and ".parquet" in refused.stderr
 
 
 def test_hostile_text_is_escaped_in_list_show_and_export(xfbench, results, record, tmp_path):
     store = results()
-    bad = record(
+    hostile_record = record(
         steps=(0.5,), fields={"status": "failed", "reason": HOSTILE * 20, "created": HOSTILE}
     )
-    store.add(bad)
+    store.add(hostile_record)
     store.pack()
-    for command in ("list", f"show {bad.id}", "validate results"):
+    for command in ("list", f"show {hostile_record.id}", "validate results"):
         shown = xfbench("results", *command.split()).stdout
         assert shown and not {"\x1b", "\u202e", "\x00"} & set(shown)
     xfbench("results", "export", "all.csv")
     [row] = [
         row
         for row in csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text()))
-        if row["id"] == bad.id
+        if row["id"] == hostile_record.id
     ]
     assert row["created"].startswith("'=cmd")
     assert not {"\x1b", "\u202e", "\x00"} & set(row["reason"])
@@ -148,5 +150,5 @@ def test_hostile_text_is_escaped_in_list_show_and_export(xfbench, results, recor
 
 def test_missing_results_give_a_one_line_error(xfbench):
     for command in ("list", "show x", "pack", "merge none", "validate none", "export x.tar"):
-        done = xfbench("results", *command.split())
-        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+        outcome = xfbench("results", *command.split())
+        assert outcome.returncode == 2 and len(outcome.stderr.splitlines()) == 1

@@ -41,7 +41,7 @@ name = "memory_per_image"
 
 
 @pytest.fixture
-def end(tmp_path, monkeypatch):
+def study(tmp_path, monkeypatch):
     """A study whose batches rise, by its name."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own/end.toml").write_text(STUDY)
@@ -49,76 +49,82 @@ def end(tmp_path, monkeypatch):
     return "end"
 
 
-def launches(folder):
+def count_launches(folder):
     """Of each batch, how many launches were ok and how many were out of memory."""
-    found = {}
+    counts = {}
     for file in folder.glob("records/*/*.json"):
-        one = json.loads(file.read_text())
-        size = one["request"]["global_batch_size"]
-        ran, out = found.get(size, (0, 0))
-        ok = one["status"] == "ok"
-        assert ok or one["reason"].startswith("out of memory: "), one["reason"]
-        assert one["request"]["memory_limit"] == 200_000_000
-        found[size] = (ran + ok, out + (not ok))
-    return dict(sorted(found.items()))
+        record = json.loads(file.read_text())
+        batch_size = record["request"]["global_batch_size"]
+        ok_count, out_of_memory_count = counts.get(batch_size, (0, 0))
+        is_ok = record["status"] == "ok"
+        assert is_ok or record["reason"].startswith("out of memory: "), record["reason"]
+        assert record["request"]["memory_limit"] == 200_000_000
+        counts[batch_size] = (ok_count + is_ok, out_of_memory_count + (not is_ok))
+    return dict(sorted(counts.items()))
 
 
 @pytest.mark.deep
-def test_the_end_of_memory_is_found_once(xfbench, here, end, tmp_path):
-    run = xfbench(*f"study run {end} --no-verify --json".split())
+def test_the_end_of_memory_is_found_once(xfbench, run_inline, study, tmp_path):
+    run = xfbench(*f"study run {study} --no-verify --json".split())
     assert run.returncode == 0, run.stderr
-    tried = launches(tmp_path / "results")
-    largest = max(size for size, (ran, _) in tried.items() if ran)
-    least = min(size for size, (_, out) in tried.items() if out)
-    assert largest < least and least - largest <= 0.25 * largest
+    counts = count_launches(tmp_path / "results")
+    largest = max(size for size, (ok_count, _) in counts.items() if ok_count)
+    smallest_failing = min(
+        size for size, (_, out_of_memory_count) in counts.items() if out_of_memory_count
+    )
+    assert largest < smallest_failing and smallest_failing - largest <= 0.25 * largest
     # Batches that double get the launches of the study, the others one.
-    doubled = [128 * 2**n for n in range(8)]
-    assert all(ran == (2 if size in doubled else 1) for size, (ran, out) in tried.items() if ran)
+    doubled_sizes = [128 * 2**n for n in range(8)]
+    assert all(
+        ok_count == (2 if size in doubled_sizes else 1)
+        for size, (ok_count, out) in counts.items()
+        if ok_count
+    )
 
     document = json.loads(run.stdout)
     ratio, stops, memory, growth = document["findings"]
-    assert {int(one["fields"]["batch_size"]) for one in ratio["values"]} <= set(doubled)
+    assert {int(point["fields"]["batch_size"]) for point in ratio["values"]} <= set(doubled_sizes)
     [value] = memory["values"]
     assert value["interval"]["value"] == largest
-    assert f"at {least}: out of memory: " in value["note"] and "200 MB" in value["note"]
+    assert f"at {smallest_failing}: out of memory: " in value["note"] and "200 MB" in value["note"]
     assert memory["judged"][0]["verdict"] == "holds"
     assert stops["values"][0]["interval"] and growth["values"][0]["interval"]
     assert document["missing"] == []
 
-    again = xfbench(*f"study run {end} --no-verify --resume --json".split())
-    assert again.returncode == 0, again.stderr
-    assert launches(tmp_path / "results") == tried
-    text = here(*f"study report {end}".split()).stdout
-    assert f"{largest} images run, {least} do not" in text
+    resumed = xfbench(*f"study run {study} --no-verify --resume --json".split())
+    assert resumed.returncode == 0, resumed.stderr
+    assert count_launches(tmp_path / "results") == counts
+    text = run_inline(*f"study report {study}".split()).stdout
+    assert f"{largest} images run, {smallest_failing} do not" in text
 
 
-def test_a_dry_run_leaves_the_batches_open(here, end):
-    shown = here(*f"study run {end} --dry-run".split())
+def test_a_dry_run_leaves_the_batches_open(run_inline, study):
+    shown = run_inline(*f"study run {study} --dry-run".split())
     assert shown.returncode == 0, shown.stderr
     assert "are not known beforehand" in shown.stdout
     assert "batch 128 and on, doubled until a launch is out of memory" in shown.stdout
     assert "memory 200 MB a rank · at most 17 launches" in shown.stdout
-    told = json.loads(here(*f"study run {end} --dry-run --json".split()).stdout)
-    [one] = told["found_out"]
-    assert one["launches_at_most"] == 17 and one["batch_size"]["from"] == 128
-    assert "batch_size from 128 until out of memory" in here("study", "show", end).stdout
+    plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)
+    [search] = plan["found_out"]
+    assert search["launches_at_most"] == 17 and search["batch_size"]["from"] == 128
+    assert "batch_size from 128 until out of memory" in run_inline("study", "show", study).stdout
 
 
-def test_the_memory_limit_is_an_option_or_what_is_available(here, end, tmp_path):
-    line = f"study run {end} --dry-run --json".split()
-    [one] = json.loads(here(*line, "--memory-limit", "3GB").stdout)["found_out"]
-    assert one["cell"]["memory_limit"] == 3 * 10**9
+def test_the_memory_limit_is_an_option_or_what_is_available(run_inline, study, tmp_path):
+    line = f"study run {study} --dry-run --json".split()
+    [search] = json.loads(run_inline(*line, "--memory-limit", "3GB").stdout)["found_out"]
+    assert search["cell"]["memory_limit"] == 3 * 10**9
     file = tmp_path / "own/end.toml"
     file.write_text(STUDY.replace('memory_limit = "200MB"', ""))
-    [one] = json.loads(here(*line).stdout)["found_out"]
-    assert one["cell"]["memory_limit"] % 2**28 == 0
+    [search] = json.loads(run_inline(*line).stdout)["found_out"]
+    assert search["cell"]["memory_limit"] % 2**28 == 0
 
 
-def test_a_run_is_held_to_its_memory_limit(xfbench, here):
+def test_a_run_is_held_to_its_memory_limit(xfbench, run_inline):
     line = "run --framework reference --workload lenet --batch-size 64 --steps 1 --warmup 0"
     line += " --launches 1 --threads 1 --no-verify --memory-limit 100MB --json"
     shown = xfbench(*line.split())
     assert shown.returncode == 1
     assert '"out of memory: ' in shown.stdout
-    wrong = here("run", "--memory-limit", "much")
-    assert wrong.returncode == 2 and "--memory-limit much" in wrong.stderr
+    outcome = run_inline("run", "--memory-limit", "much")
+    assert outcome.returncode == 2 and "--memory-limit much" in outcome.stderr

@@ -117,16 +117,16 @@ def requests_and_statuses(folder):
     return sorted((json.dumps(one["request"], sort_keys=True), one["status"]) for one in records)
 
 
-def test_every_study_is_listed_with_question_and_sizes(here, mine):
-    studies = json.loads(here("study", "list", "--json").stdout)["studies"]
+def test_every_study_is_listed_with_question_and_sizes(run_inline, mine):
+    studies = json.loads(run_inline("study", "list", "--json").stdout)["studies"]
     assert {one["name"] for one in studies} == {*experiment.names()}
     assert {"name", "title", "question", "citation", "sizes"} == set(studies[0])
-    shown = here("study", "list").stdout
+    shown = run_inline("study", "list").stdout
     assert "thread-sweep" in shown and "Does a batch of mine matter?" in shown
 
 
-def test_show_has_the_published_figures_of_a_study(here, mine):
-    shown = here("study", "show", mine)
+def test_show_has_the_published_figures_of_a_study(run_inline, mine):
+    shown = run_inline("study", "show", mine)
     assert shown.returncode == 0, shown.stderr
     assert "Doe20" in shown.stdout and "1.5–2.5 times" in shown.stdout
 
@@ -141,8 +141,8 @@ def test_a_study_answers_its_question_and_names_what_is_missing(measured):
     assert "alexnet" in missing["cell"] and "unsupported" in missing["reason"]
 
 
-def test_a_report_in_html_has_plot_and_published_figures(here, mine, results, tmp_path):
-    page = here(*f"study report {mine} --output mine.html".split())
+def test_a_report_in_html_has_plot_and_published_figures(run_inline, mine, results, tmp_path):
+    page = run_inline(*f"study report {mine} --output mine.html".split())
     assert page.returncode == 0, page.stderr
     html = (tmp_path / "mine.html").read_text()
     assert html.count("<svg") == 1
@@ -154,28 +154,28 @@ def test_a_report_in_html_has_plot_and_published_figures(here, mine, results, tm
         assert words in html, words
 
 
-def test_a_report_in_markdown_has_its_plots_beside_it(here, mine, results, tmp_path):
-    text = here(*f"study report {mine} --output mine.md".split())
+def test_a_report_in_markdown_has_its_plots_beside_it(run_inline, mine, results, tmp_path):
+    text = run_inline(*f"study report {mine} --output mine.md".split())
     assert text.returncode == 0
     assert "](mine-1.svg)" in (tmp_path / "mine.md").read_text()
     assert (tmp_path / "mine-1.svg").read_text().startswith("<svg xmlns")
 
 
-def test_a_dry_run_without_results_cannot_estimate_the_time(here, mine):
-    shown = here(*f"study run {mine} --dry-run".split())
+def test_a_dry_run_without_results_cannot_estimate_the_time(run_inline, mine):
+    shown = run_inline(*f"study run {mine} --dry-run".split())
     assert shown.returncode == 0, shown.stderr
     first, *cells = shown.stdout.splitlines()
     assert first == "3 cells, 6 launches at most; time: not known"
     assert sum("unsupported" in one or "one-channel" in one for one in cells) == 1
 
 
-def test_a_dry_run_estimates_the_time_from_earlier_launches(here, mine, results):
-    known = json.loads(here(*f"study run {mine} --dry-run --json".split()).stdout)
+def test_a_dry_run_estimates_the_time_from_earlier_launches(run_inline, mine, results):
+    known = json.loads(run_inline(*f"study run {mine} --dry-run --json".split()).stdout)
     assert known["launches"] == 6 and len(known["cells"]) == 3
     assert known["estimate"]["unknown"] == 0 and known["estimate"]["seconds"] > 0
 
 
-def test_a_dry_run_resumes_what_is_missing(here, mine, results):
+def test_a_dry_run_resumes_what_is_missing(run_inline, mine, results):
     [file] = [
         file
         for file in results.glob("records/*/*.json")
@@ -183,15 +183,15 @@ def test_a_dry_run_resumes_what_is_missing(here, mine, results):
         and one["request"]["launch"] == 1
     ]
     file.unlink()
-    left = json.loads(here(*f"study run {mine} --dry-run --resume --json".split()).stdout)
+    left = json.loads(run_inline(*f"study run {mine} --dry-run --resume --json".split()).stdout)
     unsupported = 2
     assert left["launches"] == 1 + unsupported
 
 
-def test_a_report_includes_the_records_of_others(here, mine, results):
-    here(*"results export theirs.tar".split())
+def test_a_report_includes_the_records_of_others(run_inline, mine, results):
+    run_inline(*"results export theirs.tar".split())
     line = f"study report {mine} --results nowhere --with theirs.tar --json"
-    shown = here(*line.split())
+    shown = run_inline(*line.split())
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["launches"] == 4
 
@@ -239,23 +239,23 @@ def probes(tmp_path, monkeypatch):
 
 
 @pytest.mark.deep
-def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, here, probes, tmp_path):
+def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, run_inline, probes, tmp_path):
     name = probes("reference")
     run = xfbench(*f"study run {name} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then on", "yes"] in finding["table"]
     assert [one["verdict"] for one in finding["judged"]] == ["holds"]
-    here(*"results export theirs.tar".split())
+    run_inline(*"results export theirs.tar".split())
     again = xfbench(*f"study run {name} --resume --json".split())
     assert json.loads(again.stdout)["findings"] == [finding]
     kept = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
     assert [one["request"]["probe"] for one in kept if one["status"] == "ok"] == ["process"]
-    shown = here(*f"study report {name} --with theirs.tar --results nowhere --json".split())
+    shown = run_inline(*f"study report {name} --with theirs.tar --results nowhere --json".split())
     assert json.loads(shown.stdout)["findings"] == [finding], shown.stderr
-    checked = here("results", "validate", "results")
+    checked = run_inline("results", "validate", "results")
     assert checked.returncode == 0, checked.stdout
-    assert json.loads(here("leaderboard", "--json").stdout)["tables"] == []
+    assert json.loads(run_inline("leaderboard", "--json").stdout)["tables"] == []
 
 
 @pytest.mark.deep
@@ -283,8 +283,8 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],
 )
-def test_invalid_study_arguments_give_one_line_and_exit_2(here, arguments, words):
-    shown = here("study", *arguments.split())
+def test_invalid_study_arguments_give_one_line_and_exit_2(run_inline, arguments, words):
+    shown = run_inline("study", *arguments.split())
     assert shown.returncode == 2
     assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
     assert words in shown.stderr

@@ -31,77 +31,89 @@ TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 
 
 @pytest.fixture
-def odd(fake_adapter, tmp_path_factory, monkeypatch):
+def odd_framework(fake_adapter, tmp_path_factory, monkeypatch):
     fake_adapter(TRAINER, kernels=KERNELS)
     cache = fake_framework.make_cache(tmp_path_factory.mktemp("home") / "cache")
     monkeypatch.setenv("XFBENCH_HOME", str(cache))  # in which searches remember the looks
 
 
-def records(folder):
+def read_records(folder):
     """All that lie there, by their id."""
-    found = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
-    return {one["id"]: one for one in found}
+    documents = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
+    return {document["id"]: document for document in documents}
 
 
 @pytest.mark.deep
-def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd, tmp_path):
+def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tmp_path):
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
-    short = xfbench(*line.split(), "--budget", "0.1")
-    assert short.returncode == 1, short.stderr
-    assert "not confirmed: go on with --resume" in short.stdout
-    assert "ended by the budget" in short.stdout
-    first = records(tmp_path / "results")
+    outcome = xfbench(*line.split(), "--budget", "0.1")
+    assert outcome.returncode == 1, outcome.stderr
+    assert "not confirmed: go on with --resume" in outcome.stdout
+    assert "ended by the budget" in outcome.stdout
+    first = read_records(tmp_path / "results")
     assert len(first) == 1  # of which nothing was known before
-    tuned = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
-    assert "not tuned: lenet · odd · batch 4: nothing was found" in xfbench(*tuned).stderr
+    tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
+    assert "not tuned: lenet · odd · batch 4: nothing was found" in xfbench(*tuned_run).stderr
 
     shown = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
     assert shown.returncode == 0, shown.stderr
-    found = json.loads(shown.stdout)
-    assert (found["best"]["kernel"], found["best"]["threads"]) == ("quick", CORES)
-    assert found["best"]["steps"] == 4 and found["confirmed"] and not found["verified"]
-    assert found["over_default"]["value"] == pytest.approx(2, rel=1e-3)
-    assert found["default"]["kernel"] == found["runner_up"]["kernel"] == "plain"
-    lost = {one["setting"]["kernel"]: one for one in found["dropped"]}
-    assert {*lost} == {"broken", "slow"} and found["settings"] == 4
-    assert lost["broken"]["reason"] == "failed: KeyError: 'broken'"
-    assert lost["slow"]["reason"] == "slower"
-    assert lost["slow"]["relative"] == pytest.approx(0.25, rel=1e-3)
+    tuning = json.loads(shown.stdout)
+    assert (tuning["best"]["kernel"], tuning["best"]["threads"]) == ("quick", CORES)
+    assert tuning["best"]["steps"] == 4 and tuning["confirmed"] and not tuning["verified"]
+    assert tuning["over_default"]["value"] == pytest.approx(2, rel=1e-3)
+    assert tuning["default"]["kernel"] == tuning["runner_up"]["kernel"] == "plain"
+    dropped = {setting["setting"]["kernel"]: setting for setting in tuning["dropped"]}
+    assert {*dropped} == {"broken", "slow"} and tuning["settings"] == 4
+    assert dropped["broken"]["reason"] == "failed: KeyError: 'broken'"
+    assert dropped["slow"]["reason"] == "slower"
+    assert dropped["slow"]["relative"] == pytest.approx(0.25, rel=1e-3)
 
     # Every launch is a record; those of the search are shorter.
-    kept = records(tmp_path / "results")
-    of_search = {record for record in kept if kept[record]["status"] == "ok"}
-    assert of_search <= {*found["records"]} <= {*kept}
-    asked = [one["request"] for one in kept.values() if one["status"] == "ok"]
-    assert len({(one["kernel"], one["launch"]) for one in asked}) == 7
-    seen = {one: kept[one]["observed"] or {} for one in found["records"]}
-    handovers = {one: observed.get("handover_seconds", ()) for one, observed in seen.items()}
-    assert all(CORES == 1 or len(handovers[one]) >= 2 for one in of_search & {*seen})
-    assert {one["launch"] for one in asked if one["steps"] == 1} == {1}
-    assert {one["launch"] for one in asked if one["steps"] == 4} == {2, 3}
-    took = [kept[one]["conditions"]["seconds"] for one in found["records"]]
-    assert found["machine_seconds"] == pytest.approx(sum(took))
-    assert 0 < found["search_seconds"] < found["machine_seconds"]
-    file = tmp_path / "results" / "tuned" / f"{found['id'][7:]}.json"
-    assert found["file"] == str(file) and file.is_file()
+    records_by_id = read_records(tmp_path / "results")
+    successful_ids = {
+        record_id for record_id in records_by_id if records_by_id[record_id]["status"] == "ok"
+    }
+    assert successful_ids <= {*tuning["records"]} <= {*records_by_id}
+    requests = [record["request"] for record in records_by_id.values() if record["status"] == "ok"]
+    assert len({(request["kernel"], request["launch"]) for request in requests}) == 7
+    observations = {
+        record_id: records_by_id[record_id]["observed"] or {} for record_id in tuning["records"]
+    }
+    handovers = {
+        record_id: observed.get("handover_seconds", ())
+        for record_id, observed in observations.items()
+    }
+    assert all(
+        CORES == 1 or len(handovers[record_id]) >= 2
+        for record_id in successful_ids & {*observations}
+    )
+    assert {request["launch"] for request in requests if request["steps"] == 1} == {1}
+    assert {request["launch"] for request in requests if request["steps"] == 4} == {2, 3}
+    launch_seconds = [
+        records_by_id[record_id]["conditions"]["seconds"] for record_id in tuning["records"]
+    ]
+    assert tuning["machine_seconds"] == pytest.approx(sum(launch_seconds))
+    assert 0 < tuning["search_seconds"] < tuning["machine_seconds"]
+    file = tmp_path / "results" / "tuned" / f"{tuning['id'][7:]}.json"
+    assert tuning["file"] == str(file) and file.is_file()
 
-    run = xfbench(*tuned)
-    assert {one["kernel"] for one in json.loads(run.stdout)["requests"]} == {"quick"}
+    run = xfbench(*tuned_run)
+    assert {request["kernel"] for request in json.loads(run.stdout)["requests"]} == {"quick"}
     assert "tuned: lenet · odd · batch 4: quick · " in run.stderr
-    run = xfbench(*tuned, "--batch-size", "8", "--kernel", "slow")
-    assert {one["kernel"] for one in json.loads(run.stdout)["requests"]} == {"slow"}
+    run = xfbench(*tuned_run, "--batch-size", "8", "--kernel", "slow")
+    assert {request["kernel"] for request in json.loads(run.stdout)["requests"]} == {"slow"}
     assert "xfbench tune --framework odd --workload lenet --batch-size 8\n" in run.stderr
 
 
 @pytest.mark.deep
-def test_tune_tries_only_verified_settings(xfbench, odd, tmp_path):
+def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
     shown = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
     assert shown.returncode == 1 and shown.stdout == ""
     last = shown.stderr.strip().splitlines()[-1]
     assert last.startswith(
         "xfbench: there is nothing to try: not proven equal: see `xfbench verify"
     )
-    assert not records(tmp_path / "results")
+    assert not read_records(tmp_path / "results")
 
 
 @pytest.mark.deep
@@ -111,13 +123,16 @@ def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     shown = xfbench(*line.split())
     assert shown.returncode == 0, shown.stderr
     assert "lenet · reference · batch 4: numpy · " in shown.stdout
-    found = records(tmp_path / "results").values()  # several where the cores lay apart
-    assert {one["request"]["launch"] for one in found} == {1}
-    assert "that is the default" in shown.stdout and f"launches: {len(found)}, " in shown.stdout
-    assert all(one["certificate"] for one in found)
+    tuned_records = read_records(tmp_path / "results").values()  # several where the cores lay apart
+    assert {record["request"]["launch"] for record in tuned_records} == {1}
+    assert (
+        "that is the default" in shown.stdout
+        and f"launches: {len(tuned_records)}, " in shown.stdout
+    )
+    assert all(record["certificate"] for record in tuned_records)
 
 
-def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
+def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path):
     before = {*tmp_path.iterdir()}
     shown = xfbench(*TUNE.split(), "--dry-run")
     assert shown.returncode == 0, shown.stderr
@@ -130,14 +145,14 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd, tmp_path):
     ) in lines
     assert "confirmation: launches of each: 5 to 20, steps: 4" in lines
     assert "repeated at most 5 times each: launches with a high core-to-core latency" in lines
-    assert any(one.startswith("quick · ") for one in lines)
+    assert any(line.startswith("quick · ") for line in lines)
     document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["further_rungs_at_most"] == 4
     assert document["launches_at_most"] == 80 and len(document["settings"]) == 4
     assert {*tmp_path.iterdir()} == before
 
 
-def test_several_batch_sizes_give_a_warning(xfbench, odd):
+def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
     shown = xfbench(*line.split(), "--dry-run")
     assert "another batch size is different training" in shown.stderr

@@ -58,7 +58,7 @@ PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=60 State=UP
 
 def missing():
     """Why Slurm and what it needs are not here; None where they are."""
-    return debian.missing(PROGRAMS, PACKAGES)
+    return debian.install_missing(PROGRAMS, PACKAGES)
 
 
 def place():

@@ -52,7 +52,9 @@ class PhotographSets:
         if group == "turned":
             kind, source = "folder", self.turned_pictures()
         else:
-            source = photographs.made(self.cache, chosen.sides, chosen.count, chosen.train)
+            source = photographs.make_image_set(
+                self.cache, chosen.sides, chosen.count, chosen.train
+            )
         options = [*GROUPS[group][1]]
         if group in ("scaled", "jpeg"):
             options += ["--size", str(chosen.size)]
@@ -65,7 +67,7 @@ class PhotographSets:
         folder = self.root / "turned"
         if folder.exists():
             return folder
-        crop = photographs.opened("coffee.png").crop((100, 50, 164, 114))
+        crop = photographs.open_photograph("coffee.png").crop((100, 50, 164, 114))
         for orientation in ORIENTATIONS:
             exif = PIL.Image.Exif()
             exif[PIL.ExifTags.Base.Orientation] = orientation

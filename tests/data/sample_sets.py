@@ -29,7 +29,7 @@ _MAGIC = bytes.fromhex("0a23d7ce")
 def crops():
     """Crops (3, 90, 120) of photographs."""
     box = (40, 20, 40 + WIDTH, 20 + HEIGHT)
-    images = [photographs.opened(name).crop(box) for name in PHOTOGRAPHS]
+    images = [photographs.open_photograph(name).crop(box) for name in PHOTOGRAPHS]
     return [np.asarray(image).transpose(2, 0, 1) for image in images]
 
 

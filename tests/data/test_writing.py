@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from tests import mounted
+from tests import temporary_mounts
 from xfbench.base.errors import UsageError
 from xfbench.data import checking, sources, writing
 from xfbench.data.manifest import Manifest, Preprocessing
@@ -214,8 +214,10 @@ def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, mon
 @pytest.fixture
 def small_disk(tmp_path):
     """A folder that takes 200 KB."""
-    mounted.insist()
-    with mounted.mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=200k", "tmpfs") as folder:
+    temporary_mounts.require_mounting()
+    with temporary_mounts.mount(
+        tmp_path / "disk", "-t", "tmpfs", "-o", "size=200k", "tmpfs"
+    ) as folder:
         yield folder
 
 

@@ -24,7 +24,7 @@ PLACEHOLDERS = (
 )
 
 # Changes that make a run short; applied in this order.
-SMALLER = (
+SHORTENINGS = (
     (r"^(xfbench run\b)(?!.*(--framework|--job))", r"\1 --framework torch"),
     (r"^(xfbench (run|tune|verify)\b.*--workload) (alexnet|caffenet)(?!.*photos)", r"\1 lenet"),
     (r"^(xfbench run\b)(?!.*--workload)", r"\1 --workload lenet"),
@@ -50,7 +50,7 @@ SMALLER = (
     (r"(--xfbench-framework)", r"--xfbench-workload lenet --xfbench-steps 1 \1"),
 )
 
-INSTEAD = {
+REPLACEMENTS = {
     "xfbench verify --framework mxnet --workload caffenet --kernel all": (
         "xfbench verify --framework mxnet --workload lenet --kernel all"
     ),
@@ -80,7 +80,7 @@ STATUS = {
 }
 
 # Commands that another test runs.
-ELSEWHERE = {
+RUN_BY_OTHER_TESTS = {
     "xfbench predict --where affinity=none --to-ranks 64,1024": (
         "needs runs on several nodes: tests/cluster/test_prediction.py"
     ),
@@ -150,13 +150,13 @@ def code_lines(text):
             yield "", line.strip()
 
 
-def code(page, language):
+def join_code(page, language):
     """Return all code of this language on a page as one text."""
     lines = code_lines((ROOT / page).read_text())
     return "\n".join(line for block_language, line in lines if block_language == language)
 
 
-def commands_of(page):
+def find_commands(page):
     """Yield the commands of a page in their order, without trailing comments."""
     for language, line in code_lines((ROOT / page).read_text()):
         text = re.sub(r"^\$ ", "", line.strip())
@@ -164,7 +164,7 @@ def commands_of(page):
             yield re.sub(r"\s{2,}#.*", "", text)
 
 
-def starts_nothing(command):
+def is_harmless(command):
     """Return whether the command only reads and writes files, so that any test may run it."""
     return (
         command.startswith("xfbench ")
@@ -173,7 +173,7 @@ def starts_nothing(command):
     )
 
 
-COMMANDS = {page: list(commands_of(page)) for page in PAGES}
+COMMANDS = {page: list(find_commands(page)) for page in PAGES}
 
 
 def fill_placeholders(command):
@@ -185,9 +185,9 @@ def fill_placeholders(command):
 
 def shorten(command):
     """Return the command as the tests run it."""
-    if command in INSTEAD:
-        return INSTEAD[command]
+    if command in REPLACEMENTS:
+        return REPLACEMENTS[command]
     command = fill_placeholders(command)
-    for pattern, replacement in SMALLER:
+    for pattern, replacement in SHORTENINGS:
         command = re.sub(pattern, replacement, command)
     return command

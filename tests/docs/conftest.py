@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests import within
+from tests import command_runner
 from tests.data.conftest import idx
 from tests.docs import commands
 from xfbench import adapter
@@ -32,20 +32,20 @@ class Reader:
             "XFBENCH_DATA": str(self.folder / "data"),
             "XFBENCH_HOME": str(paths.cache()),  # an empty one would have no environments
         }
-        self.done = set()  # lines that were run: pages repeat some, and few may run twice
+        self.run_lines = set()  # lines that were run: pages repeat some, and few may run twice
 
-    def words(self, line):
+    def split_words(self, line):
         """Return the words of an `xfbench` command as a shell would pass them."""
         words = shlex.split(os.path.expandvars(line))[1:]
         return [str(Path(word).expanduser()) if word.startswith("~") else word for word in words]
 
     def shell(self, command, **variables):
         """Run the command in a shell, with these variables besides the reader's."""
-        kept = {k: v for k, v in os.environ.items() if k != "XFBENCH_RESULTS"}
+        inherited = {k: v for k, v in os.environ.items() if k != "XFBENCH_RESULTS"}
         return subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
-            env={**kept, **self.variables, **variables},
+            env={**inherited, **self.variables, **variables},
             capture_output=True,
             text=True,
             timeout=300,
@@ -56,8 +56,8 @@ class Reader:
 def write_records(folder, record):
     """Write twelve launches into each results folder; return the first record's id."""
     seconds = 0.01
-    for place in ("results", "../node7/results", "../laptop/results"):
-        store = Store((folder / place).resolve())
+    for path in ("results", "../node7/results", "../laptop/results"):
+        store = Store((folder / path).resolve())
         store.prepare()
         for framework, threads, launch in product(("torch", "mxnet"), (1, 2), (1, 2, 3)):
             seconds *= 1.003  # no two launches take the same time
@@ -89,16 +89,16 @@ def empty_reader(tmp_path_factory):
 
 
 @pytest.fixture
-def here(empty_reader, monkeypatch, capsys):
+def run_inline(empty_reader, monkeypatch, capsys):
     """A function that runs words of `xfbench` in the reader's folder, within this process."""
     empty_reader.folder.mkdir(exist_ok=True)
     for name, value in empty_reader.variables.items():
         monkeypatch.setenv(name, value)
-    return within.runner(monkeypatch, capsys, empty_reader.folder)
+    return command_runner.make_runner(monkeypatch, capsys, empty_reader.folder)
 
 
 @pytest.fixture
-def reader(empty_reader, record, here, monkeypatch):
+def reader(empty_reader, record, run_inline, monkeypatch):
     """The module's one reader; its folder is filled on first use."""
     variables = empty_reader.variables
     if "RECORD" not in variables:
@@ -106,15 +106,15 @@ def reader(empty_reader, record, here, monkeypatch):
         variables["RECORD"] = write_records(empty_reader.folder, record)[7:19]
         write_images(empty_reader.home)
         (empty_reader.folder / "networks").mkdir()
-        module = commands.code("docs/adding-a-workload.md", "python")
+        module = commands.join_code("docs/adding-a-workload.md", "python")
         (empty_reader.folder / "networks" / "smallnet.py").write_text(module)
         photos = ["--from", empty_reader.home / "pictures", "--as", "photos"]
         for words in (
             ["data", "prepare", "folder", *photos, "--format", "tfrecord"],
             ["results", "export", "theirs.tar.gz", "--results", "../laptop/results"],
         ):
-            done = here(*words)
-            assert done.returncode == 0, done.stderr
+            outcome = run_inline(*words)
+            assert outcome.returncode == 0, outcome.stderr
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     return empty_reader

@@ -15,16 +15,16 @@ import typer
 import xfbench
 from tests.docs.commands import (
     COMMANDS,
-    ELSEWHERE,
     HAS_DRY_RUN,
-    INSTEAD,
     ONLY_PARSED,
     PAGES,
+    REPLACEMENTS,
     ROOT,
+    RUN_BY_OTHER_TESTS,
     SLOW,
     STATUS,
-    code,
     fill_placeholders,
+    join_code,
 )
 from xfbench import cli
 
@@ -34,31 +34,31 @@ def parse(command, words, name="xfbench"):
     with command.make_context(name, list(words)) as context:
         if not hasattr(command, "commands"):
             return
-        rest = [*context._protected_args, *context.args]
-        subname, subcommand, rest = command.resolve_command(context, rest)
-        parse(subcommand, rest, subname)
+        remaining_words = [*context._protected_args, *context.args]
+        subname, subcommand, remaining_words = command.resolve_command(context, remaining_words)
+        parse(subcommand, remaining_words, subname)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]])
-def test_a_page_has_commands_that_the_parser_accepts(page, reader, here, monkeypatch):
+def test_a_page_has_commands_that_the_parser_accepts(page, reader, run_inline, monkeypatch):
     monkeypatch.setenv("XFBENCH_WORKLOADS", str(reader.folder / "networks"))
     failures = []
     for command in COMMANDS[page]:
         line = fill_placeholders(command)
         if line.startswith("make "):
             subprocess.run(line.split(), check=True, capture_output=True, timeout=60)
-        if not line.startswith("xfbench ") or line in reader.done:
+        if not line.startswith("xfbench ") or line in reader.run_lines:
             continue
-        reader.done.add(line)
-        words = reader.words(line)
+        reader.run_lines.add(line)
+        words = reader.split_words(line)
         if command in ONLY_PARSED:
             parse(typer.main.get_command(cli.app), words)
             continue
         if HAS_DRY_RUN.match(line) and "--dry-run" not in words:
             words.append("--dry-run")
-        done = here(*words)
-        if done.returncode:
-            failures.append(f"{command}\n  {' '.join(words)}\n  {done.stderr}")
+        outcome = run_inline(*words)
+        if outcome.returncode:
+            failures.append(f"{command}\n  {' '.join(words)}\n  {outcome.stderr}")
     assert not failures, "\n".join(failures)
 
 
@@ -79,7 +79,7 @@ def test_a_command_in_a_sentence_has_known_options(page):
 
 
 def test_python_examples_use_names_that_exist():
-    tree = ast.parse(code("docs/python.md", "python"))
+    tree = ast.parse(join_code("docs/python.md", "python"))
     names = {
         node.attr
         for node in ast.walk(tree)
@@ -101,7 +101,7 @@ def test_docs_index_lists_every_page():
 
 
 def test_every_exception_is_for_a_command_that_a_page_has():
-    written = {command for page in PAGES for command in COMMANDS[page]}
-    assert {*INSTEAD, *STATUS, *ELSEWHERE, *ONLY_PARSED, *SLOW} <= written
-    for reason in ELSEWHERE.values():
+    commands = {command for page in PAGES for command in COMMANDS[page]}
+    assert {*REPLACEMENTS, *STATUS, *RUN_BY_OTHER_TESTS, *ONLY_PARSED, *SLOW} <= commands
+    for reason in RUN_BY_OTHER_TESTS.values():
         assert (ROOT / reason.split(": ")[-1]).is_file()

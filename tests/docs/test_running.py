@@ -8,50 +8,56 @@ import pytest
 
 from tests.docs.commands import (
     COMMANDS,
-    ELSEWHERE,
     PAGES,
+    RUN_BY_OTHER_TESTS,
     SLOW,
     STATUS,
-    code,
+    is_harmless,
+    join_code,
     shorten,
-    starts_nothing,
 )
 
 
-def failure(command, reader, here):
+def find_failure(command, reader, run_inline):
     """Run the command; return a report if its exit status is not an expected one."""
     line = shorten(command)
-    if line in reader.done:
+    if line in reader.run_lines:
         return None
-    done = here(*reader.words(line)) if starts_nothing(command) else reader.shell(line)
-    if done.returncode not in STATUS.get(command, {0}):
-        return f"{command}\n  {line}\n  {done.returncode}: {done.stdout[-2000:]}{done.stderr}"
-    reader.done.add(line)
+    outcome = run_inline(*reader.split_words(line)) if is_harmless(command) else reader.shell(line)
+    if outcome.returncode not in STATUS.get(command, {0}):
+        return (
+            f"{command}\n  {line}\n  {outcome.returncode}: {outcome.stdout[-2000:]}{outcome.stderr}"
+        )
+    reader.run_lines.add(line)
     return None
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("page", [page for page in PAGES if COMMANDS[page]])
-def test_every_command_of_a_page_works(page, reader, here):
-    short = [one for one in COMMANDS[page] if one not in SLOW and one not in ELSEWHERE]
-    failures = [failure(command, reader, here) for command in short]
+def test_every_command_of_a_page_works(page, reader, run_inline):
+    quick_commands = [
+        command
+        for command in COMMANDS[page]
+        if command not in SLOW and command not in RUN_BY_OTHER_TESTS
+    ]
+    failures = [find_failure(command, reader, run_inline) for command in quick_commands]
     assert not any(failures), "\n".join(filter(None, failures))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", SLOW)
-def test_a_slow_command_works(command, reader, here):
-    assert failure(command, reader, here) is None
+def test_a_slow_command_works(command, reader, run_inline):
+    assert find_failure(command, reader, run_inline) is None
 
 
 @pytest.mark.deep
 def test_python_examples_run(reader):
-    text = code("docs/python.md", "python")
-    written = "steps=20, launches=3"
-    assert written in text
-    short = "steps=4, launches=1, batch_size=8, verify=False"
-    (reader.folder / "example.py").write_text(text.replace(written, short))
-    done = reader.shell("python example.py")
-    assert done.returncode == 0, done.stderr
-    assert "unknown framework 'torhc': did you mean torch?" in done.stdout
-    assert any(word in done.stdout for word in ("not_distinguishable", "faster", "None"))
+    text = join_code("docs/python.md", "python")
+    settings = "steps=20, launches=3"
+    assert settings in text
+    short_settings = "steps=4, launches=1, batch_size=8, verify=False"
+    (reader.folder / "example.py").write_text(text.replace(settings, short_settings))
+    outcome = reader.shell("python example.py")
+    assert outcome.returncode == 0, outcome.stderr
+    assert "unknown framework 'torhc': did you mean torch?" in outcome.stdout
+    assert any(word in outcome.stdout for word in ("not_distinguishable", "faster", "None"))

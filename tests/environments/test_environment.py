@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import mounted
-from tests.leftovers import left_running, until
+from tests import temporary_mounts
+from tests.remaining_processes import list_running, wait_for
 from xfbench import adapter
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError, UsageError
@@ -140,14 +140,14 @@ def test_worker_inherits_only_variables_on_the_list(monkeypatch):
 
 def test_full_disk_is_reported_and_leaves_no_environment(small, numpy_lock, tmp_path, monkeypatch):
     described = small(numpy_lock)
-    with mounted.tmpfs(tmp_path, "disk", options="size=4m") as disk:
+    with temporary_mounts.tmpfs(tmp_path, "disk", options="size=4m") as disk:
         home = disk / "home"
         monkeypatch.setenv("XFBENCH_HOME", str(home))
         with pytest.raises(UnavailableError, match="No space left on device") as caught:
             environment.ensure(described)
         assert "\n" not in str(caught.value)
         assert not [path for path in home.glob("environments/*") if path.is_dir()]
-        mounted.remount(disk, "size=300m")
+        temporary_mounts.remount(disk, "size=300m")
         assert environment.ensure(described).version
 
 
@@ -268,10 +268,10 @@ def test_killed_creator_ends_its_installer(small, numpy_lock, tmp_path, monkeypa
         "environment.ensure(adapter.load('small'))\n"
     )
     creator = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "bin")
-    until((tmp_path / "begun").exists)
+    wait_for((tmp_path / "begun").exists)
     creator.kill()
     creator.wait()
-    until(lambda: not left_running(tmp_path / "bin"))
+    wait_for(lambda: not list_running(tmp_path / "bin"))
     assert environment.ensure(adapter.load("small")).version
 
 

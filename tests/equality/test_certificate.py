@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.likenesses import SOFTWARE, equal
+from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
 from xfbench.base import digests
 from xfbench.equality import certificate, certify
@@ -24,7 +24,7 @@ def certified(record, **changes):
         SOFTWARE.environment_digest,
         describe(),
     )
-    return equal(subject.model_copy(update=changes))
+    return build_certificate(subject.model_copy(update=changes))
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     session.prepare([request.framework], {}, print)
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     of = certify.build_subject(request, session.environments[request.framework])
-    made = equal(of)
+    made = build_certificate(of)
     document = made.document()
     del document["id"], document["subject"]["strategy_options"]
     earlier = {"id": digests.of_json(document), **document}

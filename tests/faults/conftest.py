@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import within
+from tests import command_runner
 from tests.faults.driver import peaks
 from xfbench.host import roofline
 
@@ -30,4 +30,4 @@ def odd(fake_adapter):
 @pytest.fixture
 def xfbench(monkeypatch, capsys, tmp_path):
     """A function that runs the command, within this process."""
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)

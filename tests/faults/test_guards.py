@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.leftovers import left_running
+from tests.remaining_processes import list_running
 
 ROOT = Path(__file__).parents[2]
 # Where it stands, what, what instead, and the tests of which one at least has to fail.
@@ -256,7 +256,7 @@ def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
             check=False,
         )
     finally:
-        for process in left_running(tmp_path):
+        for process in list_running(tmp_path):
             with suppress(psutil.Error):  # it has just ended
                 process.kill()
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.test_architecture import MODULES, names, starts
+from tests.test_architecture import MODULES, find_names, has_prefix
 from xfbench import adapter
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
@@ -38,7 +38,7 @@ CALLS = {"eval", "exec", "compile", "mktemp", "extractall", "unpack_archive"}
 def dangers(module, source):
     """What of a module's text could run, or unpack, what somebody else has written."""
     tree, found = ast.parse(source), []
-    found += [name for name in names(tree, module) if starts(name, RUNS)]
+    found += [name for name in find_names(tree, module) if has_prefix(name, RUNS)]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

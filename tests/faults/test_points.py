@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import mounted
+from tests import temporary_mounts
 from tests.faults.points import killed
-from tests.leftovers import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def gone_on_with(words, results, folder):
     status, told = run(0, folder / "again", [*words, "--resume"], results)
     assert status == 0, told
     assert outcome(results) == [(1, "ok"), (2, "ok")]
-    until(lambda: not left_running(folder), 15)
+    wait_for(lambda: not list_running(folder), 15)
 
 
 def points(words, tmp_path):
@@ -100,7 +100,7 @@ def test_resume_completes_a_run_killed_at_every_change(words, tmp_path):
 
 def _needs(words, tmp_path):
     """How many files there are after an undisturbed run, and how many pages they take."""
-    with mounted.tmpfs(tmp_path, "whole") as disk:
+    with temporary_mounts.tmpfs(tmp_path, "whole") as disk:
         empty = os.statvfs(disk)
         status, told = run(0, tmp_path / "log", words, disk / "results")
         assert status == 0, told
@@ -111,7 +111,7 @@ def _needs(words, tmp_path):
 def _full_at(limits, words, tmp_path):
     """Each of the limits, `mount`'s options for a disk in memory, is met once."""
     for number, limit in enumerate(limits):
-        with mounted.tmpfs(tmp_path, f"full-{number}", options=limit) as disk:
+        with temporary_mounts.tmpfs(tmp_path, f"full-{number}", options=limit) as disk:
             results = disk / "results"
             status, told = run(0, tmp_path / f"log-{number}", words, results)
             if status:
@@ -120,7 +120,7 @@ def _full_at(limits, words, tmp_path):
                 assert "defect" not in last, (limit, told)
             if results.is_dir():
                 assert set(outcome(results)) <= {(1, "ok"), (2, "ok")}, limit
-            mounted.remount(disk, "size=64m,nr_inodes=10000")
+            temporary_mounts.remount(disk, "size=64m,nr_inodes=10000")
             gone_on_with(words, results, tmp_path)
 
 

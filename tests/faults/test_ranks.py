@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
-from tests.leftovers import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.running.watch import Watch
@@ -59,7 +59,7 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
     session.prepare(["torch"], {}, print)
 
     def stop():
-        ranks = until(lambda: len(found := training(tmp_path)) == 2 and found, 30)
+        ranks = wait_for(lambda: len(found := training(tmp_path)) == 2 and found, 30)
         time.sleep(6)  # it trains by then
         ranks[0].suspend()
 
@@ -68,12 +68,12 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
         [record] = run_requests([asked.request(1)], session)
         stopped.result()
     assert record.status == "timed_out", record.reason
-    assert left_running(tmp_path) == []
+    assert list_running(tmp_path) == []
 
 
 def training(folder):
     """Ranks of PyTorch, by the threads that gloo has."""
-    return left_running(folder, lambda one: one.num_threads() > 3)
+    return list_running(folder, lambda one: one.num_threads() > 3)
 
 
 def test_occupied_port_ends_the_launch_with_the_server_message(launch):
@@ -125,7 +125,7 @@ def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
             time.sleep(0.2)
             assert watch.failure is None
             rank.sendall(b"ended 7\n")
-            until(lambda: watch.failure)
+            wait_for(lambda: watch.failure)
     assert (watch.failure.rank, watch.failure.status) == (1, 7)
     assert len(watch._text) <= 2 + 64 + 2
 
@@ -134,7 +134,7 @@ def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
 def test_watch_ignores_malformed_lines(watch, line):
     with callers(watch, 1) as [rank]:
         rank.sendall(f"{watch.token} 0 node\n{line}\nended 9\n".encode())
-        until(lambda: watch.failure)
+        wait_for(lambda: watch.failure)
     assert (watch.failure.rank, watch.failure.status) == (0, 9)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import mounted
+from tests import temporary_mounts
 from tests.faults.driver import command
 from xfbench.base.errors import UsageError
 from xfbench.equality import certificate
@@ -30,7 +30,7 @@ if len(os.listdir("..")) > 1:
 @pytest.fixture
 def small_disk(tmp_path):
     """A results folder on a disk of some megabytes."""
-    with mounted.tmpfs(tmp_path, "disk", options="size=6m") as point:
+    with temporary_mounts.tmpfs(tmp_path, "disk", options="size=6m") as point:
         yield point / "results"
 
 
@@ -55,13 +55,13 @@ def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(odd, xfbench, sm
 
 def test_read_only_results_folder_is_reported_before_a_launch(odd, xfbench, tmp_path):
     words = odd("")
-    with mounted.tmpfs(tmp_path, "disk") as point:
+    with temporary_mounts.tmpfs(tmp_path, "disk") as point:
         for there in (False, True):
             folder = point / "results"
             if there:
-                mounted.remount(point, "rw")
+                temporary_mounts.remount(point, "rw")
                 Store(folder).prepare()
-            mounted.make_read_only(point)
+            temporary_mounts.make_read_only(point)
             told = xfbench(*words, f"--results={folder}")
             assert told.returncode in (1, 2)
             assert "Read-only file system" in told.stderr.splitlines()[-1]

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.faults.driver import command
-from tests.leftovers import left_running
+from tests.remaining_processes import list_running
 from xfbench.results.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def after_step(rank, steps):
         one: status for one, (_, status) in plan.items()
     }
     assert len(records) == CELLS
-    assert left_running(tmp_path) == []
+    assert list_running(tmp_path) == []
     assert max(memory) < MOST_MEMORY
     quarter = len(memory) // 4
     assert max(memory[-quarter:]) < 1.2 * max(memory[quarter : 2 * quarter])

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import limited
+from tests import memory_limits
 from tests.fake_framework import STRATEGY, TWO_RANKS
 from tests.faults.driver import command as command_line
-from tests.leftovers import left_running, until
+from tests.remaining_processes import list_running, wait_for
 from xfbench.base import processes, safe_read
 from xfbench.host import machine
 from xfbench.records.record import Record
@@ -183,10 +183,10 @@ def test_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     results = tmp_path / "results"
     words = odd(HANGS, results=results, **more)
     driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
-    until(lambda: len(left_running(results, _sleeps)) == ranks, 60)
+    wait_for(lambda: len(list_running(results, _sleeps)) == ranks, 60)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    until(lambda: not left_running(results), 15)
+    wait_for(lambda: not list_running(results), 15)
     assert list(Store(results).records()) == []
     assert [path.name[:8] for path in (results / "runs").iterdir()] == ["running-"]
 
@@ -196,10 +196,10 @@ def test_sigterm_to_the_driver_ends_worker_descendants(odd, tmp_path):
     results = tmp_path / "results"
     words = odd(HANGS, results=results)
     driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
-    until(lambda: left_running(results, _sleeps), 60)
+    wait_for(lambda: list_running(results, _sleeps), 60)
     driver.send_signal(signal.SIGTERM)
     driver.wait()
-    until(lambda: not left_running(results), 15)
+    wait_for(lambda: not list_running(results), 15)
 
 
 def test_missing_gpu_is_unavailable_without_a_launch(launch):
@@ -216,7 +216,7 @@ def test_out_of_memory_worker_is_reported_and_the_run_continues(odd, tmp_path):
     takes += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"
     results = tmp_path / "results"
     words = odd(takes, results=results, launches=2)
-    with limited.memory(800 * 10**6) as within:
+    with memory_limits.limit_memory(800 * 10**6) as within:
         argv = within(command_line(*words))
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
@@ -224,4 +224,4 @@ def test_out_of_memory_worker_is_reported_and_the_run_continues(odd, tmp_path):
     assert first.status == "failed", first.reason
     assert first.reason == "out of memory: the kernel killed it"
     assert second.status == "ok", second.reason
-    assert left_running(tmp_path) == []
+    assert list_running(tmp_path) == []

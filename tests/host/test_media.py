@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import mounted
+from tests import temporary_mounts
 from xfbench.host import media
 from xfbench.records.record import Medium, ReadRound, Reads, Record, Storage
 from xfbench.worker import mounts, page_cache
@@ -22,12 +22,12 @@ MIB = 2**20
 
 @pytest.fixture
 def ext4(tmp_path):
-    with mounted.ext4(tmp_path, name="a disk with spaces") as point:
+    with temporary_mounts.ext4(tmp_path, name="a disk with spaces") as point:
         yield point
 
 
 def test_tmpfs_is_described_as_memory(tmp_path):
-    with mounted.tmpfs(tmp_path, options="size=8m") as folder:
+    with temporary_mounts.tmpfs(tmp_path, options="size=8m") as folder:
         found = media.describe(folder)
     assert (found.file_system, found.device, found.disks) == ("tmpfs", "memory", ())
     assert found.total_bytes == 8 * MIB and "size=8192k" in found.options
@@ -53,19 +53,19 @@ def test_deep_folder_is_on_the_same_medium(ext4):
 
 def test_topmost_mount_decides_the_medium(ext4, tmp_path):
     place = ext4 / "place"
-    with mounted.tmpfs(ext4, name="place"):
+    with temporary_mounts.tmpfs(ext4, name="place"):
         assert media.describe(place).file_system == "tmpfs"
-        with mounted.mounted(place, "--bind", tmp_path):
+        with temporary_mounts.mount(place, "--bind", tmp_path):
             here = media.describe(place)
             assert here.file_system == media.describe(tmp_path).file_system != "tmpfs"
     assert media.describe(place).device == "loop"
 
 
 def test_overlay_lists_its_writable_layer_first(ext4, tmp_path):
-    with mounted.tmpfs(tmp_path, name="in memory") as memory:
+    with temporary_mounts.tmpfs(tmp_path, name="in memory") as memory:
         places = ext4 / "lower layer", memory / "upper layer", memory / "work"
         (ext4 / "lower layer" / "data").mkdir(parents=True)
-        with mounted.overlay(tmp_path, *places, name="all of it") as folder:
+        with temporary_mounts.overlay(tmp_path, *places, name="all of it") as folder:
             (folder / "new").write_bytes(b"x")
             found, data = media.describe(folder), media.describe(folder / "data")
     assert (found.file_system, found.device) == ("overlay", "overlay")
@@ -78,8 +78,10 @@ def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
     """A container sees the names of its host's folders, which may be folders of its own."""
     (ext4 / "upper").mkdir()
     os.utime(ext4 / "upper", (0, 0))
-    with mounted.overlay(tmp_path, ext4 / "lower", ext4 / "upper", ext4 / "work") as folder:
-        with mounted.tmpfs(ext4, name="upper"):
+    with temporary_mounts.overlay(
+        tmp_path, ext4 / "lower", ext4 / "upper", ext4 / "work"
+    ) as folder:
+        with temporary_mounts.tmpfs(ext4, name="upper"):
             assert media.describe(folder).below == ()
         assert len(media.describe(folder).below) == 1
 
@@ -96,7 +98,7 @@ def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monke
 
     monkeypatch.setattr(os, "statvfs", after_a_write)
     places = ext4 / "lower", ext4 / "upper", ext4 / "work"
-    with mounted.overlay(tmp_path, *places) as folder:
+    with temporary_mounts.overlay(tmp_path, *places) as folder:
         assert [one.device for one in media.describe(folder).below] == ["loop"]
 
 
@@ -198,7 +200,7 @@ def test_machine_read_prints_medium_and_figures_and_cleans_up(ext4):
 
 
 def test_machine_read_text_reports_unchecked_media(tmp_path):
-    with mounted.tmpfs(tmp_path) as folder:
+    with temporary_mounts.tmpfs(tmp_path) as folder:
         done = xfbench("--read", folder, "--read-size", 8)
     assert "tmpfs on memory" in done.stdout and "could not be checked: tmpfs" in done.stdout
 
@@ -206,7 +208,7 @@ def test_machine_read_text_reports_unchecked_media(tmp_path):
 def test_data_set_files_are_read_and_no_file_is_written(tmp_path, ext4):
     (ext4 / "manifest.json").write_text("{}")
     (ext4 / "train.pixels").write_bytes(os.urandom(4 * MIB))
-    mounted.make_read_only(ext4)
+    temporary_mounts.make_read_only(ext4)
     done = xfbench("--read", ext4, "--json")
     found = json.loads(done.stdout)
     assert found["reads"][0]["rounds"][0]["bytes"] == 4 * MIB + 2
@@ -214,7 +216,7 @@ def test_data_set_files_are_read_and_no_file_is_written(tmp_path, ext4):
 
 
 def test_read_only_folder_is_reported(ext4):
-    mounted.make_read_only(ext4)
+    temporary_mounts.make_read_only(ext4)
     done = xfbench("--read", ext4)
     assert done.returncode == 1 and "Read-only file system" in done.stderr
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.cluster import slurm
 from tests.cluster.conftest import left_running, watched
-from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, dies
+from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
 from tests.faults.driver import command
-from tests.leftovers import until
+from tests.remaining_processes import wait_for
 from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
@@ -92,7 +92,7 @@ ENDS = [
 @pytest.mark.parametrize(("rank", "how"), ENDS)
 def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, how):
     _, status, words = DEATHS[how]
-    record, _ = launch(dies(rank, how))
+    record, _ = launch(death_code(rank, how))
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and words in record.reason
     assert not left_running(tmp_path)
@@ -127,10 +127,10 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     words = [f"--{name}={value}" for name, value in settings.items()]
     words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
     driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
-    until(lambda: len(left_running(tmp_path)) == 4, 60)  # each rank and the watcher beside it
+    wait_for(lambda: len(left_running(tmp_path)) == 4, 60)  # each rank and the watcher beside it
     driver.kill()
     driver.wait()
-    until(lambda: not left_running(tmp_path), 15)
+    wait_for(lambda: not left_running(tmp_path), 15)
 
 
 @pytest.mark.deep

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.likenesses import SOFTWARE, certified
+from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
@@ -73,7 +73,7 @@ def hostile(record):
         failed = {**fields, "status": "failed", "reason": text, "measurement": None}
         bad.append(record(fields=failed, threads=n + 1, **asked))
         bad.append(record(fields={**failed, "reason": f"{text} again"}, threads=99, **asked))
-    found, certificates = certified(good)
+    found, certificates = certify_records(good)
     workload = [
         one.model_copy(update={"request": one.request.model_copy(update={"workload": text})})
         for one, text in zip(bad[::2], HOSTILE, strict=True)
@@ -207,7 +207,7 @@ def many(record):
         for launch in (1, 2, 3)
         for again in (0, 1)
     ]
-    certain, certificates = certified([one for one in made if one.request.threads < 3])
+    certain, certificates = certify_records([one for one in made if one.request.threads < 3])
     rest = [one for one in made if one.request.threads == 3]
     failed = [record(threads=4, fields={"status": "failed", "reason": f"{n}"}) for n in range(2)]
     return [*certain, *rest, *failed], certificates

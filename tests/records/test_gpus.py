@@ -98,7 +98,7 @@ def launched(launch, tmp_path, monkeypatch):
 
 
 def test_record_contains_the_gpu_state_of_the_launch(launched):
-    record = launched(lambda file: nvml.tell(file, energy__2=5_250_000))
+    record = launched(lambda file: nvml.write_device(file, energy__2=5_250_000))
     assert record.status == "ok", record.reason
     assert record.measurement.energy_joules == 250.0
     [seen] = record.observed.gpus
@@ -125,7 +125,7 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 
 def test_process_on_another_gpu_is_noise_not_a_defect(launched, nvidia_smi):
-    record = launched(nvml.tell)
+    record = launched(nvml.write_device)
     assert record.status == "ok", record.reason
     assert conditions.record_disturbances(record)[-1] == "theirs computed on a GPU of this node"
 
@@ -139,7 +139,7 @@ def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch
 
 
 def test_throttling_between_readings_is_counted(launched):
-    record = launched(lambda file: nvml.tell(file, held_1__2=10**12))
+    record = launched(lambda file: nvml.write_device(file, held_1__2=10**12))
     assert record.status == "invalid" and "slowed down (thermal; 1000.0 s" in record.reason
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests import debian
-from tests.likenesses import certified, varied
+from tests.sample_records import certify_records, vary_record
 from xfbench.report import page
 from xfbench.results.store import Store
 
@@ -46,7 +46,7 @@ def board(measured):
     speeds |= {("caffe", "mkl", 2): 0.020}
     shifts = (0.999, 1.0, 1.002, 0.998, 1.001)
     ranked = [
-        varied(
+        vary_record(
             measured[0],
             request={"framework": name, "kernel": kernel, "threads": threads, "launch": launch},
             seconds=seconds * shift * (1 + 0.004 * (threads * launch % 3)),
@@ -55,17 +55,17 @@ def board(measured):
         for (name, kernel, threads), seconds in speeds.items()
         for launch, shift in enumerate(shifts, 1)
     ]
-    found, certificates = certified(ranked)
-    unproven = varied(measured[0], request={"framework": "mxnet", "threads": 2}, seconds=0.001)
+    found, certificates = certify_records(ranked)
+    unproven = vary_record(measured[0], request={"framework": "mxnet", "threads": 2}, seconds=0.001)
     gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    failed = varied(measured[0], request={"framework": "tensorflow"}, **gone)
+    failed = vary_record(measured[0], request={"framework": "tensorflow"}, **gone)
     return [*found, unproven, failed], certificates
 
 
 @pytest.fixture(scope="session")
 def chromium():
     """Debian's Chromium, driven from here."""
-    if reason := debian.missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
+    if reason := debian.install_missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
         pytest.skip(reason)
     sync_api = pytest.importorskip("playwright.sync_api")
     # Root may start it in no sandbox of its own; the pages are ours, and load nothing.

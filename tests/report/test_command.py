@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
-from tests import within
+from tests import command_runner
 
 
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
     """A function that runs the command in an empty folder, within this process."""
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 def test_report_writes_a_self_contained_file(xfbench, folder, tmp_path):

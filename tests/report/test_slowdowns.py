@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.likenesses import certified, varied
 from tests.report.test_page import HOSTILE
+from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.report import slowdowns
 
@@ -13,7 +13,7 @@ def networks(board, measured):
     """The board, and two of its frameworks on another network of the same size."""
     records, certificates = board
     other = [
-        varied(
+        vary_record(
             one,
             request={"workload": "convnet"},
             workload=one.workload.model_copy(update={"name": "convnet"}),
@@ -21,7 +21,7 @@ def networks(board, measured):
         )
         for one in records[:5] + records[10:15]
     ]
-    found, more = certified(other)
+    found, more = certify_records(other)
     return [*records, *found], {**certificates, **more}
 
 
@@ -54,7 +54,7 @@ def test_single_framework_has_no_slowdown_section(opened, board):
 @pytest.mark.deep
 def test_hostile_names_are_harmless_in_the_slowdown_table(opened, measured):
     made = [
-        varied(
+        vary_record(
             measured[0],
             request={"framework": text, "launch": launch},
             seconds=0.01 + 0.001 * n,
@@ -63,7 +63,7 @@ def test_hostile_names_are_harmless_in_the_slowdown_table(opened, measured):
         for n, text in enumerate(HOSTILE)
         for launch in (1, 2)
     ]
-    shown = opened(*certified(made))
+    shown = opened(*certify_records(made))
     assert shown.locator("table.slowdown tbody tr").count() == len(HOSTILE)
     assert shown.evaluate("window.owned") is None
     assert shown.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
@@ -72,9 +72,9 @@ def test_hostile_names_are_harmless_in_the_slowdown_table(opened, measured):
 def test_slowdown_data_has_a_table_per_machine(board):
     records, certificates = board
     machines = [
-        varied(one, machine=one.machine.model_copy(update={"cpu_model": f"Processor {n:02}"}))
+        vary_record(one, machine=one.machine.model_copy(update={"cpu_model": f"Processor {n:02}"}))
         for n in range(slowdowns.MOST + 2)
         for one in (records[0], records[10])
     ]
-    found, more = certified(machines)
+    found, more = certify_records(machines)
     assert len(slowdowns.shown(tables(found, more))) == slowdowns.MOST + 2

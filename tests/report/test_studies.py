@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.likenesses import varied
 from tests.report.test_page import HOSTILE, poisoned
+from tests.sample_records import vary_record
 from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.report import page as report
@@ -72,7 +72,7 @@ def asked(tmp_path, monkeypatch):
 def launched(measured):
     """Launches of both batches, the larger one twice as fast, on two launches each and four."""
     return [
-        varied(one, request={"launch": launch}, seconds=seconds * (1 + launch / 1000))
+        vary_record(one, request={"launch": launch}, seconds=seconds * (1 + launch / 1000))
         for one, seconds in ((measured[0], 0.01), (measured[-1], 0.01))
         for launch in range(1, 5)
     ]
@@ -142,7 +142,7 @@ def test_study_without_valid_launches_has_no_page(asked, launched):
     asked()
     gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
     assert [one.name for one in page.build_sections(launched, {}, print)] == ["batches"]
-    assert page.build_sections([varied(one, **gone) for one in launched], {}, print) == []
+    assert page.build_sections([vary_record(one, **gone) for one in launched], {}, print) == []
     # One batch alone is the study's, and leaves nothing to compare.
     assert page.build_sections(launched[:4], {}, print) == []
 
@@ -230,7 +230,7 @@ def test_study_of_2000_cells_keeps_its_page_small(opened, asked, measured, plot)
     names, threads = ("caffe", "mxnet", "tensorflow", "torch"), range(1, 501)
     asked(names, threads, "threads", plot)
     made = [
-        varied(
+        vary_record(
             measured[0],
             request={"threads": one, "framework": name, "kernel": kernel},
             seconds=0.001 * (1 + one % 97),

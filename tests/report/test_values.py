@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests import within
-from tests.likenesses import certified, varied
+from tests import command_runner
+from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.record import Epoch
 from xfbench.report import content, figures, repeat, svg
@@ -40,7 +40,9 @@ def test_thread_sweep_lines_differ_only_in_threads(board):
 
 def test_sweeps_of_different_lengths_are_separate_lines(measured):
     made = [
-        varied(measured[0], request={"threads": threads, "steps": steps}, seconds=0.01 / threads)
+        vary_record(
+            measured[0], request={"threads": threads, "steps": steps}, seconds=0.01 / threads
+        )
         for threads in (1, 2)
         for steps in (4, 8)
     ]
@@ -66,7 +68,7 @@ def test_limit_is_drawn_at_100_percent_and_bars_are_shares(board):
 @pytest.mark.parametrize(("law", "per_rank"), [("strong", (8, 4, 2)), ("weak", (8, 8, 8))])
 def test_scaling_figure_includes_the_ideal_line(measured, law, per_rank):
     made = [
-        varied(
+        vary_record(
             measured[0],
             request={
                 "ranks": ranks,
@@ -96,7 +98,7 @@ def test_learning_figure_counts_seconds_from_process_start(measured):
         for n in (1, 2, 3)
     )
     asked = {"steps": None, "epochs": 3, "data": "digits"}
-    one = varied(measured[0], request=asked, learning=learning)
+    one = vary_record(measured[0], request=asked, learning=learning)
     [line] = drawn([one], {}, "Learning").lines
     begun = one.measurement.startup_seconds + one.measurement.build_seconds
     assert [point.x for point in line.points] == pytest.approx([begun + 2, begun + 4, begun + 6])
@@ -108,9 +110,9 @@ def test_step_figure_has_a_line_per_launch_with_limited_points(measured):
     assert [len(line.points) for line in found.lines] == [4, 4]
     first = 1e3 * measured[0].measurement.step_seconds[0]
     assert found.data[0][1].startswith(f"{first:.4g} ")
-    long = varied(measured[0], seconds=0.01)
+    long = vary_record(measured[0], seconds=0.01)
     many = long.measurement.model_copy(update={"step_seconds": (0.01,) * 5000})
-    found = figures.steps([varied(long, measurement=many)])
+    found = figures.steps([vary_record(long, measurement=many)])
     assert len(found.lines[0].points) == figures.MOST_STEPS
     assert found.data[0][1].endswith("4940 more in the record")
 
@@ -125,7 +127,7 @@ def test_figures_need_cells_to_compare(measured):
 def test_figure_with_extreme_values_is_drawn_without_nan(measured):
     for seconds in ((1e-9, 1e3), (1e-6,) * 2):
         made = [
-            varied(measured[0], request={"threads": n, "launch": n}, seconds=each)
+            vary_record(measured[0], request={"threads": n, "launch": n}, seconds=each)
             for n, each in enumerate(seconds, 1)
         ]
         tree = parsed(drawn(made, {}, "Thread sweep"))
@@ -158,9 +160,9 @@ def test_network_section_starts_with_the_most_frameworks(board):
     chosen = [one for one in records if (one.request.framework, one.request.threads) in kept]
     of_caffe = [one for one in chosen if one.request.framework == "caffe"]
     larger = {"batch_size_per_rank": 16, "global_batch_size": 16}
-    of_both = [varied(one, request=larger) for one in chosen]
+    of_both = [vary_record(one, request=larger) for one in chosen]
     of_both = [one for one in of_both if one.request.threads == 1]
-    found, proofs = certified([*of_caffe, *of_both])
+    found, proofs = certify_records([*of_caffe, *of_both])
     [network] = content.report(found, proofs).networks
     assert [len(one.ranked) for one in network.boards] == [2, 3]
     assert network.boards[0].summary.best.framework == "torch"
@@ -172,7 +174,7 @@ def test_unverified_row_is_no_winner(measured):
     assert not said.ranked and said.finding == "was fastest, and is not ranked"
     assert "no equality certificate" in said.sure[0]
     gone = {"status": "unavailable", "reason": "no wheel", "measurement": None}
-    [table] = tables([varied(measured[0], **gone)], {})
+    [table] = tables([vary_record(measured[0], **gone)], {})
     said = summary(table, ())
     assert said.best is None and "unavailable: no wheel" in said.finding
 
@@ -182,19 +184,23 @@ def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys
     own = measured[:2]
     program, *words = " ".join(repeat.repeat_command(own)).split()
     assert program == "xfbench"
-    done = within.runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
+    done = command_runner.make_runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
     asked = json.loads(done.stdout)["requests"]
     assert asked == [one.request.model_dump(mode="json") for one in own]
 
 
 def test_repeat_command_includes_non_default_settings(measured):
     other = {"seed": 3, "precision": "float64", "checkpoints": 2, "affinity": "cores"}
-    words = repeat.repeat_command([varied(measured[0], request=other, protocol=None)])
+    words = repeat.repeat_command([vary_record(measured[0], request=other, protocol=None)])
     for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
         assert part in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
     words = repeat.repeat_command(
-        [varied(measured[0], request={**weak, "batch_size_per_rank": 4, "global_batch_size": 8})]
+        [
+            vary_record(
+                measured[0], request={**weak, "batch_size_per_rank": 4, "global_batch_size": 8}
+            )
+        ]
     )
     for part in ("--ranks 2", "--batch-size 4", "--strategy-options a=1", "--scaling weak"):
         assert part in words
@@ -213,17 +219,19 @@ def test_repeat_command_covers_every_cell_field():
 
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])
 def test_unsafe_name_gives_no_repeat_command(measured, name):
-    assert repeat.repeat_command([varied(measured[0], request={"framework": name})]) == ()
+    assert repeat.repeat_command([vary_record(measured[0], request={"framework": name})]) == ()
     assert repeat.repeat_command([]) == ()
 
 
 def test_published_record_has_no_repeat_command(measured):
-    assert repeat.repeat_command([varied(measured[0], source="published")]) == ()
+    assert repeat.repeat_command([vary_record(measured[0], source="published")]) == ()
 
 
 def test_launches_of_many_rows_are_summarized(measured):
     made = [
-        varied(measured[0], request={"threads": threads, "launch": launch}, seconds=0.01 * threads)
+        vary_record(
+            measured[0], request={"threads": threads, "launch": launch}, seconds=0.01 * threads
+        )
         for threads in range(1, content.MANY_ROWS + 2)
         for launch in (1, 2)
     ]
@@ -242,6 +250,6 @@ def test_rows_link_to_the_certificates_on_the_page(board):
     ranked = [entry for one in found.boards for entry in one.ranked]
     assert len(ranked) == 5 and {entry.proof for entry in ranked} == places
     assert all(proof.verdict == "equal" for proof in found.proofs)
-    records, _ = certified(board[0][:1])
+    records, _ = certify_records(board[0][:1])
     [proof] = content.report(records, {}).proofs
     assert proof.verdict == "not in the results folder"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import within
+from tests import command_runner
 
 BENCHMARKS = """
 import pytest
@@ -78,7 +78,7 @@ class Failing(Silent):
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
     """A function that runs the command in an empty folder, within this process."""
-    return within.runner(monkeypatch, capsys, tmp_path)
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")

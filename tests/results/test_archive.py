@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from tests import likenesses
+from tests import sample_records
 from tests.results.test_audit import certified
 from xfbench.base import digests
 from xfbench.host.machine import describe
@@ -176,10 +176,10 @@ def test_certificates_are_in_the_order_of_their_ids(tmp_path, record):
     store = Store(tmp_path / "results")
     store.prepare()
     launches = [
-        record(kernel=kernel, fields={"software": likenesses.SOFTWARE, "machine": describe()})
+        record(kernel=kernel, fields={"software": sample_records.SOFTWARE, "machine": describe()})
         for kernel in "abcdef"
     ]
-    records, certificates = likenesses.certified(launches)
+    records, certificates = sample_records.certify_records(launches)
     for one in records:
         store.add(one)
     for one in certificates.values():

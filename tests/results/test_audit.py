@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.likenesses import SOFTWARE, equal
+from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.equality.certificate import Subject
@@ -20,7 +20,7 @@ def certified(record, **fields):
     subject = Subject.from_request(
         plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe()
     )
-    certificate = equal(subject)
+    certificate = build_certificate(subject)
     made = {"software": SOFTWARE, "machine": describe(), "certificate": certificate.id}
     return record(steps=(0.11, 0.12), launch=7, fields={**made, **fields}), certificate
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import mounted
+from tests import temporary_mounts
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.results import index, indexing, selection
@@ -206,13 +206,13 @@ def test_record_without_newer_fields_matches_their_defaults(store, record):
 
 
 def test_read_only_folder_can_be_queried(store, tmp_path):
-    mounted.insist()
+    temporary_mounts.require_mounting()
     right = ask(store)
-    with mounted.mounted(tmp_path / "there", "-t", "tmpfs", "xfbench-results") as point:
+    with temporary_mounts.mount(tmp_path / "there", "-t", "tmpfs", "xfbench-results") as point:
         shutil.copytree(store.folder, point / "old")
         shutil.copytree(store.folder, point / "none")
         (point / "none" / index.FILE_NAME).unlink()
-        mounted.make_read_only(point)
+        temporary_mounts.make_read_only(point)
         for name in ("old", "none"):
             assert ask(Store(point / name)) == right
         assert not (point / "none" / index.FILE_NAME).exists()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import likenesses
+from tests import sample_records
 from xfbench.base import digests
 from xfbench.results import archive, audit, merging
 from xfbench.results.store import Store
@@ -21,7 +21,7 @@ def store(tmp_path, record, cell):
         made.add(one)
     for count in (2, 3):
         of = tuple(one.id for one in launches[:count])
-        likenesses.search(cell(threads=1), cell(threads=2), records=of).write(made.folder)
+        sample_records.build_tuning(cell(threads=1), cell(threads=2), records=of).write(made.folder)
     return made
 
 

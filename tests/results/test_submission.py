@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from tests.likenesses import SOFTWARE, certified, varied
+from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.cli.options import parse_run_command
@@ -31,9 +31,9 @@ def records(record):
     ]
     there = {**fields, "machine": OTHER}
     made += [record(steps=(0.3 + launch / 100,), launch=launch, fields=there) for launch in (1, 2)]
-    found, certificates = certified(made)
+    found, certificates = certify_records(made)
     gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    failed = varied(made[0], request={"kernel": "numpy", "threads": 2}, **gone)
+    failed = vary_record(made[0], request={"kernel": "numpy", "threads": 2}, **gone)
     elsewhere = Record.make(
         created="2016-01-01T00:00:00.000Z",
         source="published",
@@ -258,7 +258,9 @@ def test_command_missing_from_the_readme_is_a_defect(folder):
 def test_record_with_private_names_is_withheld_and_a_defect(
     folder, store, tmp_path, records, text, words
 ):
-    bad = varied(records[0][0], status="failed", reason=text, created="2026-01-01T00:00:00.000Z")
+    bad = vary_record(
+        records[0][0], status="failed", reason=text, created="2026-01-01T00:00:00.000Z"
+    )
     store.add(bad)
     wrong = []
     assert write(store, tmp_path / "another", wrong.append) == 8
@@ -305,8 +307,8 @@ def test_hostile_text_in_records_is_escaped(store, tmp_path, records):
     words = "[x](javascript:alert(1)) <script>alert(1)</script>\x1b[31m\u202e\n# big\x00`|"
     machine = HERE.model_copy(update={"cpu_model": words})
     fields = {"status": "failed", "measurement": None, "machine": machine}
-    bad = varied(records[0][0], reason=words, **fields)
-    store.add(varied(bad, request={"data": words, "launcher": words}, created="2026-01-01"))
+    bad = vary_record(records[0][0], reason=words, **fields)
+    store.add(vary_record(bad, request={"data": words, "launcher": words}, created="2026-01-01"))
     write(store, tmp_path / "bad")
     for path in (tmp_path / "bad").glob("*.md"):
         text = path.read_text()

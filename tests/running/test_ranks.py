@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.cluster.conftest import left_running
-from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, dies
+from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, death_code
 from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import machine
@@ -60,7 +60,7 @@ def test_strong_scaling_divides_the_batch(launch):
 def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
     _, status, words = DEATHS[how]
     begun = time.monotonic()
-    record, _ = launch(dies(rank, how), **TWO_RANKS)
+    record, _ = launch(death_code(rank, how), **TWO_RANKS)
     assert time.monotonic() - begun < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason

@@ -27,24 +27,24 @@ ALGORITHMS = {"ring": "lr", "halving": "rab"}
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulate(tmp_path_factory):
     """A function: simulated seconds of an all-reduce of so many bytes."""
-    if reason := debian.missing(["smpicc", "gcc"], PACKAGES):
+    if reason := debian.install_missing(["smpicc", "gcc"], PACKAGES):
         pytest.skip(f"no SimGrid: {reason}")
     folder = tmp_path_factory.mktemp("simgrid")
     source = Path(__file__).with_name("allreduce.c")
-    compiled = ["smpicc", "-O2", str(source), "-o", "allreduce"]
-    subprocess.run(compiled, cwd=folder, check=True, capture_output=True, timeout=120)
+    compile_command = ["smpicc", "-O2", str(source), "-o", "allreduce"]
+    subprocess.run(compile_command, cwd=folder, check=True, capture_output=True, timeout=120)
 
-    def do(algorithm, ranks, payload, link):
+    def simulate_seconds(algorithm, ranks, payload, link):
         # A message passes the sender's link and the receiver's.
         values = {"last": ranks - 1, "bandwidth": link.bandwidth, "half": link.latency / 2}
         (folder / "platform.xml").write_text(PLATFORM.format(**values))
-        chosen = [*SETTINGS, f"smpi/allreduce:{ALGORITHMS[algorithm]}"]
-        done = subprocess.run(
+        settings = [*SETTINGS, f"smpi/allreduce:{ALGORITHMS[algorithm]}"]
+        process = subprocess.run(
             [
                 *("smpirun", "-np", str(ranks), "-platform", "platform.xml"),
-                *(f"--cfg={setting}" for setting in chosen),
+                *(f"--cfg={setting}" for setting in settings),
                 *("--log=root.thresh:error", "./allreduce", str(payload // 4)),
             ],
             cwd=folder,
@@ -53,10 +53,10 @@ def simulated(tmp_path_factory):
             timeout=600,
             check=False,
         )
-        assert done.returncode == 0, done.stderr[-1000:]
-        return float(done.stdout.split()[-1])
+        assert process.returncode == 0, process.stderr[-1000:]
+        return float(process.stdout.split()[-1])
 
-    return do
+    return simulate_seconds
 
 
 LINKS = {
@@ -70,23 +70,25 @@ MEGABYTES_4 = 4 * 2**20
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("ranks", [4, 12, 64, 256])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_model_matches_the_simulated_all_reduce(simulated, algorithm, ranks, link):
-    said = exchange.exchange_seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
+def test_model_matches_the_simulated_all_reduce(simulate, algorithm, ranks, link):
+    predicted_seconds = exchange.exchange_seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
     # SimGrid lets acknowledgements take a twentieth of the way back.
-    assert said == pytest.approx(simulated(algorithm, ranks, MEGABYTES_4, LINKS[link]), rel=0.1)
+    assert predicted_seconds == pytest.approx(
+        simulate(algorithm, ranks, MEGABYTES_4, LINKS[link]), rel=0.1
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulated, algorithm):
+def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulate, algorithm):
     link = LINKS["1 Gbit/s"]
-    said = exchange.exchange_seconds(algorithm, 1024, MEGABYTES_4, link)
-    assert said == pytest.approx(simulated(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
+    predicted_seconds = exchange.exchange_seconds(algorithm, 1024, MEGABYTES_4, link)
+    assert predicted_seconds == pytest.approx(simulate(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
 
 
 @pytest.mark.deep
-def test_ring_and_halving_times_differ(simulated):
+def test_ring_and_halving_times_differ(simulate):
     """So that the tests above can fail: on 256 ranks and small messages they are far apart."""
     link = LINKS["1 Gbit/s"]
     ring = exchange.exchange_seconds("ring", 256, 2**18, link)
-    assert ring > 2 * simulated("halving", 256, 2**18, link)
+    assert ring > 2 * simulate("halving", 256, 2**18, link)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import vary_record
 from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.records.features import FEATURES, Support
@@ -171,9 +171,9 @@ def test_study_without_answers_reports_that_no_probe_ran(come_to):
 def test_report_has_the_support_page_without_timings(probe):
     own = {"framework": "torch", "kernel": "onednn", "affinity": "cores", "steps": 4, "warmup": 1}
     own |= {"batch_size_per_rank": 128, "global_batch_size": 128}
-    [found] = page.build_sections([varied(probe(signal="yes"), request=own)], {}, print)
+    [found] = page.build_sections([vary_record(probe(signal="yes"), request=own)], {}, print)
     assert found.name == "hpc-support"
     assert (
-        page.build_sections([varied(probe(signal="yes"), request=own | {"steps": 9})], {}, print)
+        page.build_sections([vary_record(probe(signal="yes"), request=own | {"steps": 9})], {}, print)
         == []
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import vary_record
 from xfbench.host import handover
 from xfbench.records.record import Conditions
 from xfbench.tuning import repeating
@@ -60,7 +60,7 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
     ]
     assert not repeating.has_distant_cores(launched(3.3e-7, 3.2e-7, threads=1), nearest)
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
-    assert not repeating.has_distant_cores(varied(far, **failed), nearest)
+    assert not repeating.has_distant_cores(vary_record(far, **failed), nearest)
     assert not repeating.has_distant_cores(far, 3.2e-7)  # nothing nearer is known
     assert distance.nearest_seconds([]) is None
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from tests.likenesses import varied
+from tests.sample_records import vary_record
 from xfbench.base.errors import UnavailableError
 from xfbench.records.record import Conditions
 from xfbench.results.store import Store
@@ -36,7 +36,7 @@ def launching(record, monkeypatch):
             measured = made.measurement.model_copy(
                 update={"step_seconds": steps(asked.cell(), asked.launch)}
             )
-            yield varied(made, request=dict(asked), measurement=measured)
+            yield vary_record(made, request=dict(asked), measurement=measured)
 
         monkeypatch.setattr(searching, "run_requests", run)
         said = []

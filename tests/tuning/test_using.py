@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests import likenesses
+from tests import sample_records
 from xfbench import adapter, asked
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
@@ -35,7 +35,7 @@ def saved(cell, version, tmp_path):
 
     def make(best=None, **fields):
         usual = {"steps": 20, "warmup": 3}
-        found = likenesses.search(
+        found = sample_records.build_tuning(
             cell(**{"threads": 1, "affinity": "cores", **usual, **(best or {})}),
             cell(threads=2, **usual),
             **{"framework_version": version, **fields},

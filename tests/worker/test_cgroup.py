@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests import limited
+from tests import memory_limits
 from xfbench.worker import cgroup
 
 
@@ -71,7 +71,7 @@ def test_cgroup_reads_a_real_memory_limit():
     count = 2**28
     told = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), "
     told += "cgroup.free_memory(), host.facts()['cgroup_memory_bytes'])"
-    with limited.memory(count) as within:
+    with memory_limits.limit_memory(count) as within:
         argv = within([sys.executable, "-c", told])
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
     limit, left, fact = map(int, done.stdout.split())

@@ -22,10 +22,10 @@ def telling(tmp_path, monkeypatch):
     monkeypatch.setenv("NVML_VALUES", str(file))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     library = stub.build(tmp_path)
-    stub.tell(file)
+    stub.write_device(file)
 
     def say(**values):
-        stub.tell(file, **values)
+        stub.write_device(file, **values)
         return str(library)
 
     yield say

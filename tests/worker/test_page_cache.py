@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests import mounted
+from tests import temporary_mounts
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.worker import page_cache, pages, prepared
@@ -52,13 +52,13 @@ def told_to_drop(tmp_path_factory, monkeypatch):
 
 @pytest.fixture(params=[1024, 4096], ids=["blocks of 1 KiB", "blocks of 4 KiB"])
 def ext4(request, tmp_path):
-    with mounted.ext4(tmp_path, block_bytes=request.param) as point:
+    with temporary_mounts.ext4(tmp_path, block_bytes=request.param) as point:
         yield point
 
 
 @pytest.fixture
 def plain(tmp_path):
-    with mounted.ext4(tmp_path) as point:
+    with temporary_mounts.ext4(tmp_path) as point:
         yield point
 
 
@@ -242,7 +242,7 @@ def test_as_is_mode_leaves_the_cache_unchanged(plain):
 
 @pytest.mark.parametrize("mode", page_cache.MODES)
 def test_cache_state_on_tmpfs_is_unknown(tmp_path, mode):
-    with mounted.tmpfs(tmp_path) as folder:
+    with temporary_mounts.tmpfs(tmp_path) as folder:
         files = data_set(folder)
         before = page_cache.prepare(files, mode)
         read_epoch(files)
@@ -253,7 +253,9 @@ def test_cache_state_on_tmpfs_is_unknown(tmp_path, mode):
 
 @few_times
 def test_cold_epoch_on_an_overlay_is_verified(plain, tmp_path):
-    with mounted.overlay(tmp_path, plain / "lower", plain / "upper", plain / "work") as folder:
+    with temporary_mounts.overlay(
+        tmp_path, plain / "lower", plain / "upper", plain / "work"
+    ) as folder:
         data_set(plain / "lower", (2**20,) * 3)
         files = [*data_set(folder, (2**21,) * 2, seed=1)]
         assert sum(path.stat().st_size for path in files) == 2 * 2**21 + 2**20
@@ -265,7 +267,7 @@ def test_cold_epoch_on_an_overlay_is_verified(plain, tmp_path):
 
 
 def test_cache_state_on_a_compressing_file_system_is_unknown(tmp_path):
-    with mounted.btrfs(tmp_path, "compress=zstd") as folder:
+    with temporary_mounts.btrfs(tmp_path, "compress=zstd") as folder:
         path = folder / "compressible"
         path.write_bytes(b"0123456789abcdef" * 2**18)
         before = page_cache.prepare([path], "cold")
@@ -277,7 +279,7 @@ def test_cache_state_on_a_compressing_file_system_is_unknown(tmp_path):
 
 def test_cache_state_on_fuse_is_unknown(tmp_path):
     """FUSE: what a rank asks for is read by the file system's server."""
-    with mounted.fuse_overlay(tmp_path) as folder:
+    with temporary_mounts.fuse_overlay(tmp_path) as folder:
         files = data_set(folder)
         for mode in ("cold", "warm"):
             before = page_cache.prepare(files, mode)

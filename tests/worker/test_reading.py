@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import mounted
+from tests import temporary_mounts
 from xfbench.worker import pages, reading
 from xfbench.worker.reading import PATTERNS, Pattern
 
@@ -17,7 +17,7 @@ SMALL = (Pattern("sequential", MIB, False), Pattern("random", 4096, True))
 
 @pytest.fixture
 def ext4(tmp_path):
-    with mounted.ext4(tmp_path) as point:
+    with temporary_mounts.ext4(tmp_path) as point:
         yield point
 
 
@@ -56,7 +56,7 @@ def test_scratch_file_has_no_name_and_is_always_removed(ext4):
 
 
 def test_scratch_file_uses_at_most_half_of_the_free_space(tmp_path):
-    with mounted.tmpfs(tmp_path, options="size=40m") as folder:
+    with temporary_mounts.tmpfs(tmp_path, options="size=40m") as folder:
         with reading.temporary_file(folder, 256 * MIB) as file:
             assert file.stat().st_size == 16 * MIB
         (folder / "other").write_bytes(b"x" * 30 * MIB)
@@ -65,7 +65,10 @@ def test_scratch_file_uses_at_most_half_of_the_free_space(tmp_path):
 
 
 def test_cache_state_of_tmpfs_reads_is_unknown(tmp_path):
-    with mounted.tmpfs(tmp_path) as folder, reading.temporary_file(folder, 8 * MIB) as file:
+    with (
+        temporary_mounts.tmpfs(tmp_path) as folder,
+        reading.temporary_file(folder, 8 * MIB) as file,
+    ):
         [one] = reading.measure([file], 8 * MIB, 1, patterns=SMALL[:1])
     assert "tmpfs" in one["reason"] and one["rounds"][0]["resident_bytes"] is None
 

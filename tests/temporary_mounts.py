@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 
-def insist(*programs):
+def require_mounting(*programs):
     """Skips the test where it may not mount, or one of the programs is missing."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
@@ -18,14 +18,14 @@ def insist(*programs):
 
 
 @contextlib.contextmanager
-def mounted(point, *arguments):
+def mount(point, *arguments):
     """`point`, with what `mount ARGUMENTS POINT` puts there for as long."""
     point.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
+    process = subprocess.run(
         ["mount", *map(str, arguments), str(point)], capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        pytest.skip(f"this cannot be mounted here: {done.stderr.strip()}")
+    if process.returncode:
+        pytest.skip(f"this cannot be mounted here: {process.stderr.strip()}")
     try:
         yield point
     finally:
@@ -37,37 +37,37 @@ def make_read_only(point):
     remount(point, "ro")
 
 
-def remount(point, how):
-    subprocess.run(["mount", "-o", f"remount,{how}", str(point)], check=True)
+def remount(point, option):
+    subprocess.run(["mount", "-o", f"remount,{option}", str(point)], check=True)
 
 
 def ext4(folder, mebibytes=64, block_bytes=4096, name="ext4"):
     """An ext4 file system in a file of `folder`, through a loop device that goes with the mount."""
-    at_once = "lazy_itable_init=0,lazy_journal_init=0"
-    make = ["mkfs.ext4", "-q", "-F", "-b", str(block_bytes), "-E", at_once]
-    return _in_a_file(folder, name, mebibytes, make, "loop")
+    initialize_now = "lazy_itable_init=0,lazy_journal_init=0"
+    make_command = ["mkfs.ext4", "-q", "-F", "-b", str(block_bytes), "-E", initialize_now]
+    return _mount_image(folder, name, mebibytes, make_command, "loop")
 
 
 def btrfs(folder, options, name="btrfs"):
     """As `ext4`, mounted with these options."""
-    return _in_a_file(folder, name, 128, ["mkfs.btrfs", "-q"], f"loop,{options}")
+    return _mount_image(folder, name, 128, ["mkfs.btrfs", "-q"], f"loop,{options}")
 
 
 @contextlib.contextmanager
-def _in_a_file(folder, name, mebibytes, make, options):
-    insist("losetup", make[0])
+def _mount_image(folder, name, mebibytes, make_command, options):
+    require_mounting("losetup", make_command[0])
     image = folder / f"{name}.image"
     with image.open("wb") as file:
         file.truncate(mebibytes * 2**20)
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     subprocess.run(
-        [shutil.which(make[0], path=path), *make[1:], str(image)],
+        [shutil.which(make_command[0], path=path), *make_command[1:], str(image)],
         check=True,
         timeout=60,
         stderr=subprocess.DEVNULL,
     )
     try:
-        with mounted(folder / name, "-o", options, image) as point:
+        with mount(folder / name, "-o", options, image) as point:
             yield point
     finally:
         image.unlink()
@@ -76,27 +76,27 @@ def _in_a_file(folder, name, mebibytes, make, options):
 @contextlib.contextmanager
 def tmpfs(folder, name="tmpfs", options="size=64m"):
     """A file system in memory."""
-    insist()
-    with mounted(folder / name, "-t", "tmpfs", "-o", options, "tmpfs") as point:
+    require_mounting()
+    with mount(folder / name, "-t", "tmpfs", "-o", options, "tmpfs") as point:
         yield point
 
 
 @contextlib.contextmanager
 def fuse_overlay(folder, name="fuse"):
     """An overlay by a process of its own (fuse-overlayfs), with one empty folder below."""
-    insist("fuse-overlayfs")
+    require_mounting("fuse-overlayfs")
     for part in ("lower", "upper", "work", name):
         (folder / part).mkdir()
     layers = "lowerdir=lower,upperdir=upper,workdir=work"
-    done = subprocess.run(
+    process = subprocess.run(
         ["fuse-overlayfs", "-o", layers, name],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        pytest.skip(f"this cannot be mounted here: {done.stderr.strip()}")
+    if process.returncode:
+        pytest.skip(f"this cannot be mounted here: {process.stderr.strip()}")
     try:
         yield folder / name
     finally:
@@ -106,9 +106,9 @@ def fuse_overlay(folder, name="fuse"):
 @contextlib.contextmanager
 def overlay(folder, lower, upper, work, name="overlay"):
     """`upper` over `lower`, which may have spaces in their names."""
-    insist()
+    require_mounting()
     layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
-    for place in (lower, upper, work):
-        place.mkdir(parents=True, exist_ok=True)
-    with mounted(folder / name, "-t", "overlay", "-o", layers, "overlay") as point:
+    for directory in (lower, upper, work):
+        directory.mkdir(parents=True, exist_ok=True)
+    with mount(folder / name, "-t", "overlay", "-o", layers, "overlay") as point:
         yield point

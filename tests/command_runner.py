@@ -8,7 +8,7 @@ import pytest
 from xfbench.cli import main
 
 
-def runner(monkeypatch, capsys, folder):
+def make_runner(monkeypatch, capsys, folder):
     """A function that runs the command in this folder: what it printed, and its exit status."""
     monkeypatch.chdir(folder)
     monkeypatch.delenv("XFBENCH_RESULTS", raising=False)
@@ -16,11 +16,11 @@ def runner(monkeypatch, capsys, folder):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["xfbench", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             main()
-        said = capsys.readouterr()
+        output = capsys.readouterr()
         return SimpleNamespace(
-            stdout=said.out, stderr=said.err, returncode=int(ended.value.code or 0)
+            stdout=output.out, stderr=output.err, returncode=int(exit_info.value.code or 0)
         )
 
     return run

@@ -19,21 +19,21 @@ SOFTWARE = Software(
 )
 
 
-def varied(record, *, request=None, seconds=None, **fields):
+def vary_record(record, *, request=None, seconds=None, **fields):
     """A record like another: fields of its own and of its request changed, steps that long."""
     values = {name: getattr(record, name) for name in Record.model_fields}
     values |= fields
     if request:
         values["request"] = record.request.model_copy(update=request)
     if seconds:
-        taken = tuple(seconds * (1 + 0.01 * (n % 2)) for n in range(20))
-        values["measurement"] = record.measurement.model_copy(update={"step_seconds": taken})
+        step_seconds = tuple(seconds * (1 + 0.01 * (n % 2)) for n in range(20))
+        values["measurement"] = record.measurement.model_copy(update={"step_seconds": step_seconds})
     if "cell" not in fields:
         values["cell"] = digests.of_json(values["request"].cell_fields())
     return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
 
 
-def equal(subject):
+def build_certificate(subject):
     """A certificate that says so, as if it had been checked."""
     return Certificate.make(
         subject=subject,
@@ -45,9 +45,9 @@ def equal(subject):
     )
 
 
-def certified(records):
+def certify_records(records):
     """The records, each with a certificate that covers it, and these certificates."""
-    found, certificates = [], {}
+    certified_records, certificates = [], {}
     for record in records:
         subject = Subject.from_request(
             record.request,
@@ -56,17 +56,20 @@ def certified(records):
             record.software.environment_digest,
             record.machine,
         )
-        known = next((one for one in certificates.values() if one.subject == subject), None)
-        proof = known or equal(subject)
-        certificates[proof.id] = proof
-        found.append(varied(record, cell=record.cell, certificate=proof.id))
-    return found, certificates
+        existing = next(
+            (proof for proof in certificates.values() if proof.subject == subject),
+            None,
+        )
+        certificate = existing or build_certificate(subject)
+        certificates[certificate.id] = certificate
+        certified_records.append(vary_record(record, cell=record.cell, certificate=certificate.id))
+    return certified_records, certificates
 
 
-def search(best, default, **fields):
+def build_tuning(best, default, **fields):
     """What `tune` would have found of two cells of LeNet, as if it had been done here."""
     figure = Figure(value=1.25, low=1.2, high=1.3, launches=5, label="claim")
-    made = {
+    defaults = {
         "machine": machine.describe(),
         "framework_version": "1.0",
         "environment_digest": "sha256:" + "1" * 64,
@@ -93,4 +96,4 @@ def search(best, default, **fields):
         "machine_seconds": 10.0,
         "records": (),
     }
-    return Tuning.make(**{**made, **fields})
+    return Tuning.make(**{**defaults, **fields})

@@ -1,0 +1,32 @@
+"""What a test has left running."""
+
+import contextlib
+import os
+import time
+
+import psutil
+
+
+def list_running(folder, matches=lambda process: True):
+    """Processes that run in `folder` or below it and are `like` what is asked, but this one.
+
+    One that ends while it is being looked at is not among them.
+    """
+    processes = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(psutil.Error):
+            is_in_folder = f"{process.cwd()}/".startswith(f"{folder}/")
+            is_alive = process.info["status"] != "zombie" and process.pid != os.getpid()
+            if is_in_folder and is_alive and matches(process):
+                processes.append(process)
+    return processes
+
+
+def wait_for(condition, timeout_s=30):
+    """Wait until something is there; what it is."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if outcome := condition():
+            return outcome
+        time.sleep(0.05)
+    raise AssertionError("it did not come about")
