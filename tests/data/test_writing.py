@@ -301,8 +301,8 @@ def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, mess
 @pytest.mark.parametrize("form, name", [("tfrecord", "test.tfrecord"), ("recordio", "test.rec")])
 def test_damaged_test_split_is_not_treated_as_missing(folders, tmp_path, form, name):
     make_set(sources.images(folders()), tmp_path / form, form)
-    for beside in ("manifest.json", "train.samples", "test.samples"):
-        (tmp_path / form / beside).unlink()
+    for file_name in ("manifest.json", "train.samples", "test.samples"):
+        (tmp_path / form / file_name).unlink()
     assert set(sources.open_existing(f"{form}:{tmp_path / form}").splits) == {"train", "test"}
     path = tmp_path / form / name
     path.write_bytes(path.read_bytes()[:-7])
@@ -315,17 +315,17 @@ def test_damaged_test_split_is_not_treated_as_missing(folders, tmp_path, form, n
 
 def test_foreign_set_gets_its_classes_and_checksum_check(folders, tmp_path):
     before = make_set(sources.images(folders()), tmp_path / "theirs", "tfrecord")
-    for beside in ("manifest.json", "train.samples", "test.samples"):
-        (tmp_path / "theirs" / beside).unlink()
-    theirs = f"tfrecord:{tmp_path / 'theirs'}"
-    after = make_set(sources.open_existing(theirs), tmp_path / "after", "folder", UNCHANGED)
+    for file_name in ("manifest.json", "train.samples", "test.samples"):
+        (tmp_path / "theirs" / file_name).unlink()
+    foreign_set = f"tfrecord:{tmp_path / 'theirs'}"
+    after = make_set(sources.open_existing(foreign_set), tmp_path / "after", "folder", UNCHANGED)
     assert after.classes == ("0", "1", "2") and after.splits == before.splits
     assert {path.name for path in (tmp_path / "after" / "train").iterdir()} == {"0", "1", "2"}
     path = tmp_path / "theirs" / "train.tfrecord"
     content = bytearray(path.read_bytes())
     content[-20] ^= 1  # within the last record's data
     path.write_bytes(content)
-    source = sources.open_existing(theirs)
+    source = sources.open_existing(foreign_set)
     with pytest.raises(Damaged, match="record 20: its data have another checksum"):
         make_set(source, tmp_path / "never", "raw")
 
@@ -365,7 +365,7 @@ def test_a_cropped_set_that_is_squashed_says_so(folders, tmp_path):
     assert (after.preprocessing.size, after.preprocessing.fit) == ((16, 16), "squash")
 
 
-def drawn(values, labels=None, classes=("a", "b"), key="{}"):
+def make_source(values, labels=None, classes=("a", "b"), key="{}"):
     """A source of one image of 4 by 4 pixels for each value."""
     samples = [
         Sample(key.format(n), label, np.full((3, 4, 4), value, np.uint8))
@@ -376,7 +376,7 @@ def drawn(values, labels=None, classes=("a", "b"), key="{}"):
 
 @pytest.mark.parametrize(("label", "accepted"), [(-1, False), (0, True), (1, True), (2, False)])
 def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
-    source = drawn([0], [label])
+    source = make_source([0], [label])
     if accepted:
         assert make_set(source, tmp_path / "set", "raw", UNCHANGED).classes == ("a", "b")
     else:
@@ -387,12 +387,14 @@ def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
 @pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
 def test_image_name_with_a_tab_or_line_end_is_refused(tmp_path, mark):
     with pytest.raises(Damaged, match="a tab or a line end in the name"):
-        writing.make_data_set(drawn([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", UNCHANGED)
+        writing.make_data_set(
+            make_source([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", UNCHANGED
+        )
 
 
 def test_digest_of_a_set_depends_on_its_class_names(tmp_path):
     digests = {
-        make_set(drawn([0], classes=(*names,)), tmp_path / names, "raw", UNCHANGED).digest
+        make_set(make_source([0], classes=(*names,)), tmp_path / names, "raw", UNCHANGED).digest
         for names in ("ab", "ac")
     }
     assert len(digests) == 2
@@ -400,14 +402,14 @@ def test_digest_of_a_set_depends_on_its_class_names(tmp_path):
 
 def test_largest_pixel_difference_has_no_sign(tmp_path):
     for name, values in (("first", (10, 20, 30)), ("second", (19, 15, 30)), ("third", (1, 20, 30))):
-        make_set(drawn(values), tmp_path / name, "raw", UNCHANGED)
-    found = checking.check([tmp_path / name for name in ("first", "second", "third")])
-    assert [one.largest_pixel_difference for one in found] == [0, 9, 9]
-    assert not checking.document(found)["equal"]
+        make_set(make_source(values), tmp_path / name, "raw", UNCHANGED)
+    checks = checking.check([tmp_path / name for name in ("first", "second", "third")])
+    assert [check.largest_pixel_difference for check in checks] == [0, 9, 9]
+    assert not checking.document(checks)["equal"]
 
 
 @pytest.fixture
-def stopped(folders, tmp_path):
+def stopped_run(folders, tmp_path):
     """A run that has written all training images and stops at a damaged test image.
 
     The source's folder, the set's, and a function that repairs the image.
@@ -417,18 +419,18 @@ def stopped(folders, tmp_path):
     return root, tmp_path / "set", repair
 
 
-def test_unfinished_line_of_a_list_is_written_again(stopped, tmp_path):
-    root, target, repair = stopped
+def test_unfinished_line_of_a_list_is_written_again(stopped_run, tmp_path):
+    root, target, repair = stopped_run
     listing = tmp_path / "set.partial" / "train.samples"
     listing.write_text(listing.read_text()[:-20])
     repair()
     manifest = make_set(sources.images(root), target, "raw")
     assert manifest == make_set(sources.images(root), tmp_path / "other", "raw")
-    assert [one.defect for one in checking.check([target])] == [None]
+    assert [check.defect for check in checking.check([target])] == [None]
 
 
-def test_changed_number_of_images_starts_over(stopped, tmp_path, picture):
-    root, target, repair = stopped
+def test_changed_number_of_images_starts_over(stopped_run, tmp_path, picture):
+    root, target, repair = stopped_run
     (root / "train" / "n02" / "n02_9.JPEG").write_bytes(picture(9))
     repair()
     manifest = make_set(sources.images(root), target, "raw")
