@@ -14,7 +14,7 @@ from tests.data.tasks import Answers
 def picture():
     """A function: a smooth picture of that height and width as a JPEG (or PNG) file."""
 
-    def make(seed, height=40, width=48, kind="JPEG", mode="RGB"):
+    def encode_picture(seed, height=40, width=48, kind="JPEG", mode="RGB"):
         channels = len(mode)
         coarse = np.random.RandomState(seed).randint(0, 256, (5, 6, channels), np.uint8)
         image = Image.fromarray(coarse if channels > 1 else coarse[..., 0], mode)
@@ -22,50 +22,50 @@ def picture():
         image.resize((width, height), Image.Resampling.BICUBIC).save(file, kind)
         return file.getvalue()
 
-    return make
+    return encode_picture
 
 
 @pytest.fixture
 def folders(tmp_path, picture):
     """A function: `train` and `val` with class folders of JPEG files, some of them gray."""
 
-    def make(train=7, val=3, classes=("n01", "n02", "n03"), **settings):
+    def make_class_folders(train=7, val=3, classes=("n01", "n02", "n03"), **settings):
         root = tmp_path / "pictures"
         for split, count in (("train", train), ("val", val)):
             for label, name in enumerate(classes):
-                there = root / split / name
-                there.mkdir(parents=True)
+                class_folder = root / split / name
+                class_folder.mkdir(parents=True)
                 for number in range(count):
                     mode = "L" if number == 2 else "RGB"
                     content = picture(100 * label + number, mode=mode, **settings)
-                    (there / f"{name}_{number}.JPEG").write_bytes(content)
+                    (class_folder / f"{name}_{number}.JPEG").write_bytes(content)
         return root
 
-    return make
+    return make_class_folders
 
 
-def idx(values):
+def encode_idx(values):
     """An array as an IDX file of unsigned bytes."""
-    head = [0x800 + values.ndim, *values.shape]
-    return np.array(head, ">u4").tobytes() + values.astype(np.uint8).tobytes()
+    header = [0x800 + values.ndim, *values.shape]
+    return np.array(header, ">u4").tobytes() + values.astype(np.uint8).tobytes()
 
 
 @pytest.fixture
 def mnist(tmp_path):
     """A function: the four files of MNIST, of fewer images."""
 
-    def make(train=50, test=20):
+    def make_mnist(train=50, test=20):
         root = tmp_path / "mnist"
         root.mkdir()
         random = np.random.RandomState(0)
         for prefix, count in (("train", train), ("t10k", test)):
             images = random.randint(0, 256, (count, 28, 28))
             labels = random.randint(0, 10, count)
-            (root / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
-            (root / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+            (root / f"{prefix}-images-idx3-ubyte").write_bytes(encode_idx(images))
+            (root / f"{prefix}-labels-idx1-ubyte").write_bytes(encode_idx(labels))
         return root
 
-    return make
+    return make_mnist
 
 
 @pytest.fixture

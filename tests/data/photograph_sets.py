@@ -47,17 +47,17 @@ class PhotographSets:
         self.cache = cache
 
     def __call__(self, scale, name):
-        chosen, (group, form) = SCALES[scale], name.split("-")
+        scale_settings, (group, form) = SCALES[scale], name.split("-")
         kind, source = "imagenet", self.cache
         if group == "turned":
             kind, source = "folder", self.turned_pictures()
         else:
             source = photographs.make_image_set(
-                self.cache, chosen.sides, chosen.count, chosen.train
+                self.cache, scale_settings.sides, scale_settings.count, scale_settings.train
             )
         options = [*GROUPS[group][1]]
         if group in ("scaled", "jpeg"):
-            options += ["--size", str(chosen.size)]
+            options += ["--size", str(scale_settings.size)]
         folder = self.root / "photographs" / scale / name
         prepare(kind, source, folder, "--format", form, *options)
         return folder
@@ -78,7 +78,7 @@ class PhotographSets:
 
 def prepare(kind, source, target, *options):
     """Run `xfbench data prepare` in this process; what it writes to standard error."""
-    line = ["prepare", kind, "--from", str(source), "--to", str(target), *options]
-    outcome = CliRunner().invoke(cli.app, line, catch_exceptions=False)
+    arguments = ["prepare", kind, "--from", str(source), "--to", str(target), *options]
+    outcome = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
     return outcome.stderr

@@ -26,7 +26,7 @@ _MAGIC = bytes.fromhex("0a23d7ce")
 
 
 @functools.cache
-def crops():
+def load_crops():
     """Crops (3, 90, 120) of photographs."""
     box = (40, 20, 40 + WIDTH, 20 + HEIGHT)
     images = [photographs.open_photograph(name).crop(box) for name in PHOTOGRAPHS]
@@ -34,9 +34,9 @@ def crops():
 
 
 @functools.cache
-def samples(kind):
+def make_samples(kind):
     """The samples of a set of this kind."""
-    images = crops()
+    images = load_crops()
     if kind == "pixels":
         return [Sample(f"photo {n}", LABELS[n], image) for n, image in enumerate(images)]
     if kind == "png":
@@ -44,7 +44,10 @@ def samples(kind):
             Sample(f"photo {n}", LABELS[n], encode_png(image)) for n, image in enumerate(images)
         ]
     if kind == "jpeg":
-        return [Sample(f"photo {n}.jpg", LABELS[n], jpeg(image)) for n, image in enumerate(images)]
+        return [
+            Sample(f"photo {n}.jpg", LABELS[n], encode_jpeg(image))
+            for n, image in enumerate(images)
+        ]
     if kind == "gray":  # with keys that are too long for LMDB
         return [Sample("a" * 600 + str(n), n, image[:1]) for n, image in enumerate(images)]
     # Bytes after the end of a PNG file, which may look like the beginning of a record.
@@ -54,7 +57,7 @@ def samples(kind):
     return [Sample("0", 1, padded + _MAGIC + b"more" + _MAGIC), Sample("1", 2, plain)]
 
 
-def jpeg(image, quality=90):
+def encode_jpeg(image, quality=90):
     """An image (3, H, W) as a JPEG file."""
     file = io.BytesIO()
     picture = PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
@@ -62,11 +65,11 @@ def jpeg(image, quality=90):
     return file.getvalue()
 
 
-def pictures(kind):
+def make_picture_files(kind):
     """The crops as the contents of files, by name: all PNG, or the first one a JPEG ("mixed")."""
-    contents = [encode_png(image) for image in crops()]
+    contents = [encode_png(image) for image in load_crops()]
     if kind == "mixed":
-        contents[0] = jpeg(crops()[0])
+        contents[0] = encode_jpeg(load_crops()[0])
     return {
         f"{n}.jpg" if content[:2] == b"\xff\xd8" else f"{n}.png": content
         for n, content in enumerate(contents)
@@ -93,11 +96,11 @@ class SampleSets:
         folder = self.root / form / kind
         folder.mkdir(parents=True)
         if form == "pictures":
-            for file, content in pictures(kind).items():
+            for file, content in make_picture_files(kind).items():
                 (folder / file).write_bytes(content)
             return folder
         writer = WRITERS[form](folder, "train", 0)
-        for sample in samples(kind):
+        for sample in make_samples(kind):
             writer.add(sample)
         writer.close()
         return folder

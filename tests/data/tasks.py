@@ -67,7 +67,14 @@ class Answers:
     def __call__(self, task):
         if task not in self.outcomes:
             group = task.framework, task.batch
-            self._run(*group, [one for one in self.tasks if (one.framework, one.batch) == group])
+            self._run(
+                *group,
+                [
+                    other_task
+                    for other_task in self.tasks
+                    if (other_task.framework, other_task.batch) == group
+                ],
+            )
         outcome = self.outcomes[task]
         if isinstance(outcome, Exception):
             raise outcome

@@ -23,17 +23,17 @@ def test_error_is_raised_in_order():
             raise ValueError(number)
         return number
 
-    found = []
+    yielded_numbers = []
     with pytest.raises(ValueError, match=r"^100$"):
         for number in map_in_order(all_but_one, range(1000)):
-            found.append(number)
-    assert found == list(range(96)), "those of its own task are lost with it"
+            yielded_numbers.append(number)
+    assert yielded_numbers == list(range(96)), "those of its own task are lost with it"
 
 
 def test_closed_iterator_ends_its_threads():
-    done, before = [], threading.active_count()
-    results = map_in_order(lambda number: done.append(number) or number, range(100_000))
+    processed, before = [], threading.active_count()
+    results = map_in_order(lambda number: processed.append(number) or number, range(100_000))
     assert [next(results), next(results)] == [0, 1]
     results.close()
     assert threading.active_count() == before
-    assert len(done) < 10_000
+    assert len(processed) < 10_000

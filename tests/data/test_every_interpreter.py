@@ -16,10 +16,12 @@ FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell):
     """As the canary, a loss before anything is trained, and those of two updates say."""
     target = tmp_path / "set"
-    how = Preprocessing(channels=3, shuffle=0)
-    writing.make_data_set(sources.images(folders()), target, "folder", how)
-    found = sets.PreparedDataSet(target, sets.find(str(target)).manifest)
-    session = LaunchContext(Store(tmp_path / "results"), data_folders={found.facts().place: target})
+    preprocessing = Preprocessing(channels=3, shuffle=0)
+    writing.make_data_set(sources.images(folders()), target, "folder", preprocessing)
+    data_set = sets.PreparedDataSet(target, sets.find(str(target)).manifest)
+    session = LaunchContext(
+        Store(tmp_path / "results"), data_folders={data_set.facts().place: target}
+    )
     session.prepare(FRAMEWORKS, {}, print)
     requests = [
         cell(
@@ -29,15 +31,17 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
             workload="convnet",
             global_batch_size=8,
             batch_size_per_rank=8,
-            data=found.manifest.name,
-            data_set=found.facts(),
+            data=data_set.manifest.name,
+            data_set=data_set.facts(),
             steps=2,
             warmup=0,
         ).request(1)
         for name in FRAMEWORKS
     ]
     records = list(run_requests(requests, session))
-    assert [record.status for record in records] == ["ok"] * 6, [one.reason for one in records]
+    assert [record.status for record in records] == ["ok"] * 6, [
+        record.reason for record in records
+    ]
     for record in records:
         assert record.canary.relative_error < 1e-6
     losses = [record.measurement.losses for record in records]

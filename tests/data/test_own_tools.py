@@ -19,7 +19,7 @@ from xfbench.environments import environment
 from xfbench.worker import pictures
 from xfbench.worker.formats import lmdb, recordio, tfrecord
 
-PICTURES = sample_sets.pictures("mixed")
+PICTURES = sample_sets.make_picture_files("mixed")
 
 
 def each_answer(*tasks, ids):
@@ -31,10 +31,10 @@ def decode(content):
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def largest_difference(images, kind):
+def max_difference(images, kind):
     """Between what a tool decoded (N, C, H, W) and what Pillow decodes, of 255."""
-    contents = [sample.image for sample in sample_sets.samples(kind)]
-    expected = [decode(one) if isinstance(one, bytes) else one for one in contents]
+    contents = [sample.image for sample in sample_sets.make_samples(kind)]
+    expected = [decode(content) if isinstance(content, bytes) else content for content in contents]
     assert images.shape == np.shape(expected)
     return np.abs(images.astype(int) - np.array(expected, int)).max()
 
@@ -44,10 +44,10 @@ def largest_difference(images, kind):
 
 @each_answer(Task("tensorflow", "read_tfrecord", ("tfrecord/pixels",), ("",)), ids=["pixels"])
 def test_tensorflow_reads_our_tfrecords(answer):
-    assert largest_difference(answer["images"], "pixels") == 0
+    assert max_difference(answer["images"], "pixels") == 0
     assert tuple(answer["labels"]) == LABELS
     assert set(answer["heights"]) == {HEIGHT} and set(answer["widths"]) == {WIDTH}
-    samples = sample_sets.samples("pixels")
+    samples = sample_sets.make_samples("pixels")
     assert answer["keys"].tolist() == [sample.key for sample in samples]
 
 
@@ -64,7 +64,7 @@ ACCURATE, DEFAULT = (
     indirect=["answer"],
 )
 def test_tensorflow_jpeg_pixels_are_close_to_those_of_pillow(answer, bound):
-    assert largest_difference(answer["images"], "jpeg") <= bound
+    assert max_difference(answer["images"], "jpeg") <= bound
 
 
 @each_answer(
@@ -81,19 +81,19 @@ def test_our_reader_reads_tensorflows_tfrecords(answer):
 # MXNet
 
 
-def read_recordio(kind):
+def make_recordio_task(kind):
     return Task("mxnet", "read_recordio", (f"recordio/{kind}",), (HEIGHT, WIDTH))
 
 
 @pytest.mark.parametrize(
     ("answer", "kind"),
-    [(read_recordio(kind), kind) for kind in ("pixels", "jpeg")],
+    [(make_recordio_task(kind), kind) for kind in ("pixels", "jpeg")],
     ids=["pixels", "jpeg"],
     indirect=["answer"],
 )
 def test_mxnet_reads_our_recordio(answer, kind):
-    assert largest_difference(answer["images"], kind) == 0
-    assert largest_difference(answer["iterator_images"], kind) == 0
+    assert max_difference(answer["images"], kind) == 0
+    assert max_difference(answer["iterator_images"], kind) == 0
     assert tuple(answer["labels"]) == tuple(answer["iterator_labels"]) == LABELS
     assert answer["numbers"].tolist() == list(range(len(LABELS)))
 
@@ -106,10 +106,10 @@ def test_mxnet_reads_our_recordio(answer, kind):
 )
 def test_mxnet_and_our_reader_join_records_in_parts(answer, shift, find_set):
     for name in ("train.rec", "train.idx"):
-        ours = find_set(f"recordio/parts-{shift}") / name
-        assert (answer.folder / name).read_bytes() == ours.read_bytes()
+        expected_file = find_set(f"recordio/parts-{shift}") / name
+        assert (answer.folder / name).read_bytes() == expected_file.read_bytes()
     images = [sample.image for sample in recordio.samples(answer.folder, "train")]
-    assert images == [sample.image for sample in sample_sets.samples(f"parts-{shift}")]
+    assert images == [sample.image for sample in sample_sets.make_samples(f"parts-{shift}")]
 
 
 @each_answer(
@@ -125,41 +125,41 @@ def test_our_reader_reads_what_im2rec_writes(answer):
 # Caffe
 
 
-def read_lmdb(kind):
+def make_lmdb_task(kind):
     return Task("caffe", "read_lmdb", (f"lmdb/{kind}",), (len(LABELS),))
 
 
 @pytest.mark.parametrize(
     ("answer", "kind"),
-    [(read_lmdb(kind), kind) for kind in ("pixels", "png", "jpeg")],
+    [(make_lmdb_task(kind), kind) for kind in ("pixels", "png", "jpeg")],
     ids=["pixels", "png", "jpeg"],
     indirect=["answer"],
 )
 def test_caffe_reads_our_lmdb(answer, kind):
-    assert largest_difference(answer["images"], kind) == 0
+    assert max_difference(answer["images"], kind) == 0
     assert tuple(answer["labels"]) == LABELS
 
 
-@each_answer(read_lmdb("gray"), ids=["gray"])
+@each_answer(make_lmdb_task("gray"), ids=["gray"])
 def test_caffe_reads_gray_pixels_and_long_keys_from_our_lmdb(answer):
-    assert largest_difference(answer["images"], "gray") == 0
+    assert max_difference(answer["images"], "gray") == 0
     assert answer["labels"].tolist() == list(range(len(LABELS)))
 
 
 @pytest.mark.parametrize("option", [None, "-encoded", "-gray"])
 def test_our_reader_reads_what_convert_imageset_writes(option, find_set, tmp_path):
-    contents = sample_sets.pictures("png")
+    contents = sample_sets.make_picture_files("png")
     lines = [f"{name} {label}\n" for name, label in zip(contents, LABELS, strict=True)]
     (tmp_path / "list").write_text("".join(lines))
-    described = adapter.load("caffe")
-    caffe = environment.ensure(described)
+    caffe_adapter = adapter.load("caffe")
+    caffe = environment.ensure(caffe_adapter)
     processes.output(
         [
             str(caffe.prefix / "usr/bin/convert_imageset"),
             *([option] if option else []),
             *(f"{find_set('pictures/png')}/", "list", "train.lmdb"),
         ],
-        environment=caffe.variables(described, described.default_kernel, 1),
+        environment=caffe.variables(caffe_adapter, caffe_adapter.default_kernel, 1),
         cwd=tmp_path,
         timeout=300,
     )
@@ -172,7 +172,7 @@ def test_our_reader_reads_what_convert_imageset_writes(option, find_set, tmp_pat
     elif option == "-gray":
         assert {image.shape for image in images} == {(1, HEIGHT, WIDTH)}
     else:
-        assert np.array_equal(images, sample_sets.crops())
+        assert np.array_equal(images, sample_sets.load_crops())
 
 
 # Our readers
@@ -199,7 +199,7 @@ KINDS = ("pixels", "jpeg")
     indirect=["answer"],
 )
 def test_our_readers_give_a_framework_the_same_pixels(answer, kind):
-    samples = sample_sets.samples(kind)
+    samples = sample_sets.make_samples(kind)
     assert len(answer.arrays) == 3 * len(samples)
     for number, sample in enumerate(samples):
         expected = pictures.decode_pixels(sample, 3)

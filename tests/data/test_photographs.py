@@ -47,7 +47,7 @@ BOUNDS = {
     "torch": {("kept-folder", "DataLoader"): 0, ("scaled-lmdb", "DataLoader"): 0},
 }
 # Whether a reader shows an image as its EXIF orientation asks.
-TURNS = {
+APPLIES_ORIENTATION = {
     "tensorflow": {("turned-tfrecord", "accurate"): False},
     "mxnet": {("turned-recordio", "imdecode"): False, ("turned-recordio", "ImageRecordIter"): True},
     "caffe": {("turned-lmdb", "plain"): False, ("turned-lmdb", "force_color"): True},
@@ -55,7 +55,7 @@ TURNS = {
 }
 
 
-def compare(framework, scale, readers):
+def make_comparison_task(framework, scale, readers):
     """A task: the framework's own readers on these sets."""
     names = sorted({f"photographs/{scale}/{name}" for name, _ in readers})
     batch = "" if scale == "few" else f"-{scale}"
@@ -66,20 +66,24 @@ def compare(framework, scale, readers):
 @pytest.mark.parametrize("group", ["kept", "scaled", "jpeg"])
 def test_our_reader_gives_one_stream_from_every_format(scale, group, find_set):
     folders = [find_set(f"photographs/{scale}/{group}-{form}") for form in GROUPS[group][0]]
-    checks, chosen = checking.check(folders), SCALES[scale]
+    checks, scale_settings = checking.check(folders), SCALES[scale]
     assert checking.document(checks)["equal"], checks
-    assert {(one.samples, one.largest_pixel_difference) for one in checks} == {(chosen.count, 0)}
+    assert {(check.samples, check.largest_pixel_difference) for check in checks} == {
+        (scale_settings.count, 0)
+    }
     manifest = Manifest.read(folders[0])
     assert len(manifest.classes) == len(photographs.CLASSES) == 21
-    assert manifest.splits["train"].samples == chosen.train
-    assert manifest.shape == (None if group == "kept" else (3, chosen.size, chosen.size))
+    assert manifest.splits["train"].samples == scale_settings.train
+    assert manifest.shape == (
+        None if group == "kept" else (3, scale_settings.size, scale_settings.size)
+    )
 
 
 @pytest.mark.parametrize(
     ("answer", "framework", "scale"),
     [
         pytest.param(
-            compare(framework, scale, readers),
+            make_comparison_task(framework, scale, readers),
             *(framework, scale),
             id=f"{scale}-{framework}",
             marks=MARKS[scale],
@@ -102,7 +106,7 @@ def test_a_frameworks_readers_give_our_photographs(answer, framework, scale, fin
             assert (digest == manifest.splits[split].stream_digest) == (largest == 0)
 
 
-def show_digests(folder, show):
+def list_digests(folder, show):
     """Digests of the training samples of our reader, each picture changed by `show`."""
     digests = []
     for sample in prepared.open_prepared(folder).splits["train"]:
@@ -111,7 +115,7 @@ def show_digests(folder, show):
     return digests
 
 
-def leave(picture):
+def keep_picture(picture):
     return picture
 
 
@@ -121,8 +125,12 @@ def test_pictures_that_ask_to_be_turned_are_counted(form, find_set):
     assert Manifest.read(folder).splits["train"].turned == 7
     lines = [line.split("\t") for line in (folder / "train.samples").read_text().splitlines()]
     orientations = {int(line[1]) + 1: line[4:] for line in lines}
-    assert orientations == {one: [str(one)] if one > 1 else [] for one in ORIENTATIONS}
-    assert prepared.open_prepared(folder).listed["train"].digests == show_digests(folder, leave)
+    assert orientations == {
+        orientation: [str(orientation)] if orientation > 1 else [] for orientation in ORIENTATIONS
+    }
+    assert prepared.open_prepared(folder).listed["train"].digests == list_digests(
+        folder, keep_picture
+    )
 
 
 @pytest.mark.parametrize(("options", "count"), [([], 7), (["--encode", "jpeg"], 0)])
@@ -135,12 +143,15 @@ def test_prepare_reports_pictures_that_ask_to_be_turned(options, count, find_set
 
 @pytest.mark.parametrize(
     ("answer", "framework"),
-    [(compare(framework, "few", readers), framework) for framework, readers in TURNS.items()],
-    ids=TURNS,
+    [
+        (make_comparison_task(framework, "few", readers), framework)
+        for framework, readers in APPLIES_ORIENTATION.items()
+    ],
+    ids=APPLIES_ORIENTATION,
     indirect=["answer"],
 )
 def test_some_readers_turn_what_asks_for_it(answer, framework, find_set):
-    for (name, reader), turns in TURNS[framework].items():
-        show = PIL.ImageOps.exif_transpose if turns else leave
+    for (name, reader), applies_orientation in APPLIES_ORIENTATION[framework].items():
+        show = PIL.ImageOps.exif_transpose if applies_orientation else keep_picture
         digests = answer[f"{name} {reader} train digests"].tolist()
-        assert digests == show_digests(find_set(f"photographs/few/{name}"), show), reader
+        assert digests == list_digests(find_set(f"photographs/few/{name}"), show), reader

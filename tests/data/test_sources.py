@@ -16,12 +16,12 @@ from xfbench.worker.samples import Sample
 
 def test_mnist_is_read_plain_and_gzip_compressed(mnist):
     root = mnist()
-    found = sources.mnist(root)
-    assert {name: len(samples) for name, samples in found.splits.items()} == {
+    source = sources.mnist(root)
+    assert {name: len(samples) for name, samples in source.splits.items()} == {
         "train": 50,
         "test": 20,
     }
-    first = found.splits["train"][3]
+    first = source.splits["train"][3]
     raw = (root / "train-images-idx3-ubyte").read_bytes()
     assert first.image.shape == (1, 28, 28)
     assert first.image.tobytes() == raw[16 + 3 * 784 : 16 + 4 * 784]
@@ -33,7 +33,7 @@ def test_mnist_is_read_plain_and_gzip_compressed(mnist):
 
 
 @pytest.mark.parametrize(
-    "name, spoil, told",
+    "name, spoil, message_pattern",
     [
         ("train-images-idx3-ubyte", lambda b: b[:-1], "it is not whole"),
         ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "begins with 2049"),
@@ -42,10 +42,10 @@ def test_mnist_is_read_plain_and_gzip_compressed(mnist):
         ("t10k-images-idx3-ubyte", lambda b: b"", "begins with nothing"),
     ],
 )
-def test_damaged_idx_file_is_refused_by_name(mnist, name, spoil, told):
+def test_damaged_idx_file_is_refused_by_name(mnist, name, spoil, message_pattern):
     path = mnist() / name
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(Damaged, match=told) as error:
+    with pytest.raises(Damaged, match=message_pattern) as error:
         sources.mnist(path.parent)
     assert path.name.split("-idx")[0] in str(error.value)
 
@@ -69,35 +69,35 @@ def test_a_truncated_gzip_file_is_refused(mnist):
 
 
 def test_cifar10_is_read_from_5_batches_and_a_test_file(cifar):
-    found = sources.cifar10(cifar)
-    assert len(found.splits["train"]) == 50 and len(found.splits["test"]) == 10
+    source = sources.cifar10(cifar)
+    assert len(source.splits["train"]) == 50 and len(source.splits["test"]) == 10
     content = (cifar / "data_batch_2.bin").read_bytes()
-    sample = found.splits["train"][13]
+    sample = source.splits["train"][13]
     assert sample.label == content[3 * 3073]
     assert sample.image.shape == (3, 32, 32)
     assert sample.image.tobytes() == content[3 * 3073 + 1 : 4 * 3073]
 
 
 @pytest.mark.parametrize(
-    "spoil, told",
+    "spoil, message_pattern",
     [
         (lambda b: b[:-7], "no multiple of 3073"),
         (lambda b: b"\x0c" + b[1:], "label 12 of image 0"),
         (lambda b: b"", "not whole"),
     ],
 )
-def test_a_damaged_cifar10_batch_is_refused(cifar, spoil, told):
+def test_a_damaged_cifar10_batch_is_refused(cifar, spoil, message_pattern):
     path = cifar / "data_batch_4.bin"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(Damaged, match=f"data_batch_4.*{told}"):
+    with pytest.raises(Damaged, match=f"data_batch_4.*{message_pattern}"):
         sources.cifar10(cifar)
 
 
 def test_imagenet_subset_takes_the_first_class_folders(folders):
     root = folders()
-    found = sources.imagenet(root)
-    assert found.classes == ("n01", "n02", "n03")
-    assert len(found.splits["train"]) == 21 and len(found.splits["test"]) == 9
+    source = sources.imagenet(root)
+    assert source.classes == ("n01", "n02", "n03")
+    assert len(source.splits["train"]) == 21 and len(source.splits["test"]) == 9
     fewer = sources.imagenet(root, 2)
     assert fewer.classes == ("n01", "n02") and len(fewer.splits["test"]) == 6
 
@@ -111,12 +111,12 @@ def test_imagenet_labels_come_from_a_list_without_class_folders(folders):
             lines.append(f"{path.name} {label}")
         (root / "val" / name).rmdir()
     (root / "val.txt").write_text("\n".join(lines) + "\n")
-    found = sources.imagenet(root, 2).splits["test"]
-    assert [sample.label for sample in found] == [0, 0, 0, 1, 1, 1]
+    test_samples = sources.imagenet(root, 2).splits["test"]
+    assert [sample.label for sample in test_samples] == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    "line, told",
+    "line, message_pattern",
     [
         ("n01/n01_0.JPEG 3", "line 1: label 3, and there are 3 classes"),
         ("n01/n01_0.JPEG", "NAME LABEL"),
@@ -124,10 +124,10 @@ def test_imagenet_labels_come_from_a_list_without_class_folders(folders):
         ("", "is empty"),
     ],
 )
-def test_invalid_label_list_is_refused_with_the_reason(folders, line, told):
+def test_invalid_label_list_is_refused_with_the_reason(folders, line, message_pattern):
     root = folders()
     (root / "val.txt").write_text(line and f"{line}\n")
-    with pytest.raises(Damaged, match=told):
+    with pytest.raises(Damaged, match=message_pattern):
         sources.imagenet(root)
 
 
@@ -163,13 +163,15 @@ def test_named_pipe_is_refused_before_it_is_read(folders):
 def test_truncated_and_oversized_pictures_are_refused_by_name(folders):
     root = folders()
     path = root / "train" / "n01" / "n01_0.JPEG"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-200])
+    complete_content = path.read_bytes()
+    path.write_bytes(complete_content[:-200])
     with pytest.raises(Damaged, match=r"n01_0.*no whole JPEG"):
         pictures.decode_pixels(sources.images(root).splits["train"][0])
-    head = whole.index(b"\xff\xc0") + 5
+    size_offset = complete_content.index(b"\xff\xc0") + 5
     for size in (b"\xff\xff\xff\xff", b"\x2f\xff\x2f\xff"):
-        path.write_bytes(whole[:head] + size + whole[head + 4 :])
+        path.write_bytes(
+            complete_content[:size_offset] + size + complete_content[size_offset + 4 :]
+        )
         with pytest.raises(Damaged, match=r"n01_0\.JPEG has more than 64,000,000 pixels"):
             pictures.decode_pixels(sources.images(root).splits["train"][0])
     path.write_text("no picture")
@@ -190,5 +192,5 @@ def test_sixteen_bit_pixels_keep_their_upper_eight_bits(channels):
     values = np.random.RandomState(0).randint(0, 2**16, (20, 30)).astype(np.uint16)
     file = io.BytesIO()
     Image.fromarray(values).save(file, "png")
-    found = pictures.decode_pixels(Sample("deep", 0, file.getvalue()), channels)
-    assert np.array_equal(found, np.repeat([values >> 8], channels or 1, axis=0))
+    pixels = pictures.decode_pixels(Sample("deep", 0, file.getvalue()), channels)
+    assert np.array_equal(pixels, np.repeat([values >> 8], channels or 1, axis=0))

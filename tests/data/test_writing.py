@@ -20,13 +20,13 @@ from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest
 
-KEPT = Preprocessing(channels=3)
+UNCHANGED = Preprocessing(channels=3)
 SQUASHED = Preprocessing(channels=3, size=(24, 32), shuffle=0)
 every_format = pytest.mark.parametrize("form", prepared.FORMATS)
 
 
-def made(source, target, form, how=SQUASHED):
-    manifest = writing.make_data_set(source, target, form, how)
+def make_set(source, target, form, preprocessing=SQUASHED):
+    manifest = writing.make_data_set(source, target, form, preprocessing)
     assert not list(target.parent.glob("*.partial")) and not list(target.parent.glob("*.lock"))
     return manifest
 
@@ -34,64 +34,77 @@ def made(source, target, form, how=SQUASHED):
 @every_format
 def test_every_format_stores_the_source_samples(folders, tmp_path, form):
     source = sources.images(folders())
-    manifest = made(source, tmp_path / form, form)
+    manifest = make_set(source, tmp_path / form, form)
     assert Manifest.read(tmp_path / form) == manifest
     assert manifest.shape == (3, 24, 32) and manifest.splits["train"].samples == 21
-    there = prepared.open_prepared(tmp_path / form)
+    written_set = prepared.open_prepared(tmp_path / form)
     order = np.random.RandomState(0).permutation(21)
     for index, place in enumerate(order):
-        given, kept = source.splits["train"][int(place)], there.splits["train"][index]
-        wanted = writing.prepare_sample(given, SQUASHED).image
-        assert np.array_equal(pictures.decode_pixels(kept, 3), wanted) and kept.label == given.label
-        digest = there.listed["train"].digests[index]
-        assert digest == sample_digest(wanted, given.label)
+        source_sample, written_sample = (
+            source.splits["train"][int(place)],
+            written_set.splits["train"][index],
+        )
+        expected_pixels = writing.prepare_sample(source_sample, SQUASHED).image
+        assert (
+            np.array_equal(pictures.decode_pixels(written_sample, 3), expected_pixels)
+            and written_sample.label == source_sample.label
+        )
+        digest = written_set.listed["train"].digests[index]
+        assert digest == sample_digest(expected_pixels, source_sample.label)
 
 
 def test_all_formats_are_equal_as_pixels_and_as_jpeg(folders, tmp_path):
     source = sources.images(folders())
     for encoding in (None, "jpeg:80"):
-        how = SQUASHED.model_copy(update={"encoding": encoding})
+        preprocessing = SQUASHED.model_copy(update={"encoding": encoding})
         targets = [tmp_path / f"{form}-{encoding}" for form in prepared.FORMATS]
         for form, target in zip(prepared.FORMATS, targets, strict=True):
-            made(source, target, form, how)
-        found = checking.document(checking.check(targets))
-        assert found["equal"], found
-        assert {one["largest_pixel_difference"] for one in found["formats"]} == {0}
+            make_set(source, target, form, preprocessing)
+        report = checking.document(checking.check(targets))
+        assert report["equal"], report
+        assert {
+            format_report["largest_pixel_difference"] for format_report in report["formats"]
+        } == {0}
         assert len({Manifest.read(target).digest for target in targets}) == 1
 
 
 @every_format
 def test_converted_set_keeps_its_digest(folders, tmp_path, form):
-    before = made(sources.images(folders()), tmp_path / "first", form)
-    for other in prepared.FORMATS:
-        after = made(sources.open_existing(str(tmp_path / "first")), tmp_path / other, other, KEPT)
+    before = make_set(sources.images(folders()), tmp_path / "first", form)
+    for target_format in prepared.FORMATS:
+        after = make_set(
+            sources.open_existing(str(tmp_path / "first")),
+            tmp_path / target_format,
+            target_format,
+            UNCHANGED,
+        )
         assert after.digest == before.digest
         assert after.preprocessing == before.preprocessing
 
 
 def test_unchanged_files_keep_their_bytes(folders, tmp_path):
     root = folders()
-    manifest = made(sources.images(root), tmp_path / "kept", "folder", KEPT)
+    manifest = make_set(sources.images(root), tmp_path / "kept", "folder", UNCHANGED)
     assert manifest.shape == (3, 40, 48)
     for path in (root / "train").rglob("*.JPEG"):
-        kept = tmp_path / "kept" / "train" / path.parent.name / path.name
-        assert kept.read_bytes() == path.read_bytes()
+        written_path = tmp_path / "kept" / "train" / path.parent.name / path.name
+        assert written_path.read_bytes() == path.read_bytes()
 
 
 def test_raw_format_refuses_images_of_different_sizes(folders, tmp_path, picture):
     root = folders()
     (root / "train" / "n02" / "n02_3.JPEG").write_bytes(picture(1, height=41))
     with pytest.raises(UsageError, match=r"40×48 and 41×48 pixels.*--size"):
-        writing.make_data_set(sources.images(root), tmp_path / "raw" / "set", "raw", KEPT)
-    manifest = made(sources.images(root), tmp_path / "folder", "folder", KEPT)
+        writing.make_data_set(sources.images(root), tmp_path / "raw" / "set", "raw", UNCHANGED)
+    manifest = make_set(sources.images(root), tmp_path / "folder", "folder", UNCHANGED)
     assert manifest.shape is None
 
 
 def test_existing_target_is_refused(mnist, tmp_path):
-    source, how = sources.mnist(mnist()), Preprocessing(channels=1)
-    made(source, tmp_path / "set", "raw", how)
+    source, preprocessing = sources.mnist(mnist()), Preprocessing(channels=1)
+    make_set(source, tmp_path / "set", "raw", preprocessing)
     with pytest.raises(UsageError, match="is there already"):
-        writing.make_data_set(source, tmp_path / "set", "raw", how)
+        writing.make_data_set(source, tmp_path / "set", "raw", preprocessing)
 
 
 def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
@@ -102,7 +115,7 @@ def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
     assert not (tmp_path / "set").exists()
 
 
-def stop_at(path, root, target):
+def stop_at_damaged_image(path, root, target):
     """Damage an image of the source, write until it is met, and return what repairs it."""
     content = path.read_bytes()
     path.write_bytes(content[:-200])
@@ -113,14 +126,16 @@ def stop_at(path, root, target):
 
 def test_run_stops_at_a_damaged_picture_and_resumes_after_repair(folders, tmp_path):
     root = folders()
-    repair = stop_at(root / "train" / "n03" / "n03_1.JPEG", root, tmp_path / "set")
+    repair = stop_at_damaged_image(root / "train" / "n03" / "n03_1.JPEG", root, tmp_path / "set")
     assert not (tmp_path / "set").exists()
     repair()
-    again = made(sources.images(root), tmp_path / "set", "raw")
-    assert again.digest == made(sources.images(root), tmp_path / "other", "raw").digest
+    resumed_manifest = make_set(sources.images(root), tmp_path / "set", "raw")
+    assert (
+        resumed_manifest.digest == make_set(sources.images(root), tmp_path / "other", "raw").digest
+    )
 
 
-MAKE = """
+MAKE_SCRIPT = """
 import sys, time
 from pathlib import Path
 from xfbench.data import sources, writing
@@ -140,75 +155,78 @@ writing.make_data_set(images, Path(sys.argv[2]), sys.argv[3], how, report)
 @every_format
 def test_killed_run_leaves_no_target_and_resumes(folders, tmp_path, form):
     root, target = folders(train=20), tmp_path / "set"
-    whole = made(sources.images(root), tmp_path / "whole", form)
-    line = [sys.executable, "-c", MAKE, str(root), str(target), form]
+    expected_manifest = make_set(sources.images(root), tmp_path / "whole", form)
+    command = [sys.executable, "-c", MAKE_SCRIPT, str(root), str(target), form]
     for _ in range(3):
-        with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             for _ in range(4):
-                last = running.stdout.readline()
-            running.send_signal(signal.SIGKILL)
-        assert running.returncode == -signal.SIGKILL and not target.exists()
+                last = process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL and not target.exists()
     assert last.split()[0] == "train" and int(last.split()[1]) >= 21, "each went on further"
-    subprocess.run(line, check=True, stdout=subprocess.DEVNULL, timeout=120)
-    assert Manifest.read(target) == whole
-    found = checking.check([tmp_path / "whole", target])
-    assert checking.document(found)["equal"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    assert Manifest.read(target) == expected_manifest
+    checks = checking.check([tmp_path / "whole", target])
+    assert checking.document(checks)["equal"]
 
 
 def test_changed_preprocessing_starts_over(folders, tmp_path):
     root, target = folders(train=20), tmp_path / "set"
-    line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
+    command = [sys.executable, "-c", MAKE_SCRIPT, str(root), str(target), "raw"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for _ in range(4):
-            running.stdout.readline()
-        running.send_signal(signal.SIGKILL)
-    other = SQUASHED.model_copy(update={"fit": "crop"})
-    manifest = made(sources.images(root), target, "raw", other)
-    assert manifest.digest == made(sources.images(root), tmp_path / "x", "raw", other).digest
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    changed_preprocessing = SQUASHED.model_copy(update={"fit": "crop"})
+    manifest = make_set(sources.images(root), target, "raw", changed_preprocessing)
+    assert (
+        manifest.digest
+        == make_set(sources.images(root), tmp_path / "x", "raw", changed_preprocessing).digest
+    )
 
 
 def test_second_writer_of_the_same_set_is_refused(folders, tmp_path):
     root, target = folders(train=20), tmp_path / "set"
-    line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
-        running.stdout.readline()
-        running.send_signal(signal.SIGSTOP)
+    command = [sys.executable, "-c", MAKE_SCRIPT, str(root), str(target), "raw"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
         with pytest.raises(UsageError, match="being made by another process"):
             writing.make_data_set(sources.images(root), target, "raw", SQUASHED)
-        running.send_signal(signal.SIGCONT)
-        running.stdout.read()
-    assert running.returncode == 0 and target.exists()
+        process.send_signal(signal.SIGCONT)
+        process.stdout.read()
+    assert process.returncode == 0 and target.exists()
 
 
 def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, monkeypatch):
-    asked = threading.Event()
+    lock_requested = threading.Event()
 
-    class Asked(FileLock):
-        def acquire(self, *arguments, **named):
-            asked.set()
-            return super().acquire(*arguments, **named)
+    class SignallingLock(FileLock):
+        def acquire(self, *arguments, **options):
+            lock_requested.set()
+            return super().acquire(*arguments, **options)
 
-    monkeypatch.setattr(writing, "FileLock", Asked)
+    monkeypatch.setattr(writing, "FileLock", SignallingLock)
     root, target = folders(train=20), tmp_path / "set"
-    line = [sys.executable, "-c", MAKE, str(root), str(target), "raw"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as running:
-        running.stdout.readline()
-        running.send_signal(signal.SIGSTOP)
+    command = [sys.executable, "-c", MAKE_SCRIPT, str(root), str(target), "raw"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
         reports = []
-        with ThreadPoolExecutor(1) as beside:
-            waiting = beside.submit(
+        with ThreadPoolExecutor(1) as executor:
+            waiting = executor.submit(
                 lambda: writing.make_data_set(
                     *(sources.images(root), target, "raw", SQUASHED),
-                    report=lambda *told: reports.append(told),
+                    report=lambda *progress: reports.append(progress),
                     lock_timeout_s=60,
                 )
             )
-            assert asked.wait(60)
-            running.send_signal(signal.SIGCONT)
-            running.stdout.read()
+            assert lock_requested.wait(60)
+            process.send_signal(signal.SIGCONT)
+            process.stdout.read()
             assert waiting.result() == Manifest.read(target)
-    assert running.returncode == 0 and not reports
-    assert [one.name for one in tmp_path.iterdir() if one.name.startswith("set")] == ["set"]
+    assert process.returncode == 0 and not reports
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("set")] == ["set"]
 
 
 @pytest.fixture
@@ -224,7 +242,7 @@ def small_disk(tmp_path):
 @every_format
 def test_full_disk_is_reported_and_the_run_resumes(folders, tmp_path, small_disk, form):
     root, target = folders(train=60), small_disk / "set"
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             *(sys.executable, "-m", "xfbench", "data", "convert", f"folder:{root}", str(target)),
             *("--format", form, "--encode", "pixels"),
@@ -234,32 +252,35 @@ def test_full_disk_is_reported_and_the_run_resumes(folders, tmp_path, small_disk
         check=False,
         timeout=120,
     )
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "space" in done.stderr.lower() and not target.exists()
+    assert completed.returncode == 2, completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert "space" in completed.stderr.lower() and not target.exists()
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
-    how = Preprocessing(channels=3, encoding="pixels", shuffle=0)
-    again = made(sources.images(root), target, form, how)
-    assert again.digest == made(sources.images(root), tmp_path / "x", form, how).digest
+    preprocessing = Preprocessing(channels=3, encoding="pixels", shuffle=0)
+    resumed_manifest = make_set(sources.images(root), target, form, preprocessing)
+    assert (
+        resumed_manifest.digest
+        == make_set(sources.images(root), tmp_path / "x", form, preprocessing).digest
+    )
 
 
 def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
     target = tmp_path / "set"
-    made(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
+    make_set(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
     pixels = target / "train.pixels"
     content = bytearray(pixels.read_bytes())
     content[784 * 7 + 3] ^= 1
     pixels.write_bytes(content)
-    [found] = checking.check([target])
-    assert found.defect == "train image 7, 00000007, is not what the list says"
-    assert not checking.document([found])["equal"]
+    [check] = checking.check([target])
+    assert check.defect == "train image 7, 00000007, is not what the list says"
+    assert not checking.document([check])["equal"]
     pixels.write_bytes(content[:-1])
     with pytest.raises(Damaged, match="39199 bytes, not the 39200"):
         checking.check([target])
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message_pattern",
     [
         (lambda m: m["splits"]["train"].update(samples=49), "not what the manifest says"),
         (lambda m: m["splits"]["train"].update(stream_digest="sha256:0"), "not what the manifest"),
@@ -269,22 +290,22 @@ def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
         (lambda m: m.update(shape=[1, 28, 27]), "bytes, not the"),
     ],
 )
-def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, told):
+def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, message_pattern):
     target = tmp_path / "set"
-    made(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
+    make_set(sources.mnist(mnist()), target, "raw", Preprocessing(channels=1))
     path = target / "manifest.json"
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
-    with pytest.raises(Damaged, match=told):
+    with pytest.raises(Damaged, match=message_pattern):
         prepared.open_prepared(target)
 
 
 @pytest.mark.parametrize("form, name", [("tfrecord", "test.tfrecord"), ("recordio", "test.rec")])
 def test_damaged_test_split_is_not_treated_as_missing(folders, tmp_path, form, name):
-    made(sources.images(folders()), tmp_path / form, form)
-    for beside in ("manifest.json", "train.samples", "test.samples"):
-        (tmp_path / form / beside).unlink()
+    make_set(sources.images(folders()), tmp_path / form, form)
+    for file_name in ("manifest.json", "train.samples", "test.samples"):
+        (tmp_path / form / file_name).unlink()
     assert set(sources.open_existing(f"{form}:{tmp_path / form}").splits) == {"train", "test"}
     path = tmp_path / form / name
     path.write_bytes(path.read_bytes()[:-7])
@@ -296,20 +317,20 @@ def test_damaged_test_split_is_not_treated_as_missing(folders, tmp_path, form, n
 
 
 def test_foreign_set_gets_its_classes_and_checksum_check(folders, tmp_path):
-    before = made(sources.images(folders()), tmp_path / "theirs", "tfrecord")
-    for beside in ("manifest.json", "train.samples", "test.samples"):
-        (tmp_path / "theirs" / beside).unlink()
-    theirs = f"tfrecord:{tmp_path / 'theirs'}"
-    after = made(sources.open_existing(theirs), tmp_path / "after", "folder", KEPT)
+    before = make_set(sources.images(folders()), tmp_path / "theirs", "tfrecord")
+    for file_name in ("manifest.json", "train.samples", "test.samples"):
+        (tmp_path / "theirs" / file_name).unlink()
+    foreign_set = f"tfrecord:{tmp_path / 'theirs'}"
+    after = make_set(sources.open_existing(foreign_set), tmp_path / "after", "folder", UNCHANGED)
     assert after.classes == ("0", "1", "2") and after.splits == before.splits
     assert {path.name for path in (tmp_path / "after" / "train").iterdir()} == {"0", "1", "2"}
     path = tmp_path / "theirs" / "train.tfrecord"
     content = bytearray(path.read_bytes())
     content[-20] ^= 1  # within the last record's data
     path.write_bytes(content)
-    source = sources.open_existing(theirs)
+    source = sources.open_existing(foreign_set)
     with pytest.raises(Damaged, match="record 20: its data have another checksum"):
-        made(source, tmp_path / "never", "raw")
+        make_set(source, tmp_path / "never", "raw")
 
 
 def test_label_above_a_million_is_refused(tmp_path):
@@ -318,7 +339,7 @@ def test_label_above_a_million_is_refused(tmp_path):
         writer.add(Sample(str(label), label, np.zeros((3, 4, 4), np.uint8)))
     writer.close()
     with pytest.raises(Damaged, match="label 16777216 of 00000001: 1000000 are the most"):
-        made(sources.open_existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", KEPT)
+        make_set(sources.open_existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", UNCHANGED)
 
 
 def test_empty_foreign_set_is_refused(tmp_path):
@@ -329,25 +350,25 @@ def test_empty_foreign_set_is_refused(tmp_path):
 
 def test_a_cropped_set_that_keeps_its_size_stays_cropped(folders, tmp_path):
     cropped = Preprocessing(channels=3, size=(24, 32), fit="crop")
-    before = made(sources.images(folders()), tmp_path / "first", "raw", cropped)
+    before = make_set(sources.images(folders()), tmp_path / "first", "raw", cropped)
     assert before.preprocessing.fit == "crop"
-    after = made(
-        sources.open_existing(str(tmp_path / "first")), tmp_path / "second", "folder", KEPT
+    after = make_set(
+        sources.open_existing(str(tmp_path / "first")), tmp_path / "second", "folder", UNCHANGED
     )
     assert (after.preprocessing.size, after.preprocessing.fit) == ((24, 32), "crop")
 
 
 def test_a_cropped_set_that_is_squashed_says_so(folders, tmp_path):
     cropped = Preprocessing(channels=3, size=(24, 32), fit="crop")
-    made(sources.images(folders()), tmp_path / "first", "raw", cropped)
+    make_set(sources.images(folders()), tmp_path / "first", "raw", cropped)
     squashed = Preprocessing(channels=3, size=(16, 16))
-    after = made(
+    after = make_set(
         sources.open_existing(str(tmp_path / "first")), tmp_path / "second", "raw", squashed
     )
     assert (after.preprocessing.size, after.preprocessing.fit) == ((16, 16), "squash")
 
 
-def drawn(values, labels=None, classes=("a", "b"), key="{}"):
+def make_source(values, labels=None, classes=("a", "b"), key="{}"):
     """A source of one image of 4 by 4 pixels for each value."""
     samples = [
         Sample(key.format(n), label, np.full((3, 4, 4), value, np.uint8))
@@ -358,23 +379,25 @@ def drawn(values, labels=None, classes=("a", "b"), key="{}"):
 
 @pytest.mark.parametrize(("label", "accepted"), [(-1, False), (0, True), (1, True), (2, False)])
 def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
-    source = drawn([0], [label])
+    source = make_source([0], [label])
     if accepted:
-        assert made(source, tmp_path / "set", "raw", KEPT).classes == ("a", "b")
+        assert make_set(source, tmp_path / "set", "raw", UNCHANGED).classes == ("a", "b")
     else:
         with pytest.raises(Damaged, match=f"label {label} of 0: there are 2 classes"):
-            writing.make_data_set(source, tmp_path / "set", "raw", KEPT)
+            writing.make_data_set(source, tmp_path / "set", "raw", UNCHANGED)
 
 
 @pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
 def test_image_name_with_a_tab_or_line_end_is_refused(tmp_path, mark):
     with pytest.raises(Damaged, match="a tab or a line end in the name"):
-        writing.make_data_set(drawn([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", KEPT)
+        writing.make_data_set(
+            make_source([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", UNCHANGED
+        )
 
 
 def test_digest_of_a_set_depends_on_its_class_names(tmp_path):
     digests = {
-        made(drawn([0], classes=(*names,)), tmp_path / names, "raw", KEPT).digest
+        make_set(make_source([0], classes=(*names,)), tmp_path / names, "raw", UNCHANGED).digest
         for names in ("ab", "ac")
     }
     assert len(digests) == 2
@@ -382,36 +405,36 @@ def test_digest_of_a_set_depends_on_its_class_names(tmp_path):
 
 def test_largest_pixel_difference_has_no_sign(tmp_path):
     for name, values in (("first", (10, 20, 30)), ("second", (19, 15, 30)), ("third", (1, 20, 30))):
-        made(drawn(values), tmp_path / name, "raw", KEPT)
-    found = checking.check([tmp_path / name for name in ("first", "second", "third")])
-    assert [one.largest_pixel_difference for one in found] == [0, 9, 9]
-    assert not checking.document(found)["equal"]
+        make_set(make_source(values), tmp_path / name, "raw", UNCHANGED)
+    checks = checking.check([tmp_path / name for name in ("first", "second", "third")])
+    assert [check.largest_pixel_difference for check in checks] == [0, 9, 9]
+    assert not checking.document(checks)["equal"]
 
 
 @pytest.fixture
-def stopped(folders, tmp_path):
+def stopped_run(folders, tmp_path):
     """A run that has written all training images and stops at a damaged test image.
 
     The source's folder, the set's, and a function that repairs the image.
     """
     root = folders()
-    repair = stop_at(root / "val" / "n01" / "n01_0.JPEG", root, tmp_path / "set")
+    repair = stop_at_damaged_image(root / "val" / "n01" / "n01_0.JPEG", root, tmp_path / "set")
     return root, tmp_path / "set", repair
 
 
-def test_unfinished_line_of_a_list_is_written_again(stopped, tmp_path):
-    root, target, repair = stopped
+def test_unfinished_line_of_a_list_is_written_again(stopped_run, tmp_path):
+    root, target, repair = stopped_run
     listing = tmp_path / "set.partial" / "train.samples"
     listing.write_text(listing.read_text()[:-20])
     repair()
-    manifest = made(sources.images(root), target, "raw")
-    assert manifest == made(sources.images(root), tmp_path / "other", "raw")
-    assert [one.defect for one in checking.check([target])] == [None]
+    manifest = make_set(sources.images(root), target, "raw")
+    assert manifest == make_set(sources.images(root), tmp_path / "other", "raw")
+    assert [check.defect for check in checking.check([target])] == [None]
 
 
-def test_changed_number_of_images_starts_over(stopped, tmp_path, picture):
-    root, target, repair = stopped
+def test_changed_number_of_images_starts_over(stopped_run, tmp_path, picture):
+    root, target, repair = stopped_run
     (root / "train" / "n02" / "n02_9.JPEG").write_bytes(picture(9))
     repair()
-    manifest = made(sources.images(root), target, "raw")
-    assert manifest.digest == made(sources.images(root), tmp_path / "other", "raw").digest
+    manifest = make_set(sources.images(root), target, "raw")
+    assert manifest.digest == make_set(sources.images(root), tmp_path / "other", "raw").digest

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests import command_runner
-from tests.data.conftest import idx
+from tests.data.conftest import encode_idx
 from tests.docs import commands
 from xfbench import adapter
 from xfbench.base import paths
@@ -72,8 +72,8 @@ def write_images(home):
     (home / "mnist").mkdir(parents=True)
     for prefix, count in (("train", 256), ("t10k", 64)):
         images, labels = random.randint(0, 256, (count, 28, 28)), random.randint(0, 10, count)
-        (home / "mnist" / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
-        (home / "mnist" / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+        (home / "mnist" / f"{prefix}-images-idx3-ubyte").write_bytes(encode_idx(images))
+        (home / "mnist" / f"{prefix}-labels-idx1-ubyte").write_bytes(encode_idx(labels))
     for split, label in product(("train", "val"), ("n01", "n02")):
         folder = home / "pictures" / split / label
         folder.mkdir(parents=True)

@@ -12,26 +12,26 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["xfbench"]):
-    from tests.fuzz.targets import KEPT, TARGETS
+    from tests.fuzz.targets import FINDINGS_FOLDER, TARGETS
 
-MOST_SECONDS, MOST_BYTES = 10, 1_500_000_000  # of one file
+MAX_SECONDS, MAX_BYTES = 10, 1_500_000_000  # of one file
 
 
 def main():
     """Ends with a status other than 0 where there is a finding, which lies in the folder."""
-    name, seconds, place, *fixed = sys.argv[1:]
-    target, folder = TARGETS[name], Path(place)
-    tried = folder / "tried"
-    tried.mkdir(parents=True, exist_ok=True)
-    kept = [path.read_bytes() for path in sorted(KEPT.glob(f"{name}/*"))]
-    for number, seed in enumerate([*target.seeds, *kept]):
-        (tried / f"seed-{number}").write_bytes(seed)
+    name, seconds, folder_name, *fixed_seeds = sys.argv[1:]
+    target, folder = TARGETS[name], Path(folder_name)
+    corpus = folder / "tried"
+    corpus.mkdir(parents=True, exist_ok=True)
+    earlier_findings = [path.read_bytes() for path in sorted(FINDINGS_FOLDER.glob(f"{name}/*"))]
+    for number, seed in enumerate([*target.seeds, *earlier_findings]):
+        (corpus / f"seed-{number}").write_bytes(seed)
     # Its own limit is of what the system says of the process, which may be of its parent.
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
-    limits = [f"-max_total_time={seconds}", f"-timeout={MOST_SECONDS}", "-rss_limit_mb=0"]
-    limits += [f"-seed={number}" for number in fixed]
-    words = [sys.argv[0], *limits, "-max_len=65536", f"-artifact_prefix={folder}/", str(tried)]
-    atheris.Setup(words, target)
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
+    limits = [f"-max_total_time={seconds}", f"-timeout={MAX_SECONDS}", "-rss_limit_mb=0"]
+    limits += [f"-seed={number}" for number in fixed_seeds]
+    arguments = [sys.argv[0], *limits, "-max_len=65536", f"-artifact_prefix={folder}/", str(corpus)]
+    atheris.Setup(arguments, target)
     atheris.Fuzz()
 
 

@@ -39,7 +39,7 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, stream_digest
 
 ROOT = Path(__file__).parents[2]
-KEPT = Path(__file__).parent / "kept"  # what was found, in a folder for each target
+FINDINGS_FOLDER = Path(__file__).parent / "kept"  # what was found, in a folder for each target
 SAMPLE = Sample("a/0.png", 1, np.arange(12, dtype=np.uint8).reshape(3, 2, 2))
 FOLDER = Path(tempfile.mkdtemp(prefix="xfbench-fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
@@ -58,19 +58,19 @@ class Target:
             assert str(error).splitlines()  # whoever tells of it has something to tell
 
 
-def in_file(name, read):
+def as_bytes_reader(name, read):
     """A reader of files as one of bytes."""
     path = FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    def of(content):
+    def read_content(content):
         path.write_bytes(content)
         return read(path)
 
-    return of
+    return read_content
 
 
-def of_site(path):
+def read_site(path):
     sites.load.cache_clear()
     try:
         sites.load(str(path))
@@ -78,12 +78,12 @@ def of_site(path):
         sites.load.cache_clear()
 
 
-def of_adapter(path):
+def read_adapter(path):
     with mock.patch.dict(os.environ, XFBENCH_ADAPTERS=str(path.parents[1])):
         adapter.load(path.parent.name)
 
 
-def of_set(form):
+def make_set_reader(form):
     """The samples of a split in that format, as training reads them: to pixels."""
     module = importlib.import_module(f"xfbench.worker.formats.{form}")
 
@@ -95,92 +95,94 @@ def of_set(form):
     return read
 
 
-def of_recordio(path):
+def read_recordio(path):
     path.with_suffix(".idx").write_text("0\t0\n")
-    of_set("recordio")(path)
+    make_set_reader("recordio")(path)
 
 
-def of_example(content):
+def read_example(content):
     """As a TFRecord's only record, whose checksums are right."""
     data = b""
     for part in (struct.pack("<Q", len(content)), content):
         crc = crc32c(part)
         data += part + struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-    in_file("example/train.tfrecord", of_set("tfrecord"))(data)
+    as_bytes_reader("example/train.tfrecord", make_set_reader("tfrecord"))(data)
 
 
-def of_list(content):
+def read_sample_list(content):
     """A list of samples that is as long as its manifest says, with the digests that it has."""
     lines = content.decode(errors="replace").split("\n")[:-1]
     digests = [parts[2] for line in lines if len(parts := line.split("\t")) > 2]
     split = {"samples": len(lines), "stream_digest": stream_digest(digests)}
     manifest = {"classes": ["a", "b"], "shape": [3, 2, 2], "splits": {"train": split}}
-    read = in_file("listed/train.samples", lambda path: (path.parent, "train", manifest))
+    read = as_bytes_reader("listed/train.samples", lambda path: (path.parent, "train", manifest))
     prepared.read_list(*read(content))
 
 
-def of_mnist(content):
+def read_mnist(content):
     """As the images to train with; the other files are as they should be, of one image."""
-    for name, beside in (
+    for name, other_content in (
         *((f"{split}-labels-idx1-ubyte", struct.pack(">2IB", 2049, 1, 7)) for split in SPLITS),
         ("t10k-images-idx3-ubyte", IMAGE),
     ):
-        in_file(f"mnist/{name}", bool)(beside)
-    in_file("mnist/train-images-idx3-ubyte", lambda path: sources.mnist(path.parent))(content)
+        as_bytes_reader(f"mnist/{name}", bool)(other_content)
+    as_bytes_reader("mnist/train-images-idx3-ubyte", lambda path: sources.mnist(path.parent))(
+        content
+    )
 
 
-def of_foreign(path):
+def read_foreign(path):
     taking._read_records(path, str.splitlines, str.splitlines)
 
 
-def places(value):
+def iterate_places(value):
     """Where something stands in a document: what holds it, and by which key."""
     keys = value if isinstance(value, dict) else range(min(len(value), 4))
     for key in list(keys):
         yield value, key
         if isinstance(value[key], dict | list):
-            yield from places(value[key])
+            yield from iterate_places(value[key])
 
 
-def of_forged(content):
+def read_forged_record(content):
     """A real record in which the bytes say what is changed into what, sealed anew, as it is shown.
 
     So it has the digest that it says, which a file whose bytes were changed never has.
     """
     numbers = iter(content)
-    records = varieties()
-    document = copy.deepcopy(records[next(numbers, 0) % len(records)])
+    varied_records = load_varied_records()
+    document = copy.deepcopy(varied_records[next(numbers, 0) % len(varied_records)])
     for _ in range(next(numbers, 0) % 4):
-        found = list(places(document))
-        holder, key = found[(256 * next(numbers, 0) + next(numbers, 0)) % len(found)]
+        changeable = list(iterate_places(document))
+        holder, key = changeable[(256 * next(numbers, 0) + next(numbers, 0)) % len(changeable)]
         holder[key] = FORGED[next(numbers, 0) % len(FORGED)]
     document.pop("id", None)
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
     listing.format_table([record])
     series.build_series([provenance.trusted_record(record)])
-    found = leaderboard.tables([record], {})
+    changeable = leaderboard.tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
-            form(found, columns)
+            form(changeable, columns)
     page.html([record], {}, (), [])
 
 
-def written(form, name):
+def write_data_set(format_module, name):
     """The file of a set of one sample."""
     folder = FOLDER / "written" / name
     folder.mkdir(parents=True)
-    made = form.Writer(folder, "train", 0)
-    made.add(SAMPLE)
-    made.close()
+    writer = format_module.Writer(folder, "train", 0)
+    writer.add(SAMPLE)
+    writer.close()
     return [(folder / name).read_bytes()]
 
 
-def files(pattern):
+def read_files(pattern):
     return [path.read_bytes() for path in sorted(ROOT.glob(pattern))]
 
 
-def measured(kind):
+def read_real_documents(kind):
     """Two real records, or certificates."""
     source = min(ROOT.glob("docs/laptop/*.tar.gz"))
     with tarfile.open(source) as tar:
@@ -189,32 +191,32 @@ def measured(kind):
 
 
 @functools.cache
-def varieties():
+def load_varied_records():
     """The first record of each archive: what one has that others have not."""
-    found = []
+    documents = []
     for source in sorted(ROOT.glob("docs/laptop/*.tar.gz")):
         with tarfile.open(source) as tar:
             name = next(name for name in tar.getnames() if name.startswith("records/"))
-            found.append(json.loads(tar.extractfile(name).read()))
-    return found
+            documents.append(json.loads(tar.extractfile(name).read()))
+    return documents
 
 
-def archived():
+def build_archive():
     """An archive of a record."""
-    [content, *_] = measured("records/")
+    [content, *_] = read_real_documents("records/")
     name = f"records/{json.loads(content)['id'][7:]}.json"
-    listed = {name: {"bytes": len(content), "digest": digests.of_bytes(content)}}
-    manifest = json.dumps({"schema": archive.SCHEMA, "files": listed}).encode()
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
+    entries = {name: {"bytes": len(content), "digest": digests.of_bytes(content)}}
+    manifest = json.dumps({"schema": archive.SCHEMA, "files": entries}).encode()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for member, data in ((name, content), ("manifest.json", manifest)):
             info = tarfile.TarInfo(member)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    return [made.getvalue()]
+    return [buffer.getvalue()]
 
 
-def logs():
+def build_tool_outputs():
     """About the least that each of the other tools writes."""
     events = [
         *(("submission_benchmark", "resnet"), ("global_batch_size", 32), ("run_start", None)),
@@ -227,13 +229,22 @@ def logs():
         for n, (key, value) in enumerate(events)
     ]
     stats = {"median": 1.0, "min": 0.9, "max": 1.1, "rounds": 5, "iterations": 1, "data": [1.0]}
-    bench = {"name": "test_a[1]", "fullname": "a.py::test_a[1]", "params": {"n": 1}, "stats": stats}
-    saved = {"machine_info": {"node": "n", "cpu": {}}, "benchmarks": [bench], "version": "5.1.0"}
+    benchmark = {
+        "name": "test_a[1]",
+        "fullname": "a.py::test_a[1]",
+        "params": {"n": 1},
+        "stats": stats,
+    }
+    saved = {
+        "machine_info": {"node": "n", "cpu": {}},
+        "benchmarks": [benchmark],
+        "version": "5.1.0",
+    }
     saved |= {"datetime": "2026-11-22T00:00:00+00:00", "commit_info": {}}
     case = {"name": "Speed", "result": "pass", "perfvalues": {"a:b:speed": [1, 2, -1, 1, "s"]}}
     session = {"session_info": {"data_version": "4.0"}, "runs": [{"testcases": [case]}]}
-    told = "".join(f":::MLLOG {line}\n" for line in lines)
-    return [text.encode() for text in (told, json.dumps(saved), json.dumps(session))]
+    mlperf_log = "".join(f":::MLLOG {line}\n" for line in lines)
+    return [text.encode() for text in (mlperf_log, json.dumps(saved), json.dumps(session))]
 
 
 SPLITS = ("train", "t10k")
@@ -247,48 +258,58 @@ IMAGE = struct.pack(">4I", 2051, 1, 1, 1) + b"\1"
 REPLY = {"job": "sha256:1", "status": "failed", "reason": "why", "traceback": ""}
 TARGETS = {
     "experiment": Target(
-        in_file("mine.toml", lambda path: experiment.load(str(path))),
+        as_bytes_reader("mine.toml", lambda path: experiment.load(str(path))),
         USAGE,
-        files("xfbench/experiments/*.toml"),
+        read_files("xfbench/experiments/*.toml"),
     ),
-    "site": Target(in_file("site.toml", of_site), USAGE, files("launchers/sites/*.toml")),
-    "adapter": Target(in_file("own/adapter.toml", of_adapter), USAGE, files("adapters/*/*.toml")),
-    "record": Target(Record.read, WORDS, measured("records/")),
-    "forged": Target(of_forged, WORDS, [bytes([n, n % 4, *range(n, n + 9)]) for n in range(9)]),
-    "certificate": Target(Certificate.read, WORDS, measured("certificates/")),
+    "site": Target(
+        as_bytes_reader("site.toml", read_site), USAGE, read_files("launchers/sites/*.toml")
+    ),
+    "adapter": Target(
+        as_bytes_reader("own/adapter.toml", read_adapter), USAGE, read_files("adapters/*/*.toml")
+    ),
+    "record": Target(Record.read, WORDS, read_real_documents("records/")),
+    "forged": Target(
+        read_forged_record, WORDS, [bytes([n, n % 4, *range(n, n + 9)]) for n in range(9)]
+    ),
+    "certificate": Target(Certificate.read, WORDS, read_real_documents("certificates/")),
     "tuning": Target(Tuning.read, WORDS, [b'{"schema": "xfbench.tuning/1", "id": "sha256:1"}']),
     "reply": Target(
-        in_file("reply.json", lambda path: reply.read(path, REPLY["job"])),
+        as_bytes_reader("reply.json", lambda path: reply.read(path, REPLY["job"])),
         WORDS,
         [json.dumps(REPLY).encode()],
     ),
     "archive": Target(
-        in_file("all.tar", lambda path: list(archive.read_members(path))), USAGE, archived()
+        as_bytes_reader("all.tar", lambda path: list(archive.read_members(path))),
+        USAGE,
+        build_archive(),
     ),
-    "foreign": Target(in_file("foreign.json", of_foreign), USAGE, logs()),
+    "foreign": Target(as_bytes_reader("foreign.json", read_foreign), USAGE, build_tool_outputs()),
     "manifest": Target(
-        in_file("set/manifest.json", lambda path: prepared.read_manifest(path.parent)),
+        as_bytes_reader("set/manifest.json", lambda path: prepared.read_manifest(path.parent)),
         DAMAGED,
         [b'{"schema": "xfbench.data/1", "format": "raw", "splits": {"train": {}}}'],
     ),
-    "listed": Target(of_list, DAMAGED, [b"a/0.png\t1\tsha256:00\n"]),
+    "listed": Target(read_sample_list, DAMAGED, [b"a/0.png\t1\tsha256:00\n"]),
     "tfrecord": Target(
-        in_file("tf/train.tfrecord", of_set("tfrecord")),
+        as_bytes_reader("tf/train.tfrecord", make_set_reader("tfrecord")),
         DAMAGED,
-        written(tfrecord, "train.tfrecord"),
+        write_data_set(tfrecord, "train.tfrecord"),
     ),
     "example": Target(
-        of_example, DAMAGED, [tfrecord.encode_example(encoding.build_picture(PNG, "a"), 1, "a")]
+        read_example, DAMAGED, [tfrecord.encode_example(encoding.build_picture(PNG, "a"), 1, "a")]
     ),
     "recordio": Target(
-        in_file("rec/train.rec", of_recordio), DAMAGED, written(recordio, "train.rec")
+        as_bytes_reader("rec/train.rec", read_recordio),
+        DAMAGED,
+        write_data_set(recordio, "train.rec"),
     ),
     "lmdb": Target(
-        in_file("db/train.lmdb/data.mdb", of_set("lmdb")),
+        as_bytes_reader("db/train.lmdb/data.mdb", make_set_reader("lmdb")),
         DAMAGED,
-        written(lmdb, "train.lmdb/data.mdb"),
+        write_data_set(lmdb, "train.lmdb/data.mdb"),
     ),
-    "mnist": Target(of_mnist, DAMAGED, [IMAGE]),
+    "mnist": Target(read_mnist, DAMAGED, [IMAGE]),
     "picture": Target(
         lambda content: pictures.decode_pixels(Sample("a", 0, content), 3), DAMAGED, [PNG, JPEG]
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import KEPT, TARGETS
+from tests.fuzz.targets import FINDINGS_FOLDER, TARGETS
 
 SECONDS = 10
 
@@ -36,7 +36,7 @@ def test_fuzzer_finds_no_failing_input(name, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     argv = [sys.executable, "-P", "-m", "tests.fuzz", name, str(SECONDS), str(tmp_path), "1"]
-    done = subprocess.run(
+    completed = subprocess.run(
         argv,
         cwd=Path(__file__).parents[2],
         env={"PYTHONPATH": ".", "PATH": "/usr/bin:/bin", "TMPDIR": str(scratch)},
@@ -46,13 +46,13 @@ def test_fuzzer_finds_no_failing_input(name, tmp_path):
         timeout=SECONDS + 100,
         check=False,
     )
-    found = [path for path in tmp_path.iterdir() if path.is_file()]
-    assert done.returncode == 0 and not found, (found, done.stderr[-3000:])
+    findings = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert completed.returncode == 0 and not findings, (findings, completed.stderr[-3000:])
     assert len(list((tmp_path / "tried").iterdir())) > len(TARGETS[name].seeds)
 
 
 @pytest.mark.parametrize(
-    "file", sorted(KEPT.glob("*/*")), ids=lambda file: f"{file.parent.name}/{file.name}"
+    "file", sorted(FINDINGS_FOLDER.glob("*/*")), ids=lambda file: f"{file.parent.name}/{file.name}"
 )
 def test_earlier_fuzzer_findings_are_handled(file):
     """Within bounds of memory: the test above begins with it."""

@@ -19,12 +19,14 @@ SELF_TEST = "self_test"
 
 # By archive, workload or alone: the name of the file below this folder, and what it holds.
 SUBJECTS: dict[str, Callable[[], Any]] = {
-    **form.each("workloads", networks.names(), networks.digests),
-    **form.each("keys", archives.names(), archives.keys),
-    **form.each("leaderboard", archives.names(), archives.leaderboard),
-    **form.each("compare", archives.names(), archives.compare),
-    **form.each("list", archives.names(), archives.results_list),
-    **form.each("validate", [*archives.names(), archives.DAMAGED], archives.results_validate),
+    **form.builders_by_file("workloads", networks.names(), networks.digests),
+    **form.builders_by_file("keys", archives.names(), archives.keys),
+    **form.builders_by_file("leaderboard", archives.names(), archives.leaderboard),
+    **form.builders_by_file("compare", archives.names(), archives.compare),
+    **form.builders_by_file("list", archives.names(), archives.results_list),
+    **form.builders_by_file(
+        "validate", [*archives.names(), archives.DAMAGED], archives.results_validate
+    ),
     "commands": interface.commands,
     "exit_codes": interface.exit_codes,
     "python": interface.python,
@@ -45,6 +47,8 @@ def build(name: str) -> str:
     """Return what the file of a subject has to hold, whoever runs it and wherever."""
     with tempfile.TemporaryDirectory(prefix="xfbench-golden-") as home:
         folders = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
-        others = {key: value for key, value in os.environ.items() if not key.startswith("XFBENCH_")}
-        with mock.patch.dict(os.environ, {**others, **folders}, clear=True):
+        other_variables = {
+            key: value for key, value in os.environ.items() if not key.startswith("XFBENCH_")
+        }
+        with mock.patch.dict(os.environ, {**other_variables, **folders}, clear=True):
             return form.text(SUBJECTS[name]()) + "\n"

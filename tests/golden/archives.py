@@ -87,14 +87,17 @@ def leaderboard(name: str) -> dict[str, Any]:
     """Return what `leaderboard --json` prints of the archive, plain and in other forms."""
     forms = ("", *LEADERBOARDS.get(name, ()))
     return {
-        f"leaderboard {options}".rstrip(): _printed(name, "leaderboard", options)
+        f"leaderboard {options}".rstrip(): _comparable_output(name, "leaderboard", options)
         for options in forms
     }
 
 
 def compare(name: str) -> dict[str, Any]:
     """Return what `compare --json` prints of some sides of the archive."""
-    return {f"compare {sides}": _printed(name, "compare", sides) for sides in COMPARISONS[name]}
+    return {
+        f"compare {sides}": _comparable_output(name, "compare", sides)
+        for sides in COMPARISONS[name]
+    }
 
 
 def results_list(name: str) -> dict[str, Any]:
@@ -109,7 +112,9 @@ def results_list(name: str) -> dict[str, Any]:
             if not form.SENTENCES.intersection(path.replace("[]", "").split(".")):
                 fields.setdefault(path, []).append(value)
     return {
-        "fields": {path: f"{len(values)} {_short(values)}" for path, values in fields.items()},
+        "fields": {
+            path: f"{len(values)} {_short_digest(values)}" for path, values in fields.items()
+        },
         "records": [record["id"][7:19] for record in records],
     }
 
@@ -117,8 +122,8 @@ def results_list(name: str) -> dict[str, Any]:
 def results_validate(name: str) -> dict[str, Any]:
     """Return what `results validate --json` says of the archive, and of its records in a folder."""
     if name == DAMAGED:
-        return {"folder": _validated(damaged_results())}
-    return {"archive": _validated(sources()[name]), "folder": _validated(results(name))}
+        return {"folder": _run_validate(damaged_results())}
+    return {"archive": _run_validate(sources()[name]), "folder": _run_validate(results(name))}
 
 
 @functools.cache
@@ -164,11 +169,11 @@ def damaged_results() -> Path:
     if folder.exists():
         return folder
     shutil.copytree(results(COLUMNS), folder)
-    edited, garbage, moved, twice, *_ = sorted((folder / "records").rglob("*.json"))
+    edited, garbage, moved, duplicated, *_ = sorted((folder / "records").rglob("*.json"))
     edited.write_text(edited.read_text().replace('"threads": 2', '"threads": 3'))
     garbage.write_text("{}\n")
     moved.rename(moved.with_name(f"{moved.stem[::-1]}.json"))
-    shutil.copy(twice, folder / "records" / "copy.json")
+    shutil.copy(duplicated, folder / "records" / "copy.json")
     missing, changed, *_ = sorted((folder / "certificates").glob("*.json"))
     missing.unlink()
     changed.write_text(changed.read_text().replace('"equal"', '"different"'))
@@ -177,7 +182,7 @@ def damaged_results() -> Path:
     return folder
 
 
-def _validated(path: Path) -> Any:
+def _run_validate(path: Path) -> Any:
     status, output = _run("results", "validate", str(path), "--json")
     document = json.loads(output)
     for defect in document["defects"]:
@@ -185,7 +190,7 @@ def _validated(path: Path) -> Any:
     return {"exit status": status, **form.comparable(document)}
 
 
-def _printed(name: str, command: str, options: str) -> Any:
+def _comparable_output(name: str, command: str, options: str) -> Any:
     return form.comparable(_output(name, command, options))
 
 
@@ -208,7 +213,7 @@ def _run(*line: str) -> tuple[int, str]:
     return status or 0, output.getvalue()
 
 
-def _short(value: Any) -> str:
+def _short_digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 

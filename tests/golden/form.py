@@ -78,31 +78,33 @@ def schema_fields(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(
-    node: dict[str, Any], path: str, kinds: dict[str, Any], above: dict[str, str]
+    node: dict[str, Any], path: str, definitions: dict[str, Any], enclosing_paths: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
     if "$ref" in node:
-        kind = node["$ref"].rpartition("/")[2]
-        if kind in above:
-            yield path, {"same as": above[kind]}
+        definition = node["$ref"].rpartition("/")[2]
+        if definition in enclosing_paths:
+            yield path, {"same as": enclosing_paths[definition]}
             return
-        above = {**above, kind: path}
-        node = {**kinds[kind], **node}
-    plain = {key: item for key, item in node.items() if key not in _STRUCTURE}
-    if isinstance(plain.get("additionalProperties"), dict):
-        del plain["additionalProperties"]
+        enclosing_paths = {**enclosing_paths, definition: path}
+        node = {**definitions[definition], **node}
+    constraints_here = {key: item for key, item in node.items() if key not in _STRUCTURE}
+    if isinstance(constraints_here.get("additionalProperties"), dict):
+        del constraints_here["additionalProperties"]
     if any(_NULL in node.get(key, ()) for key in _CHOICES):
-        plain["null"] = True
-    for suffix, inner, facts in _inner(node):
-        place = f"{path}{suffix}".lstrip(".")
-        for where, constraints in _fields(inner, place, kinds, above):
-            if where == path:
-                plain |= constraints
+        constraints_here["null"] = True
+    for suffix, nested_schema, facts in _nested_schemas(node):
+        nested_path = f"{path}{suffix}".lstrip(".")
+        for field_path, constraints in _fields(
+            nested_schema, nested_path, definitions, enclosing_paths
+        ):
+            if field_path == path:
+                constraints_here |= constraints
             else:
-                yield where, {**constraints, **(facts if where == place else {})}
-    yield path, plain
+                yield field_path, {**constraints, **(facts if field_path == nested_path else {})}
+    yield path, constraints_here
 
 
-def _inner(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+def _nested_schemas(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yield the schemas in a schema: what the path has more, the schema, and facts about it."""
     for key in _CHOICES:
         options = [item for item in node.get(key, ()) if item != _NULL]
@@ -118,7 +120,7 @@ def _inner(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str
         yield ".*", node["additionalProperties"], {}
 
 
-def each(
+def builders_by_file(
     subject: str, names: Iterable[str], build: Callable[[str], Any]
 ) -> dict[str, Callable[[], Any]]:
     """Return a builder for each name, by the name of its file."""

@@ -42,7 +42,7 @@ from xfbench.workloads import workloads
 ROOT = Path(__file__).parents[2]
 SOURCES = ("xfbench", "adapters", "launchers", "workloads", "docs/reframe")
 _VARIABLE = re.compile(r"_?[A-Z][A-Z0-9]*(_[A-Z0-9]*)*")
-_OWN = re.compile(r"XFBENCH_[A-Z_]+")
+_XFBENCH_VARIABLE = re.compile(r"XFBENCH_[A-Z_]+")
 
 
 def commands() -> dict[str, Any]:
@@ -219,9 +219,9 @@ def variables() -> dict[str, list[str]]:
                 continue
             tree = ast.parse(text)
             nodes = [*ast.walk(tree)]
-            prefixed |= {item for item in _strings(nodes) if _OWN.fullmatch(item)}
+            prefixed |= {item for item in _strings(nodes) if _XFBENCH_VARIABLE.fullmatch(item)}
             if any(map(_is_environment, nodes)):
-                read |= {*_listed(tree), *_looked_up(tree, nodes)}
+                read |= {*_listed_variables(tree), *_looked_up_variables(tree, nodes)}
     return {"prefixed": sorted(prefixed), "read": sorted(read)}
 
 
@@ -241,7 +241,7 @@ def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield node.value
 
 
-def _listed(tree: ast.Module) -> Iterator[str]:
+def _listed_variables(tree: ast.Module) -> Iterator[str]:
     """Yield the strings of each constant of the module that looks like a list of variables."""
     for value in _constants(tree).values():
         names = [*_strings(ast.walk(value))]
@@ -249,7 +249,7 @@ def _listed(tree: ast.Module) -> Iterator[str]:
             yield from (f"{item}*" if item.endswith("_") else item for item in names)
 
 
-def _looked_up(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[str]:
+def _looked_up_variables(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield each key of the environment that is a text, a constant or has a fixed beginning."""
     constants = _constants(tree)
     for node in nodes:
@@ -279,7 +279,7 @@ def _is_environment(node: ast.AST) -> bool:
 
 
 # Run for real, in a folder with the results folders `intact` and `damaged`.
-LINES = (
+COMMAND_LINES = (
     "--version",
     "run --help",
     "frobnicate",
@@ -292,7 +292,7 @@ LINES = (
 )
 # Every line, and every way in which a command can end, in a process of its own that is forked from
 # one that has loaded xfbench. The ways are raised in a command that stands beside the others.
-_ENDS = """
+_EXIT_STATUS_SCRIPT = """
 import json, os, signal, sys, time
 import typer
 from xfbench import UnavailableError, UsageError, XfbenchError, cli, experiment
@@ -355,8 +355,8 @@ def exit_codes() -> dict[str, Any]:
         folder = Path(name)
         (folder / "intact").symlink_to(intact)
         (folder / "damaged").symlink_to(damaged)
-        done = subprocess.run(
-            [sys.executable, "-c", _ENDS, json.dumps(LINES)],
+        completed = subprocess.run(
+            [sys.executable, "-c", _EXIT_STATUS_SCRIPT, json.dumps(COMMAND_LINES)],
             cwd=folder,
             env={**os.environ, "TMPDIR": name},
             capture_output=True,
@@ -364,6 +364,6 @@ def exit_codes() -> dict[str, Any]:
             timeout=300,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert completed.returncode == 0, completed.stderr
         statuses: dict[str, Any] = json.loads((folder / "statuses.json").read_text())
     return statuses

@@ -23,13 +23,13 @@ def digests(name: str) -> dict[str, Any]:
     The digest of all weights is that of the parameters' lines, in the order of the network.
     """
     workload = workloads()[name]
-    each = {}
+    lines_by_parameter = {}
     for parameter, value in initial_parameters(workload.network, SEED).items():
         content = hashlib.sha256(np.ascontiguousarray(value)).hexdigest()
-        each[parameter] = f"{value.dtype.str} {list(value.shape)} {content[:16]}"
-    lines = "".join(f"{parameter} {line}\n" for parameter, line in each.items())
+        lines_by_parameter[parameter] = f"{value.dtype.str} {list(value.shape)} {content[:16]}"
+    lines = "".join(f"{parameter} {line}\n" for parameter, line in lines_by_parameter.items())
     return {
         "facts": workload_facts(workload).model_dump(mode="json"),
         "initial_weights": f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}",
-        "parameters": each,
+        "parameters": lines_by_parameter,
     }

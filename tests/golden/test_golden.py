@@ -8,8 +8,8 @@ from tests import golden
 from tests.golden import archives, mutations
 from xfbench.equality import plants
 
-MOST_LINES = 40  # of a difference that a failing test shows
-HOW = """{file} differs from what the code gives now.
+MAX_DIFFERENCE_LINES = 40  # of a difference that a failing test shows
+FAILURE_MESSAGE = """{file} differs from what the code gives now.
 If an issue adds or renames what is shown, write the file again and list the change in the note:
     python -m tests.golden {name}
 Digests of workloads and cells, and keys of certificates, never change."""
@@ -25,24 +25,27 @@ def check(name):
     current = golden.build(name).splitlines()
     if recorded != current:
         lines = [*difflib.unified_diff(recorded, current, "golden", "now", n=1, lineterm="")]
-        if len(lines) > MOST_LINES:
-            lines = [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
-        how = HOW.format(file=file.relative_to(golden.FOLDER.parents[1]), name=name)
-        pytest.fail("\n".join([how, *lines]), pytrace=False)
+        if len(lines) > MAX_DIFFERENCE_LINES:
+            lines = [
+                *lines[:MAX_DIFFERENCE_LINES],
+                f"… {len(lines) - MAX_DIFFERENCE_LINES} more lines",
+            ]
+        message = FAILURE_MESSAGE.format(file=file.relative_to(golden.FOLDER.parents[1]), name=name)
+        pytest.fail("\n".join([message, *lines]), pytrace=False)
 
 
-def of(subject):
+def parametrize_subject(subject):
     """Parametrise a test by the files of a subject."""
     names = [name for name in golden.SUBJECTS if name.startswith(f"{subject}/")]
     return pytest.mark.parametrize("name", names, ids=lambda name: name.partition("/")[2])
 
 
-@of("workloads")
+@parametrize_subject("workloads")
 def test_workload_and_initial_weights_keep_digests(name):
     check(name)
 
 
-@of("keys")
+@parametrize_subject("keys")
 def test_old_records_keep_cells_and_certificate_keys(name):
     check(name)
 
@@ -50,28 +53,28 @@ def test_old_records_keep_cells_and_certificate_keys(name):
 @pytest.mark.parametrize("archive", archives.names())
 def test_cells_that_records_name_are_those_recomputed(archive):
     recomputed = archives.keys(archive)["records"]
-    named = archives.stored_cells(archive)
+    stored_cells = archives.stored_cells(archive)
     assert {record: keys.split()[0] for record, keys in recomputed.items()} == {
-        record: str(cell) for record, cell in named.items()
+        record: str(cell) for record, cell in stored_cells.items()
     }
 
 
-@of("leaderboard")
+@parametrize_subject("leaderboard")
 def test_leaderboard_keeps_its_figures(name):
     check(name)
 
 
-@of("compare")
+@parametrize_subject("compare")
 def test_compare_keeps_its_figures_and_verdicts(name):
     check(name)
 
 
-@of("list")
+@parametrize_subject("list")
 def test_results_list_keeps_every_field(name):
     check(name)
 
 
-@of("validate")
+@parametrize_subject("validate")
 def test_results_validate_keeps_its_findings(name):
     check(name)
 

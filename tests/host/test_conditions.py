@@ -27,39 +27,39 @@ QUIET = Conditions(
 )
 
 
-def watched(seconds):
+def watch_conditions(seconds):
     before = conditions.read_conditions()
     time.sleep(seconds)
     return conditions.conditions_between(before, conditions.read_conditions())
 
 
 def test_busy_process_is_detected_and_named(burner):
-    seen = watched(2.0)
-    [one] = [one for one in seen.competing if one.name == "burner"]
-    assert 0.2 < one.cpus < 1.2
-    assert seen.other_cpus > 0.2
-    assert any(line.startswith("burner used") for line in conditions.disturbances(seen, 2))
+    measured = watch_conditions(2.0)
+    [competitor] = [competitor for competitor in measured.competing if competitor.name == "burner"]
+    assert 0.2 < competitor.cpus < 1.2
+    assert measured.other_cpus > 0.2
+    assert any(line.startswith("burner used") for line in conditions.disturbances(measured, 2))
 
 
 def test_own_work_is_not_counted_as_noise():
     before = conditions.read_conditions()
-    busy = "import time; end = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
-    subprocess.run([sys.executable, "-c", busy], check=True, timeout=60)
+    script = "import time; end = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
     after = conditions.read_conditions()
-    seen = conditions.conditions_between(before, after)
+    measured = conditions.conditions_between(before, after)
     foreign = conditions.conditions_between(before, replace(after, own=before.own))
-    told = conditions.conditions_between(
+    with_reported_time = conditions.conditions_between(
         before, replace(after, own=before.own), after.own - before.own
     )
-    assert (foreign.other_cpus - seen.other_cpus) * seen.seconds > 0.9
+    assert (foreign.other_cpus - measured.other_cpus) * measured.seconds > 0.9
     # Of ranks that are no children of ours, their own word counts.
-    assert told.other_cpus == pytest.approx(seen.other_cpus)
+    assert with_reported_time.other_cpus == pytest.approx(measured.other_cpus)
     assert os.getpid() not in {pid for pid, _ in after.processes}
 
 
 def test_cpu_time_of_ended_processes_is_reported():
-    seen = QUIET.model_copy(update={"other_cpus": 1.4})
-    [line] = conditions.disturbances(seen, 2)
+    measured = QUIET.model_copy(update={"other_cpus": 1.4})
+    [line] = conditions.disturbances(measured, 2)
     assert line == "processes that have ended used 1.4 of a core"
 
 
@@ -97,8 +97,8 @@ def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
     before = conditions.read_conditions()
     file.write_text("usage_usec 5\nnr_throttled 4\nthrottled_usec 4000000\n")
-    seen = conditions.conditions_between(before, conditions.read_conditions())
-    assert seen.throttled_seconds == pytest.approx(1.5)
+    measured = conditions.conditions_between(before, conditions.read_conditions())
+    assert measured.throttled_seconds == pytest.approx(1.5)
 
 
 def test_strict_refuses_a_machine_with_a_busy_process(burner):
@@ -109,9 +109,9 @@ def test_strict_refuses_a_machine_with_a_busy_process(burner):
 def test_thermal_throttling_is_counted(tmp_path):
     assert conditions._thermal_throttles(tmp_path) is None
     for cpu, count in ((0, 3), (1, 4)):
-        place = tmp_path / f"cpu{cpu}" / "thermal_throttle"
-        place.mkdir(parents=True)
-        (place / "core_throttle_count").write_text(f"{count}\n")
+        throttle_folder = tmp_path / f"cpu{cpu}" / "thermal_throttle"
+        throttle_folder.mkdir(parents=True)
+        (throttle_folder / "core_throttle_count").write_text(f"{count}\n")
     assert conditions._thermal_throttles(tmp_path) == 7
     hot = QUIET.model_copy(update={"thermal_throttles": 2})
     assert "2 times to cool" in conditions.launch_defect(hot, "cpu")
@@ -136,8 +136,8 @@ def test_steal_disturbs_beyond_one_percent_of_all_cores(seconds, disturbs):
 
 @pytest.mark.parametrize(("cpus", "disturbs"), [(0.19, False), (0.21, True)])
 def test_ended_processes_disturb_beyond_a_tenth_of_all_cores(cpus, disturbs):
-    seen = QUIET.model_copy(update={"other_cpus": cpus})
-    assert bool(conditions.disturbances(seen, 2)) == disturbs
+    measured = QUIET.model_copy(update={"other_cpus": cpus})
+    assert bool(conditions.disturbances(measured, 2)) == disturbs
 
 
 @pytest.mark.parametrize(
@@ -157,39 +157,39 @@ def test_a_launch_is_invalid_beyond_each_limit_and_not_at_it(update, valid):
 
 
 @pytest.fixture
-def reading():
+def make_reading():
     """A function that makes a reading; `used` are the CPU seconds of processes, by their names."""
 
-    def make(moment, used, **fields):
-        processes = {(pid, 0.0): one for pid, one in enumerate(used.items())}
+    def make_from_usage(moment, used, **fields):
+        processes = {(pid, 0.0): usage for pid, usage in enumerate(used.items())}
         counters = {"load": 0.0, "steal": 0.0, "busy": 0.0, "own": 0.0, "throttled": 0.0, "swap": 0}
         return conditions.Reading(moment, processes=processes, **{**counters, **fields})
 
-    return make
+    return make_from_usage
 
 
-def test_processes_compete_from_a_tenth_of_a_core_busiest_first(reading):
-    before = reading(100.0, {"idle": 5.0, "daemon": 5.0, "burner": 5.0})
-    after = reading(110.0, {"idle": 5.9, "daemon": 6.0, "burner": 14.0, "fresh": 2.0})
-    found = conditions.conditions_between(before, after).competing
-    assert [one.name for one in found] == ["burner", "fresh", "daemon"]
-    assert [one.cpus for one in found] == pytest.approx([0.9, 0.2, 0.1])
+def test_processes_compete_from_a_tenth_of_a_core_busiest_first(make_reading):
+    before = make_reading(100.0, {"idle": 5.0, "daemon": 5.0, "burner": 5.0})
+    after = make_reading(110.0, {"idle": 5.9, "daemon": 6.0, "burner": 14.0, "fresh": 2.0})
+    competitors = conditions.conditions_between(before, after).competing
+    assert [competitor.name for competitor in competitors] == ["burner", "fresh", "daemon"]
+    assert [competitor.cpus for competitor in competitors] == pytest.approx([0.9, 0.2, 0.1])
 
 
-def test_other_cpus_are_what_is_busy_and_not_ours(reading):
-    before, after = reading(100.0, {}), reading(110.0, {}, busy=30.0, own=4.0)
+def test_other_cpus_are_what_is_busy_and_not_ours(make_reading):
+    before, after = make_reading(100.0, {}), make_reading(110.0, {}, busy=30.0, own=4.0)
     assert conditions.conditions_between(
         before, after, launch_cpu_seconds=6.0
     ).other_cpus == pytest.approx(2.0)
     assert conditions.conditions_between(before, after, launch_cpu_seconds=40.0).other_cpus == 0
 
 
-def test_counters_that_went_back_count_as_nothing(reading):
-    before = reading(100.0, {}, steal=3.0, swap=10**9, throttled=2.0, thermal=7)
-    seen = conditions.conditions_between(before, reading(110.0, {}, thermal=5))
-    assert (seen.steal_seconds, seen.swap_bytes, seen.throttled_seconds) == (0, 0, 0)
-    assert seen.thermal_throttles == 0
-    assert conditions.conditions_between(before, reading(110.0, {})).thermal_throttles is None
+def test_counters_that_went_back_count_as_nothing(make_reading):
+    before = make_reading(100.0, {}, steal=3.0, swap=10**9, throttled=2.0, thermal=7)
+    measured = conditions.conditions_between(before, make_reading(110.0, {}, thermal=5))
+    assert (measured.steal_seconds, measured.swap_bytes, measured.throttled_seconds) == (0, 0, 0)
+    assert measured.thermal_throttles == 0
+    assert conditions.conditions_between(before, make_reading(110.0, {})).thermal_throttles is None
 
 
 def test_a_guests_time_is_not_counted_twice(monkeypatch):
@@ -197,5 +197,5 @@ def test_a_guests_time_is_not_counted_twice(monkeypatch):
     names = "user nice system idle iowait irq softirq steal guest guest_nice"
     times = namedtuple("times", names)(10.0, 5.0, 3.0, 100.0, 20.0, 0.5, 0.5, 7.0, 4.0, 2.0)
     monkeypatch.setattr(conditions.psutil, "cpu_times", lambda: times)
-    seen = conditions.read_conditions()
-    assert (seen.busy, seen.steal) == (19.0, 7.0)
+    reading = conditions.read_conditions()
+    assert (reading.busy, reading.steal) == (19.0, 7.0)

@@ -10,8 +10,8 @@ import pytest
 
 from xfbench.host import doctor, machine
 
-INTEL = "/sys/devices/system/cpu/intel_pstate/no_turbo"
-OTHER = "/sys/devices/system/cpu/cpufreq/boost"
+INTEL_NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
+CPUFREQ_BOOST = "/sys/devices/system/cpu/cpufreq/boost"
 HERE = machine.describe()
 
 
@@ -30,14 +30,16 @@ def turbo(tmp_path, monkeypatch):
     return examine
 
 
-@pytest.mark.parametrize(("file", "on", "off"), [(INTEL, "0\n", "1\n"), (OTHER, "1\n", "0\n")])
+@pytest.mark.parametrize(
+    ("file", "on", "off"), [(INTEL_NO_TURBO, "0\n", "1\n"), (CPUFREQ_BOOST, "1\n", "0\n")]
+)
 def test_turbo_that_is_on_is_a_warning_with_the_command_for_off(turbo, file, on, off):
     finding = turbo({file: on})
     assert finding.state == "warn"
     assert finding.mend.endswith(f"echo {off.strip()} > {file}")
 
 
-@pytest.mark.parametrize(("file", "off"), [(INTEL, "1\n"), (OTHER, "0\n")])
+@pytest.mark.parametrize(("file", "off"), [(INTEL_NO_TURBO, "1\n"), (CPUFREQ_BOOST, "0\n")])
 def test_turbo_that_is_off_is_good(turbo, file, off):
     finding = turbo({file: off})
     assert (finding.state, finding.detail) == ("ok", "off")

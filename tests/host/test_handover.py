@@ -11,20 +11,20 @@ from xfbench.records.record import Conditions
 from xfbench.worker import distance, observe, pingpong
 from xfbench.worker.handover import CoreLatencyProbe
 
-ASK = "from xfbench.host import handover; print(handover.measure_latency())"
+LATENCY_SCRIPT = "from xfbench.host import handover; print(handover.measure_latency())"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
-    took = [handover.measure_latency() for _ in range(5)]
+    latencies = [handover.measure_latency() for _ in range(5)]
     # Light does not do it in less than some nanoseconds, nor does a system call take part.
-    assert all(one and 2e-8 < one < 1e-4 for one in took)
+    assert all(latency and 2e-8 < latency < 1e-4 for latency in latencies)
 
 
 def test_single_cpu_has_no_core_to_core_latency():
-    one = min(os.sched_getaffinity(0))
-    code = f"import os; os.sched_setaffinity(0, {{{one}}}); {ASK}"
-    assert subprocess.check_output([sys.executable, "-c", code], timeout=60).strip() == b"None"
+    cpu = min(os.sched_getaffinity(0))
+    script = f"import os; os.sched_setaffinity(0, {{{cpu}}}); {LATENCY_SCRIPT}"
+    assert subprocess.check_output([sys.executable, "-c", script], timeout=60).strip() == b"None"
 
 
 def test_silent_core_ends_the_measurement_after_a_time_limit(monkeypatch, tmp_path):
@@ -48,45 +48,47 @@ def test_latency_1_5_times_higher_means_distant_cores():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_latency_probe_is_not_counted_in_worker_usage():
     before, used = observe.descendants(), observe.descendants_cpu_seconds()
-    cores = CoreLatencyProbe()
+    probe = CoreLatencyProbe()
     try:
-        assert all(2e-8 < cores.seconds() < 1e-4 for _ in range(20))
+        assert all(2e-8 < probe.seconds() < 1e-4 for _ in range(20))
         assert observe.descendants() == before
         assert observe.descendants_cpu_seconds() == used
     finally:
-        cores.end()
-    assert cores.seconds() is None
+        probe.end()
+    assert probe.seconds() is None
 
 
 def test_failed_probe_start_gives_no_latency(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere")
-    cores = CoreLatencyProbe()
-    assert cores.seconds() is None
-    cores.end()
+    probe = CoreLatencyProbe()
+    assert probe.seconds() is None
+    probe.end()
 
 
 def test_ended_probe_gives_no_latency():
-    cores = CoreLatencyProbe()
-    cores.end()
-    assert cores.seconds() is None
+    probe = CoreLatencyProbe()
+    probe.end()
+    assert probe.seconds() is None
 
 
 def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
     calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
 
-    def told(around, meanwhile=()):
-        seen = Conditions(**calm, seconds=1.0, handover_seconds=around)
-        made = record((0.1,), 1, {"conditions": seen})
-        observed = made.observed.model_copy(update={"handover_seconds": meanwhile})
-        return conditions.record_disturbances(made.model_copy(update={"observed": observed}))
+    def list_disturbances(latencies_around, latencies_between_steps=()):
+        measured = Conditions(**calm, seconds=1.0, handover_seconds=latencies_around)
+        launch = record((0.1,), 1, {"conditions": measured})
+        observed = launch.observed.model_copy(update={"handover_seconds": latencies_between_steps})
+        return conditions.record_disturbances(launch.model_copy(update={"observed": observed}))
 
     line = "the system moved the cores: from one to the other and back in 0.20 to 0.33 µs"
-    assert told((3.2e-7, 3.3e-7)) == []
-    assert told((2.0e-7, 3.3e-7)) == [line]
+    assert list_disturbances((3.2e-7, 3.3e-7)) == []
+    assert list_disturbances((2.0e-7, 3.3e-7)) == [line]
     # What was seen around the timed steps themselves says more.
-    assert told((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
-    assert told((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [line]  # of many seconds
-    assert told((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
+    assert list_disturbances((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
+    assert list_disturbances((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [
+        line
+    ]  # of many seconds
+    assert list_disturbances((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
 
 
 def test_every_reading_includes_core_to_core_latency():

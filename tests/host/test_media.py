@@ -22,24 +22,24 @@ MIB = 2**20
 
 @pytest.fixture
 def ext4(tmp_path):
-    with temporary_mounts.ext4(tmp_path, name="a disk with spaces") as point:
-        yield point
+    with temporary_mounts.ext4(tmp_path, name="a disk with spaces") as mount_point:
+        yield mount_point
 
 
 def test_tmpfs_is_described_as_memory(tmp_path):
     with temporary_mounts.tmpfs(tmp_path, options="size=8m") as folder:
-        found = media.describe(folder)
-    assert (found.file_system, found.device, found.disks) == ("tmpfs", "memory", ())
-    assert found.total_bytes == 8 * MIB and "size=8192k" in found.options
-    assert found.rotational is None and found.below == ()
+        medium = media.describe(folder)
+    assert (medium.file_system, medium.device, medium.disks) == ("tmpfs", "memory", ())
+    assert medium.total_bytes == 8 * MIB and "size=8192k" in medium.options
+    assert medium.rotational is None and medium.below == ()
 
 
 def test_loop_device_is_described_with_the_medium_below(ext4, tmp_path):
-    found = media.describe(ext4)
-    assert (found.file_system, found.device, found.disks) == ("ext4", "loop", ("loop",))
-    assert found.block_bytes == 4096 and 0 < found.free_bytes < found.total_bytes < 64 * MIB
-    assert "rw" in found.options
-    [below] = found.below
+    medium = media.describe(ext4)
+    assert (medium.file_system, medium.device, medium.disks) == ("ext4", "loop", ("loop",))
+    assert medium.block_bytes == 4096 and 0 < medium.free_bytes < medium.total_bytes < 64 * MIB
+    assert "rw" in medium.options
+    [below] = medium.below
     assert below.file_system == media.describe(tmp_path).file_system
 
 
@@ -52,26 +52,26 @@ def test_deep_folder_is_on_the_same_medium(ext4):
 
 
 def test_topmost_mount_decides_the_medium(ext4, tmp_path):
-    place = ext4 / "place"
+    mount_point = ext4 / "place"
     with temporary_mounts.tmpfs(ext4, name="place"):
-        assert media.describe(place).file_system == "tmpfs"
-        with temporary_mounts.mount(place, "--bind", tmp_path):
-            here = media.describe(place)
-            assert here.file_system == media.describe(tmp_path).file_system != "tmpfs"
-    assert media.describe(place).device == "loop"
+        assert media.describe(mount_point).file_system == "tmpfs"
+        with temporary_mounts.mount(mount_point, "--bind", tmp_path):
+            medium = media.describe(mount_point)
+            assert medium.file_system == media.describe(tmp_path).file_system != "tmpfs"
+    assert media.describe(mount_point).device == "loop"
 
 
 def test_overlay_lists_its_writable_layer_first(ext4, tmp_path):
     with temporary_mounts.tmpfs(tmp_path, name="in memory") as memory:
-        places = ext4 / "lower layer", memory / "upper layer", memory / "work"
+        layers = ext4 / "lower layer", memory / "upper layer", memory / "work"
         (ext4 / "lower layer" / "data").mkdir(parents=True)
-        with temporary_mounts.overlay(tmp_path, *places, name="all of it") as folder:
+        with temporary_mounts.overlay(tmp_path, *layers, name="all of it") as folder:
             (folder / "new").write_bytes(b"x")
-            found, data = media.describe(folder), media.describe(folder / "data")
-    assert (found.file_system, found.device) == ("overlay", "overlay")
-    assert [below.file_system for below in found.below] == ["tmpfs", "ext4"]
-    assert [below.device for below in data.below] == ["loop"]
-    assert not any("=/" in option for option in found.options)
+            medium, data_medium = media.describe(folder), media.describe(folder / "data")
+    assert (medium.file_system, medium.device) == ("overlay", "overlay")
+    assert [below.file_system for below in medium.below] == ["tmpfs", "ext4"]
+    assert [below.device for below in data_medium.below] == ["loop"]
+    assert not any("=/" in option for option in medium.options)
 
 
 def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
@@ -88,18 +88,18 @@ def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
 
 def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monkeypatch):
     """Others write to it between two looks."""
-    looked = os.statvfs
+    original_statvfs = os.statvfs
 
-    def after_a_write(path):
+    def write_and_statvfs(path):
         with (tmp_path / "written").open("ab") as file:
             file.write(b"x" * MIB)
             os.fsync(file.fileno())
-        return looked(path)
+        return original_statvfs(path)
 
-    monkeypatch.setattr(os, "statvfs", after_a_write)
-    places = ext4 / "lower", ext4 / "upper", ext4 / "work"
-    with temporary_mounts.overlay(tmp_path, *places) as folder:
-        assert [one.device for one in media.describe(folder).below] == ["loop"]
+    monkeypatch.setattr(os, "statvfs", write_and_statvfs)
+    layers = ext4 / "lower", ext4 / "upper", ext4 / "work"
+    with temporary_mounts.overlay(tmp_path, *layers) as folder:
+        assert [medium.device for medium in media.describe(folder).below] == ["loop"]
 
 
 # As the kernel writes them (proc(5)), servers and places included.
@@ -122,7 +122,7 @@ def test_mount_options_omit_hosts_users_and_paths():
     assert cifs.public_options() == ["rw", "vers=3.1.1", "soft"]
     assert overlay.public_options() == ["rw"]
     assert btrfs.public_options() == ["rw", "compress=zstd:3", "ssd"]
-    assert [mounts._device_kind(one, []) for one in (nfs, lustre, cifs)] == ["network"] * 3
+    assert [mounts._device_kind(mount, []) for mount in (nfs, lustre, cifs)] == ["network"] * 3
 
 
 def test_escaped_mount_names_are_decoded():
@@ -132,10 +132,10 @@ def test_escaped_mount_names_are_decoded():
 
 
 def test_longest_mount_point_is_the_fallback():
-    here = mounts.list_mounts(MOUNTINFO + r"41 35 0:55 / /scratch rw - tmpfs none rw" + "\n")
-    assert mounts._deepest_mount(here, Path("/mnt/my data/x")).file_system == "nfs4"
-    assert mounts._deepest_mount(here, Path("/scratch/x")).file_system == "tmpfs"
-    assert mounts._deepest_mount(here, Path("/scratchy")) is None
+    all_mounts = mounts.list_mounts(MOUNTINFO + r"41 35 0:55 / /scratch rw - tmpfs none rw" + "\n")
+    assert mounts._deepest_mount(all_mounts, Path("/mnt/my data/x")).file_system == "nfs4"
+    assert mounts._deepest_mount(all_mounts, Path("/scratch/x")).file_system == "tmpfs"
+    assert mounts._deepest_mount(all_mounts, Path("/scratchy")) is None
 
 
 def test_missing_folder_is_reported(tmp_path):
@@ -143,22 +143,33 @@ def test_missing_folder_is_reported(tmp_path):
         media.describe(tmp_path / "nowhere")
 
 
-def reads(*rounds):
-    made = [ReadRound(seconds=1, bytes=1000, operations=1, **one) for one in rounds]
-    return Reads(pattern="random", block_bytes=1000, random=True, rounds=tuple(made))
+def make_reads(*rounds):
+    read_rounds = [
+        ReadRound(seconds=1, bytes=1000, operations=1, **read_round) for read_round in rounds
+    ]
+    return Reads(pattern="random", block_bytes=1000, random=True, rounds=tuple(read_rounds))
 
 
 def test_reads_are_cold_only_if_the_device_gave_all_bytes():
-    cold = media.compute_speed(reads({"resident_bytes": 0, "device_bytes": 1000}))
+    cold = media.compute_speed(make_reads({"resident_bytes": 0, "device_bytes": 1000}))
     assert cold.is_cold is True and cold.from_device == 1
     partly = {"resident_bytes": 500, "device_bytes": 500}
-    half = media.compute_speed(reads({"resident_bytes": 0, "device_bytes": 1000}, partly))
-    assert half.is_cold is False and half.from_device == 0.5 and half.resident_bytes == 500
+    partly_cold = media.compute_speed(
+        make_reads({"resident_bytes": 0, "device_bytes": 1000}, partly)
+    )
+    assert (
+        partly_cold.is_cold is False
+        and partly_cold.from_device == 0.5
+        and partly_cold.resident_bytes == 500
+    )
     uncounted = {"resident_bytes": 0, "device_bytes": 0}
-    assert media.compute_speed(reads(uncounted)).is_cold is None
+    assert media.compute_speed(make_reads(uncounted)).is_cold is None
     in_memory = {"resident_bytes": None, "device_bytes": 0}
-    assert media.compute_speed(reads(in_memory)).is_cold is None
-    assert media.compute_speed(reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold is False
+    assert media.compute_speed(make_reads(in_memory)).is_cold is None
+    assert (
+        media.compute_speed(make_reads({"resident_bytes": 1000, "device_bytes": 0})).is_cold
+        is False
+    )
 
 
 def test_storage_facts_survive_a_record_round_trip(ext4, record):
@@ -170,14 +181,20 @@ def test_storage_facts_survive_a_record_round_trip(ext4, record):
         file.read_bytes()
         epochs.append(page_cache.account(before))
     medium, measured = media.describe(ext4), media.measure(file, MIB, rounds=1)
-    made = record(fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)})
-    again = Record.read(json.dumps(made.document()).encode())
-    assert again == made and [one.held for one in again.storage.epochs] == [True, True, None]
-    for named in (str(ext4), platform.node()):
-        assert named not in made.storage.model_dump_json()
+    stored_record = record(
+        fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)}
+    )
+    read_back = Record.read(json.dumps(stored_record.document()).encode())
+    assert read_back == stored_record and [epoch.held for epoch in read_back.storage.epochs] == [
+        True,
+        True,
+        None,
+    ]
+    for private_name in (str(ext4), platform.node()):
+        assert private_name not in stored_record.storage.model_dump_json()
 
 
-def xfbench(*arguments):
+def run_machine_command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "xfbench", "machine", *map(str, arguments)],
         capture_output=True,
@@ -188,54 +205,58 @@ def xfbench(*arguments):
 
 
 def test_machine_read_prints_medium_and_figures_and_cleans_up(ext4):
-    found = json.loads(xfbench("--read", ext4, "--read-size", 8, "--json").stdout)
-    medium, here = Medium.model_validate(found["medium"]), media.describe(ext4)
-    assert medium.model_copy(update={"below": here.below}) == here
-    assert [one["block_bytes"] for one in found["reads"]] == [MIB, 128 * 1024, 4096]
-    for one in found["reads"]:
-        assert one["is_cold"] is True and one["resident_bytes"] == 0
-        assert one["bytes_per_second"]["low"] > 0 and one["operations_per_second"]["low"] > 0
-        assert len(one["rounds"]) == 6
+    document = json.loads(run_machine_command("--read", ext4, "--read-size", 8, "--json").stdout)
+    medium, described = Medium.model_validate(document["medium"]), media.describe(ext4)
+    assert medium.model_copy(update={"below": described.below}) == described
+    assert [pattern["block_bytes"] for pattern in document["reads"]] == [MIB, 128 * 1024, 4096]
+    for pattern in document["reads"]:
+        assert pattern["is_cold"] is True and pattern["resident_bytes"] == 0
+        assert (
+            pattern["bytes_per_second"]["low"] > 0 and pattern["operations_per_second"]["low"] > 0
+        )
+        assert len(pattern["rounds"]) == 6
     assert [path.name for path in ext4.iterdir()] == ["lost+found"]
 
 
 def test_machine_read_text_reports_unchecked_media(tmp_path):
     with temporary_mounts.tmpfs(tmp_path) as folder:
-        done = xfbench("--read", folder, "--read-size", 8)
-    assert "tmpfs on memory" in done.stdout and "could not be checked: tmpfs" in done.stdout
+        completed = run_machine_command("--read", folder, "--read-size", 8)
+    assert (
+        "tmpfs on memory" in completed.stdout and "could not be checked: tmpfs" in completed.stdout
+    )
 
 
 def test_data_set_files_are_read_and_no_file_is_written(tmp_path, ext4):
     (ext4 / "manifest.json").write_text("{}")
     (ext4 / "train.pixels").write_bytes(os.urandom(4 * MIB))
     temporary_mounts.make_read_only(ext4)
-    done = xfbench("--read", ext4, "--json")
-    found = json.loads(done.stdout)
-    assert found["reads"][0]["rounds"][0]["bytes"] == 4 * MIB + 2
-    assert all(one["is_cold"] for one in found["reads"])
+    completed = run_machine_command("--read", ext4, "--json")
+    document = json.loads(completed.stdout)
+    assert document["reads"][0]["rounds"][0]["bytes"] == 4 * MIB + 2
+    assert all(pattern["is_cold"] for pattern in document["reads"])
 
 
 def test_read_only_folder_is_reported(ext4):
     temporary_mounts.make_read_only(ext4)
-    done = xfbench("--read", ext4)
-    assert done.returncode == 1 and "Read-only file system" in done.stderr
+    completed = run_machine_command("--read", ext4)
+    assert completed.returncode == 1 and "Read-only file system" in completed.stderr
 
 
 def test_interrupt_leaves_no_file(ext4):
     free = os.statvfs(ext4).f_bfree
     # Where tests run in the background, children are told to hear no interrupt.
-    heard = ("env", "--default-signal=INT", sys.executable, "-m", "xfbench")
-    started = subprocess.Popen([*heard, "machine", "--read", str(ext4)])
-    while started.poll() is None and not writes_in(ext4, started.pid):
+    command = ("env", "--default-signal=INT", sys.executable, "-m", "xfbench")
+    process = subprocess.Popen([*command, "machine", "--read", str(ext4)])
+    while process.poll() is None and not has_large_file_in(ext4, process.pid):
         pass
-    started.send_signal(signal.SIGINT)
-    assert started.wait(timeout=60) == 130
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
     assert [path.name for path in ext4.iterdir()] == ["lost+found"]
     os.sync()
     assert os.statvfs(ext4).f_bfree >= free - 16
 
 
-def writes_in(folder, process):
+def has_large_file_in(folder, process):
     """Whether the process has a file of some size there."""
     with suppress(OSError, psutil.Error):
         for descriptor in Path("/proc", str(process), "fd").iterdir():
@@ -251,13 +272,13 @@ def test_free_bytes_exclude_what_is_reserved_for_root(ext4):
 
 
 @pytest.fixture
-def raid(tmp_path, monkeypatch):
+def make_raid(tmp_path, monkeypatch):
     """A function that makes a RAID of two disks, each of which turns or not, as /sys has it."""
     system = tmp_path / "block"
     monkeypatch.setattr(mounts, "_SYS", system)
     system.mkdir()
 
-    def make(*rotational):
+    def make_array(*rotational):
         array = tmp_path / "devices" / "md0"
         (array / "slaves").mkdir(parents=True)
         (system / "9:0").symlink_to(array)
@@ -271,19 +292,19 @@ def raid(tmp_path, monkeypatch):
             (disk / "dev").write_text(f"8:{number}\n")
             (system / f"8:{number}").symlink_to(disk)
             (array / "slaves" / disk.name).symlink_to(disk)
-        here = mounts.Mount(1, "9:0", "/", "/", "ext4", "/dev/md0", ())
-        monkeypatch.setattr(mounts, "mount_of", lambda _: here)
+        array_mount = mounts.Mount(1, "9:0", "/", "/", "ext4", "/dev/md0", ())
+        monkeypatch.setattr(mounts, "mount_of", lambda _: array_mount)
 
-    return make
+    return make_array
 
 
 @pytest.mark.parametrize(
     ("rotational", "expected"), [((0, 0), False), ((1, 1), True), ((0, 1), None)]
 )
-def test_medium_turns_if_all_of_its_disks_turn(raid, tmp_path, rotational, expected):
-    raid(*rotational)
-    found = mounts.facts(tmp_path)
-    assert found["disks"] == ["scsi", "scsi"] and found["rotational"] is expected
+def test_medium_turns_if_all_of_its_disks_turn(make_raid, tmp_path, rotational, expected):
+    make_raid(*rotational)
+    facts = mounts.facts(tmp_path)
+    assert facts["disks"] == ["scsi", "scsi"] and facts["rotational"] is expected
 
 
 @pytest.mark.parametrize(

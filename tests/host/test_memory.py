@@ -38,31 +38,31 @@ def dead(launch):
 
 
 @pytest.mark.parametrize(
-    ("how", "reason"),
+    ("ending", "reason"),
     [
         ("raised", "out of memory: MemoryError was raised: Unable to allocate 7.45 GiB"),
         ("aborted", "out of memory: it aborted: std::bad_alloc"),
         ("silent", "out of memory, it seems: it was ended by SIGSEGV without a word"),
     ],
 )
-def test_out_of_memory_record_says_how_the_launch_ended(dead, how, reason):
-    record, said = dead(how)
+def test_out_of_memory_record_says_how_the_launch_ended(dead, ending, reason):
+    record, output = dead(ending)
     assert record.status == "failed" and record.reason.startswith(reason), record.reason
     assert memory.is_out_of_memory(record)
     assert record.request.memory_limit == LIMIT
-    assert said.split() == [str(LIMIT)]
+    assert output.split() == [str(LIMIT)]
 
 
-@pytest.mark.parametrize("how", ["killed", "other"])
-def test_other_failures_are_not_out_of_memory(dead, how):
-    record, _ = dead(how)
+@pytest.mark.parametrize("ending", ["killed", "other"])
+def test_other_failures_are_not_out_of_memory(dead, ending):
+    record, _ = dead(ending)
     assert not memory.is_out_of_memory(record) and record.status in ("crashed", "failed")
 
 
 def test_silent_crash_without_a_limit_is_a_crash(dead):
-    record, said = dead("silent", limit=None)
+    record, output = dead("silent", limit=None)
     assert record.status == "crashed" and "SIGSEGV" in record.reason
-    assert said.split() == ["-1"]
+    assert output.split() == ["-1"]
 
 
 def test_kernel_oom_count_marks_a_killed_process():
@@ -76,10 +76,12 @@ def test_kernel_oom_count_marks_a_killed_process():
 
 
 def test_out_of_memory_of_a_rank_is_recognized(record):
-    told = record(fields={"status": "failed", "reason": "rank 1 of 2: out of memory: x"})
-    assert memory.is_out_of_memory(told)
-    other = record(fields={"status": "failed", "reason": "TypeError: out of memory: x"})
-    assert not memory.is_out_of_memory(other)
+    out_of_memory_record = record(
+        fields={"status": "failed", "reason": "rank 1 of 2: out of memory: x"}
+    )
+    assert memory.is_out_of_memory(out_of_memory_record)
+    other_failure = record(fields={"status": "failed", "reason": "TypeError: out of memory: x"})
+    assert not memory.is_out_of_memory(other_failure)
 
 
 def test_ambiguous_messages_count_only_under_a_limit():
@@ -96,8 +98,8 @@ def test_ambiguous_messages_count_only_under_a_limit():
 
 
 def test_available_memory_respects_the_total_and_slurm(monkeypatch):
-    found = memory.available_bytes()
-    assert 0 < found < memory.psutil.virtual_memory().total and found % 2**28 == 0
+    free_bytes = memory.available_bytes()
+    assert 0 < free_bytes < memory.psutil.virtual_memory().total and free_bytes % 2**28 == 0
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1024")
     assert memory.available_bytes() == 3 * 2**28
     monkeypatch.delenv("SLURM_MEM_PER_NODE")
@@ -108,9 +110,9 @@ def test_available_memory_respects_the_total_and_slurm(monkeypatch):
 
 def test_memory_limit_changes_only_its_own_cell(cell):
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4]}
-    [(limited, _)] = cells([matrix(**settings, memory_limit="2GB")])
-    assert limited.memory_limit == 2 * 10**9
-    assert limited.request(1).cell_fields()["memory_limit"] == 2 * 10**9
+    [(limited_cell, _)] = cells([matrix(**settings, memory_limit="2GB")])
+    assert limited_cell.memory_limit == 2 * 10**9
+    assert limited_cell.request(1).cell_fields()["memory_limit"] == 2 * 10**9
     assert "memory_limit" not in cell().request(1).cell_fields()
     with pytest.raises(UsageError, match=r"memory_limit: .*as in 1MB"):
         matrix(**settings, memory_limit="much")
@@ -124,14 +126,14 @@ def test_memory_limit_changes_only_its_own_cell(cell):
     ],
 )
 def test_every_framework_reports_out_of_memory(name, cell, tmp_path):
-    described = adapter.load(name)
+    described_adapter = adapter.load(name)
     try:
-        found = environment.ensure(described)
+        prepared_environment = environment.ensure(described_adapter)
     except UnavailableError as error:
         pytest.skip(str(error))
-    session = LaunchContext(Store(tmp_path), {name: found})
-    kernel = described.default_kernel
+    session = LaunchContext(Store(tmp_path), {name: prepared_environment})
+    kernel = described_adapter.default_kernel
     sizes = {"global_batch_size": 8192, "batch_size_per_rank": 8192, "memory_limit": LIMIT * 2}
-    asked = cell(framework=name, environment="managed", kernel=kernel, warmup=0, **sizes)
-    [record] = run_requests([asked.request(1)], session)
+    large_cell = cell(framework=name, environment="managed", kernel=kernel, warmup=0, **sizes)
+    [record] = run_requests([large_cell.request(1)], session)
     assert memory.is_out_of_memory(record), (record.status, record.reason)

@@ -27,22 +27,22 @@ def folder(tmp_path):
     program = tmp_path / "bin" / "python3"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     program.chmod(0o755)
-    own = tmp_path / "modules"
+    modules_folder = tmp_path / "modules"
     for name in ("framework", "compiler"):
-        (own / name).mkdir(parents=True)
-    (own / "compiler" / "12.lua").write_text('setenv("OF_COMPILER", "twelve")\n')
-    (own / "framework" / "1.0.lua").write_text(
+        (modules_folder / name).mkdir(parents=True)
+    (modules_folder / "compiler" / "12.lua").write_text('setenv("OF_COMPILER", "twelve")\n')
+    (modules_folder / "framework" / "1.0.lua").write_text(
         f'prepend_path("PATH", "{tmp_path / "bin"}")\nsetenv("OF_FRAMEWORK", "a b=c")\n'
     )
-    return own
+    return modules_folder
 
 
 def test_modules_are_captured_as_variables(lmod, folder):
-    found = modules.load_environment(lmod, (str(folder),), ("compiler/12", "framework"))
-    assert found["OF_COMPILER"] == "twelve"
-    assert found["OF_FRAMEWORK"] == "a b=c"
-    assert modules.find_interpreter(found, "python3") == folder.parent / "bin" / "python3"
-    assert not any(name.startswith(("LMOD", "BASH_FUNC", "_ModuleTable")) for name in found)
+    variables = modules.load_environment(lmod, (str(folder),), ("compiler/12", "framework"))
+    assert variables["OF_COMPILER"] == "twelve"
+    assert variables["OF_FRAMEWORK"] == "a b=c"
+    assert modules.find_interpreter(variables, "python3") == folder.parent / "bin" / "python3"
+    assert not any(name.startswith(("LMOD", "BASH_FUNC", "_ModuleTable")) for name in variables)
 
 
 def test_missing_module_is_reported_with_the_nearest_name(lmod, folder):
@@ -56,9 +56,9 @@ def test_missing_module_system_error_names_its_setting():
 
 
 def test_modules_without_a_python_are_reported(lmod, folder):
-    found = modules.load_environment(lmod, (str(folder),), ("compiler/12",))
+    variables = modules.load_environment(lmod, (str(folder),), ("compiler/12",))
     with pytest.raises(UnavailableError, match=r"no python3\.99"):
-        modules.find_interpreter(found, "python3.99")
+        modules.find_interpreter(variables, "python3.99")
 
 
 def test_framework_from_site_modules_gets_their_variables(lmod, folder, tmp_path, fake_adapter):
@@ -68,9 +68,9 @@ def test_framework_from_site_modules_gets_their_variables(lmod, folder, tmp_path
         f'title = "s"\n[modules]\ninit = "{lmod}"\npath = ["{folder}"]\n'
         '[modules.frameworks]\nodd = ["compiler/12", "framework/1.0"]\n'
     )
-    described = adapter.load("odd")
-    assert environment.kind(described, None, str(site)) == "modules"
-    found = environment.ensure(described, site=str(site))
-    assert found.kind == "modules" and found.version
-    assert found.variables(described, "plain", 1)["OF_COMPILER"] == "twelve"
+    odd_adapter = adapter.load("odd")
+    assert environment.kind(odd_adapter, None, str(site)) == "modules"
+    prepared_environment = environment.ensure(odd_adapter, site=str(site))
+    assert prepared_environment.kind == "modules" and prepared_environment.version
+    assert prepared_environment.variables(odd_adapter, "plain", 1)["OF_COMPILER"] == "twelve"
     sites.load.cache_clear()

@@ -62,8 +62,8 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     monkeypatch.setitem(roofline._PEAKS, THREADS, before)
     assert roofline.find_limit(request, ()).matrix_product == 1.0
     roofline.measure_again(THREADS)
-    found = roofline.find_limit(request, ())
-    assert found.matrix_product > 1e8 and found.memory_bandwidth == 1e30
+    limit = roofline.find_limit(request, ())
+    assert limit.matrix_product > 1e8 and limit.memory_bandwidth == 1e30
 
 
 @pytest.mark.deep
@@ -77,12 +77,12 @@ def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     assert roofline.find_limit(request, ()) == first
     assert measured == []
 
-    written = file.stat().st_mtime
-    os.utime(file, (written - 3601, written - 3601))
+    written_time_s = file.stat().st_mtime
+    os.utime(file, (written_time_s - 3601, written_time_s - 3601))
     measured = sessions()
     assert roofline.find_limit(request, ()).matrix_product > 1e8
     assert len(measured) == 1
-    assert file.stat().st_mtime >= written
+    assert file.stat().st_mtime >= written_time_s
 
 
 @pytest.mark.deep
@@ -115,17 +115,17 @@ def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
         memory_bandwidth=1e11,
         source="measured",
     )
-    made = record(fields={"limit": limit})
-    assert launch_throughput(made) == pytest.approx(40)
-    by_hand = 2 * made.workload.train_macs_per_image * 40 / 1e12
-    assert roofline.record_peak_share(made) == pytest.approx(by_hand)
+    launch = record(fields={"limit": limit})
+    assert launch_throughput(launch) == pytest.approx(40)
+    by_hand = 2 * launch.workload.train_macs_per_image * 40 / 1e12
+    assert roofline.record_peak_share(launch) == pytest.approx(by_hand)
     assert roofline.record_peak_share(record()) is None
 
 
 def test_limit_matches_the_threads_of_the_launch(cell):
-    one, two = (roofline.find_limit(cell(threads=n).request(1), []) for n in (1, 2))
-    assert (one.threads, two.threads) == (1, 2)
-    assert one.precision == "float32" and one.source == "measured"
+    one_thread, two_threads = (roofline.find_limit(cell(threads=n).request(1), []) for n in (1, 2))
+    assert (one_thread.threads, two_threads.threads) == (1, 2)
+    assert one_thread.precision == "float32" and one_thread.source == "measured"
 
 
 def test_precision_without_a_measurable_peak_has_no_limit(cell):
@@ -134,14 +134,18 @@ def test_precision_without_a_measurable_peak_has_no_limit(cell):
 
 def test_an_accelerator_has_its_published_peak(cell):
     request = cell(device="cuda", framework="torch").request(1)
-    found = roofline.find_limit(request, ["Tesla V100-SXM2-16GB"])
-    assert found.matrix_product == 15.7e12 and "NVIDIA" in found.source
+    limit = roofline.find_limit(request, ["Tesla V100-SXM2-16GB"])
+    assert limit.matrix_product == 15.7e12 and "NVIDIA" in limit.source
     assert roofline.find_limit(request, ["Some New Thing"]) is None
     assert roofline.find_limit(request, []) is None
 
 
 def test_every_published_machine_has_peaks_and_a_source():
     assert set(roofline.load_published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
-    for one in roofline.load_published().values():
-        assert one["matrix_product"]["float32"] > one["memory_bandwidth"] > 1e11
-        assert one["source"]
+    for published_machine in roofline.load_published().values():
+        assert (
+            published_machine["matrix_product"]["float32"]
+            > published_machine["memory_bandwidth"]
+            > 1e11
+        )
+        assert published_machine["source"]

@@ -8,7 +8,7 @@ from xfbench.host import sites
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path, monkeypatch):
+def user_sites_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     sites.load.cache_clear()
     folder = tmp_path / "xfbench" / "sites"
@@ -19,17 +19,17 @@ def own(tmp_path, monkeypatch):
 
 def test_built_in_sites_load_and_list_unverified_facts():
     assert sites.names() == ["generic-slurm", "maverick", "stampede2", "summitdev", "workstation"]
-    known = {name: sites.load(name) for name in sites.names()}
+    site_by_name = {name: sites.load(name) for name in sites.names()}
     for name in ("stampede2", "maverick", "summitdev"):
-        assert known[name].unverified
-    knl = known["stampede2"]
+        assert site_by_name[name].unverified
+    knl = site_by_name["stampede2"]
     assert (knl.cores, knl.reserved_cores) == (68, 4)
     assert knl.queues["skx-normal"].reserved_cores == 2
     assert "--array" in knl.forbidden
 
 
-def test_user_site_extends_a_built_in_site(own):
-    (own / "mine.toml").write_text(
+def test_user_site_extends_a_built_in_site(user_sites_folder):
+    (user_sites_folder / "mine.toml").write_text(
         'title = "Mine"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
         '[modules.frameworks]\ntorch = ["pytorch/2.1"]\n'
     )
@@ -39,8 +39,10 @@ def test_user_site_extends_a_built_in_site(own):
     assert "mine" in sites.names()
 
 
-def test_user_site_may_extend_the_site_of_the_same_name(own):
-    (own / "stampede2.toml").write_text('title = "S2"\nextends = "stampede2"\nqueue = "long"\n')
+def test_user_site_may_extend_the_site_of_the_same_name(user_sites_folder):
+    (user_sites_folder / "stampede2.toml").write_text(
+        'title = "S2"\nextends = "stampede2"\nqueue = "long"\n'
+    )
     assert (sites.load("stampede2").queue, sites.load("stampede2").cores) == ("long", 68)
 
 
@@ -61,8 +63,8 @@ def test_user_site_may_extend_the_site_of_the_same_name(own):
         ),
     ],
 )
-def test_invalid_site_file_is_reported_with_its_line(own, text, words):
-    (own / "own.toml").write_text(text)
+def test_invalid_site_file_is_reported_with_its_line(user_sites_folder, text, words):
+    (user_sites_folder / "own.toml").write_text(text)
     with pytest.raises(UsageError) as error:
         sites.load("own")
     assert words in str(error.value)
@@ -75,8 +77,8 @@ def test_unknown_site_error_suggests_a_near_name():
 
 
 def cells(**settings):
-    chosen = {"framework": ["torch"], "workload": ["lenet"], **settings}
-    return [cell for cell, _ in experiment.cells([experiment.matrix(**chosen)])]
+    all_settings = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**all_settings)])]
 
 
 def test_threads_follow_from_the_free_cores_of_a_site_node():
@@ -85,7 +87,7 @@ def test_threads_follow_from_the_free_cores_of_a_site_node():
     [skx] = cells(site="stampede2", queue="skx-normal")
     assert skx.threads == 46
     spread = cells(site="stampede2", ranks=[4], nodes=[1, 2], scaling="weak")
-    assert [(one.nodes, one.threads) for one in spread] == [(1, 16), (2, 32)]
+    assert [(cell.nodes, cell.threads) for cell in spread] == [(1, 16), (2, 32)]
 
 
 def test_site_modules_are_the_environment():

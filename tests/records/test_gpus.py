@@ -27,13 +27,13 @@ SILENT = Gpu(
     | {"rank": 0, "slowed_by": (), "others": ()}
     | {"slowed_seconds": {}}
 )
-WALL = 10.0
+WALL_S = 10.0
 
 
-@pytest.mark.parametrize("one", [FREE, SILENT], ids=["free", "tells nothing"])
-def test_free_or_silent_gpu_has_no_defect(one):
-    assert gpus.invalid_reason([one], WALL) is None
-    assert not list(gpus.noise_causes([one], WALL))
+@pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "tells nothing"])
+def test_free_or_silent_gpu_has_no_defect(gpu):
+    assert gpus.invalid_reason([gpu], WALL_S) is None
+    assert not list(gpus.noise_causes([gpu], WALL_S))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_free_or_silent_gpu_has_no_defect(one):
     ],
 )
 def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
-    of_rank = FREE.model_copy(update={"rank": 3, **update})
-    said = gpus.invalid_reason([FREE, of_rank], WALL)
-    assert words in said and said.startswith("the GPU of rank 3")
+    rank_gpu = FREE.model_copy(update={"rank": 3, **update})
+    reason = gpus.invalid_reason([FREE, rank_gpu], WALL_S)
+    assert words in reason and reason.startswith("the GPU of rank 3")
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
     ],
 )
 def test_power_and_clock_limits_are_noise_not_a_defect(update, line):
-    one = FREE.model_copy(update=update)
-    assert gpus.invalid_reason([one], WALL) is None
-    assert list(gpus.noise_causes([one], WALL)) == [line]
+    gpu = FREE.model_copy(update=update)
+    assert gpus.invalid_reason([gpu], WALL_S) is None
+    assert list(gpus.noise_causes([gpu], WALL_S)) == [line]
 
 
 @pytest.fixture
-def launched(launch, tmp_path, monkeypatch):
+def launch_with_gpu(launch, tmp_path, monkeypatch):
     """A function that has a launch's device say what `write` writes to a file; its record.
 
     The driver is told of a device that is not there, and the worker of its state, by NVML.
@@ -89,23 +89,23 @@ def launched(launch, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
 
-    def do(write, *options):
+    def launch_on_cuda(write, *options):
         nvml.build(tmp_path, *options)
         write(file)
         return launch(device="cuda", adapter=adapter)[0]
 
-    return do
+    return launch_on_cuda
 
 
-def test_record_contains_the_gpu_state_of_the_launch(launched):
-    record = launched(lambda file: nvml.write_device(file, energy__2=5_250_000))
+def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
+    record = launch_with_gpu(lambda file: nvml.write_device(file, energy__2=5_250_000))
     assert record.status == "ok", record.reason
     assert record.measurement.energy_joules == 250.0
-    [seen] = record.observed.gpus
-    assert seen == FREE
+    [gpu] = record.observed.gpus
+    assert gpu == FREE
 
 
-NVIDIA_SMI = """#!/bin/sh
+NVIDIA_SMI_SCRIPT = """#!/bin/sh
 case "$1 $*" in
 --query-gpu=*) printf 'a GPU\\na GPU\\n' ;;
 *--id=0) ;;
@@ -119,13 +119,13 @@ def nvidia_smi(tmp_path, monkeypatch):
     """One that knows of two devices; somebody computes on the second."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
-    program.write_text(NVIDIA_SMI)
+    program.write_text(NVIDIA_SMI_SCRIPT)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def test_process_on_another_gpu_is_noise_not_a_defect(launched, nvidia_smi):
-    record = launched(nvml.write_device)
+def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
+    record = launch_with_gpu(nvml.write_device)
     assert record.status == "ok", record.reason
     assert conditions.record_disturbances(record)[-1] == "theirs computed on a GPU of this node"
 
@@ -138,41 +138,43 @@ def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch
     assert machine.accelerator_processes() == []
 
 
-def test_throttling_between_readings_is_counted(launched):
-    record = launched(lambda file: nvml.write_device(file, held_1__2=10**12))
+def test_throttling_between_readings_is_counted(launch_with_gpu):
+    record = launch_with_gpu(lambda file: nvml.write_device(file, held_1__2=10**12))
     assert record.status == "invalid" and "slowed down (thermal; 1000.0 s" in record.reason
 
 
-OLD = "-DDRIVER_440"
+OLD_DRIVER = "-DDRIVER_440"
 
 
 @pytest.mark.parametrize(
     ("recording", "values", "options", "words"),
     [
-        ("k40-of-a-driver-that-just-started", {"busy__2": 0}, [OLD], None),
-        ("k20-of-a-driver-that-just-started", {"busy__3": 0}, [OLD], None),
+        ("k40-of-a-driver-that-just-started", {"busy__2": 0}, [OLD_DRIVER], None),
+        ("k20-of-a-driver-that-just-started", {"busy__3": 0}, [OLD_DRIVER], None),
         ("rtx3090-at-rest", {}, [], None),
         ("a5000-full-of-data", {}, [], None),
         ("part-of-a-p4", {}, [], None),
-        ("v100-of-two-processes", {"processes": "1", "busy": 0}, [OLD], "was shared with"),
-        ("v100-of-two-processes", {}, [OLD], "was busy for 99% of the time before"),
+        ("v100-of-two-processes", {"processes": "1", "busy": 0}, [OLD_DRIVER], "was shared with"),
+        ("v100-of-two-processes", {}, [OLD_DRIVER], "was busy for 99% of the time before"),
         ("a100-that-works", {}, [], "was busy for 91% of the time before"),
         ("v100-under-the-power-brake", {}, [], "slowed down (power brake; 0.0 s"),
         ("laptop-that-heat-holds-down", {"busy": 0}, [], "slowed down (software thermal slowdown;"),
     ],
 )
-def test_recorded_gpu_states_are_classified_correctly(launched, recording, values, options, words):
+def test_recorded_gpu_states_are_classified_correctly(
+    launch_with_gpu, recording, values, options, words
+):
     """`values`: what was not recorded, or is not so before a launch."""
-    record = launched(lambda file: nvml.replay(file, recording, **values), *options)
+    record = launch_with_gpu(lambda file: nvml.replay(file, recording, **values), *options)
     assert record.status == ("invalid" if words else "ok"), record.reason
     assert words is None or words in record.reason
-    [seen] = record.observed.gpus
-    assert seen.name == nvml.RECORDINGS[recording]["name"]
+    [gpu] = record.observed.gpus
+    assert gpu.name == nvml.RECORDINGS[recording]["name"]
 
 
-def test_recorded_gpu_values_are_converted_to_si_units(launched):
-    [seen] = launched(lambda file: nvml.replay(file, "rtx3090-at-rest")).observed.gpus
-    assert seen == Gpu(
+def test_recorded_gpu_values_are_converted_to_si_units(launch_with_gpu):
+    [gpu] = launch_with_gpu(lambda file: nvml.replay(file, "rtx3090-at-rest")).observed.gpus
+    assert gpu == Gpu(
         name="NVIDIA GeForce RTX 3090",
         driver="590.44.01",
         clock_hz=210e6,
@@ -187,12 +189,14 @@ def test_recorded_gpu_values_are_converted_to_si_units(launched):
     )
 
 
-def test_reduced_application_clock_is_reported(launched):
-    record = launched(lambda file: nvml.replay(file, "k40-of-a-driver-that-just-started", busy=0))
-    said = "the clock of rank 0's GPU is set to 745 MHz of 875"
-    assert said in conditions.record_disturbances(record)
+def test_reduced_application_clock_is_reported(launch_with_gpu):
+    record = launch_with_gpu(
+        lambda file: nvml.replay(file, "k40-of-a-driver-that-just-started", busy=0)
+    )
+    disturbance = "the clock of rank 0's GPU is set to 745 MHz of 875"
+    assert disturbance in conditions.record_disturbances(record)
 
 
-def test_virtual_gpu_may_report_no_clock(launched):
-    [seen] = launched(lambda file: nvml.replay(file, "part-of-a-p4")).observed.gpus
-    assert (seen.clock_hz, seen.most_clock_hz, seen.temperature_celsius) == (None, None, None)
+def test_virtual_gpu_may_report_no_clock(launch_with_gpu):
+    [gpu] = launch_with_gpu(lambda file: nvml.replay(file, "part-of-a-p4")).observed.gpus
+    assert (gpu.clock_hz, gpu.most_clock_hz, gpu.temperature_celsius) == (None, None, None)

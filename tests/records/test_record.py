@@ -49,22 +49,22 @@ def test_unknown_field_is_refused(record):
 def test_store_returns_records_and_reports_invalid_files(record, tmp_path):
     store = Store(tmp_path)
     store.prepare()
-    kept = record()
-    store.add(kept)
+    valid_record = record()
+    store.add(valid_record)
     folder = tmp_path / "records" / "00"
     folder.mkdir()
     (folder / "half.json").write_text('{"schema": "xfbench.rec')
     (folder / "edited.json").write_text(
-        json.dumps({**kept.document(), "created": "2000-01-01T00:00:00Z"})
+        json.dumps({**valid_record.document(), "created": "2000-01-01T00:00:00Z"})
     )
     complaints = []
-    assert list(store.records(complaints.append)) == [kept]
+    assert list(store.records(complaints.append)) == [valid_record]
     assert len(complaints) == 2
     assert any("half.json" in line for line in complaints)
     assert any("not what its id says" in line for line in complaints)
 
 
-def stored(tmp_path, document):
+def read_stored_document(tmp_path, document):
     """What a store makes of this JSON, as whoever wrote it had named it."""
     document = {key: value for key, value in document.items() if key != "id"}
     document["id"] = digests.of_json(document)
@@ -79,15 +79,19 @@ def stored(tmp_path, document):
 def test_record_without_newer_fields_is_read(record, tmp_path):
     document = record().document()
     del document["limit"], document["measurement"]["window"], document["observed"]["pools"]
-    [found], complaints = stored(tmp_path, document)
+    [stored_record], complaints = read_stored_document(tmp_path, document)
     assert complaints == []
-    assert (found.limit, found.measurement.window, found.observed.pools) == (None, 1, {})
+    assert (
+        stored_record.limit,
+        stored_record.measurement.window,
+        stored_record.observed.pools,
+    ) == (None, 1, {})
 
 
 def test_record_with_unknown_fields_is_read(record, tmp_path):
     document = record().document()
     document["weather"] = "fair"
     document["measurement"]["tides_metres"] = [1.5, 2.5]
-    [found], complaints = stored(tmp_path, document)
+    [stored_record], complaints = read_stored_document(tmp_path, document)
     assert complaints == []
-    assert found.measurement == record().measurement
+    assert stored_record.measurement == record().measurement

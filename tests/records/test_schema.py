@@ -6,7 +6,7 @@ from xfbench.records import schema
 from xfbench.results import selection
 
 ROOT = Path(__file__).parents[2]
-PARTS = list(schema.nested_models())
+NESTED_MODELS = list(schema.nested_models())
 
 
 def test_schema_page_is_up_to_date():
@@ -14,20 +14,22 @@ def test_schema_page_is_up_to_date():
 
 
 def test_every_field_has_a_meaning():
-    lacking = [
+    undocumented_fields = [
         f"{model.__name__}.{name}"
-        for _, model in PARTS
+        for _, model in NESTED_MODELS
         for name in model.model_fields
         if not schema.field_meaning(model, name)
     ]
-    assert lacking == [], "say it in the class's docstring, or in xfbench/records/meanings.toml"
+    assert undocumented_fields == [], (
+        "say it in the class's docstring, or in xfbench/records/meanings.toml"
+    )
 
 
 def test_every_meaning_belongs_to_an_existing_field():
-    owners = {owner.__name__: owner for _, model in PARTS for owner in model.__mro__}
+    owners = {owner.__name__: owner for _, model in NESTED_MODELS for owner in model.__mro__}
     for name, fields in schema.load_meanings().items():
-        known = {field.alias or n for n, field in owners[name].model_fields.items()}
-        assert set(fields) <= known, name
+        field_names = {field.alias or n for n, field in owners[name].model_fields.items()}
+        assert set(fields) <= field_names, name
 
 
 def test_every_selection_field_is_on_the_schema_page():

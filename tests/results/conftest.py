@@ -87,7 +87,7 @@ def benchmarks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmarks")
     (folder / "test_sums.py").write_text(BENCHMARKS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sums.py"]
-    done(folder, *command, "--benchmark-json=full.json", "--benchmark-save=kept")
+    run_command(folder, *command, "--benchmark-json=full.json", "--benchmark-save=kept")
     return folder
 
 
@@ -97,7 +97,7 @@ def reframe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reframe")
     (folder / "check.py").write_text(CHECK)
     program = Path(sys.executable).with_name("reframe")
-    done(
+    run_command(
         *(folder, program, "-c", "check.py", "-r", "--nocolor", "--performance-report"),
         *("--report-file=report.json", f"--prefix={folder}"),
         home=str(folder),
@@ -106,8 +106,8 @@ def reframe(tmp_path_factory):
     return folder / "report.json"
 
 
-def done(folder, *command, status=0, home=None):
-    found = subprocess.run(
+def run_command(folder, *command, status=0, home=None):
+    completed = subprocess.run(
         [*map(str, command)],
         cwd=folder,
         env={**os.environ, **({"HOME": home} if home else {})},
@@ -116,14 +116,14 @@ def done(folder, *command, status=0, home=None):
         timeout=120,
         check=False,
     )
-    assert found.returncode == status, found.stdout + found.stderr
+    assert completed.returncode == status, completed.stdout + completed.stderr
 
 
 @pytest.fixture
 def simultaneous(store, record):
     """The ids of eight records in the test's store, all created in the same millisecond."""
-    moment = {"created": "2026-01-01T00:00:00.000Z"}
-    records = [record(launch=launch, fields=moment) for launch in range(100, 108)]
-    for made in records:
-        store.add(made)
+    creation_fields = {"created": "2026-01-01T00:00:00.000Z"}
+    records = [record(launch=launch, fields=creation_fields) for launch in range(100, 108)]
+    for created_record in records:
+        store.add(created_record)
     return [made.id for made in records]

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from tests import sample_records
-from tests.results.test_audit import certified
+from tests.results.test_audit import make_certified_record
 from xfbench.base import digests
 from xfbench.host.machine import describe
 from xfbench.results import archive
@@ -18,140 +18,145 @@ from xfbench.results.store import Store
 @pytest.fixture
 def store(tmp_path, record):
     """Five records, one of them certified."""
-    made = Store(tmp_path / "results")
-    made.prepare()
+    new_store = Store(tmp_path / "results")
+    new_store.prepare()
     for launch in range(1, 5):
-        made.add(record(steps=(0.1 + launch / 100,), launch=launch))
-    one, certificate = certified(record)
-    made.add(one)
-    certificate.write(made.certificate_path(certificate.id))
-    return made
+        new_store.add(record(steps=(0.1 + launch / 100,), launch=launch))
+    certified_record, certificate = make_certified_record(record)
+    new_store.add(certified_record)
+    certificate.write(new_store.certificate_path(certificate.id))
+    return new_store
 
 
-def written(store, target):
-    found = sorted(((p, r) for r, p, _ in store.contents()), key=lambda one: one[1].id)
-    archive.write_archive(target, found, store)
+def export_all(store, target):
+    pairs = sorted(((p, r) for r, p, _ in store.contents()), key=lambda pair: pair[1].id)
+    archive.write_archive(target, pairs, store)
     return target
 
 
-def taken(source, target):
+def import_into(source, target):
     complaints = []
     return (*archive.import_archive(source, target, complaints.append), complaints)
 
 
 @pytest.mark.parametrize("name", ["all.tar", "all.tar.gz", "all.tgz"])
 def test_export_and_import_keep_records_and_are_idempotent(store, tmp_path, name):
-    source, target = written(store, tmp_path / name), Store(tmp_path / "there")
-    assert taken(source, target) == (5, 0, [])
+    source, target = export_all(store, tmp_path / name), Store(tmp_path / "there")
+    assert import_into(source, target) == (5, 0, [])
     for folder in ("records", "certificates"):
         for path in (store.folder / folder).rglob("*.json"):
-            there = target.folder / path.relative_to(store.folder)
-            assert there.read_bytes() == path.read_bytes()
-    assert taken(source, target) == (0, 5, [])
-    again = written(target, tmp_path / f"again-{name}")
-    assert again.read_bytes() == source.read_bytes()
+            imported_path = target.folder / path.relative_to(store.folder)
+            assert imported_path.read_bytes() == path.read_bytes()
+    assert import_into(source, target) == (0, 5, [])
+    second_export = export_all(target, tmp_path / f"again-{name}")
+    assert second_export.read_bytes() == source.read_bytes()
 
 
 def test_packed_records_are_exported_like_single_records(store, tmp_path):
     store.pack()
     target = Store(tmp_path / "there")
-    assert taken(written(store, tmp_path / "all.tar"), target) == (5, 0, [])
-    assert {one.id for one in target.records()} == {one.id for one in store.records()}
+    assert import_into(export_all(store, tmp_path / "all.tar"), target) == (5, 0, [])
+    assert {record.id for record in target.records()} == {record.id for record in store.records()}
 
 
 def test_archive_is_a_plain_tar_with_a_digest_manifest(store, tmp_path):
-    with tarfile.open(written(store, tmp_path / "all.tar.gz")) as tar:
-        files = {one.name: tar.extractfile(one).read() for one in tar}
+    with tarfile.open(export_all(store, tmp_path / "all.tar.gz")) as tar:
+        files = {tar_member.name: tar.extractfile(tar_member).read() for tar_member in tar}
     manifest = json.loads(files.pop("manifest.json"))
     assert manifest["schema"] == "xfbench.archive/1"
-    assert {name: one["digest"] for name, one in manifest["files"].items()} == {
+    assert {name: entry["digest"] for name, entry in manifest["files"].items()} == {
         name: digests.of_bytes(content) for name, content in files.items()
     }
     assert len(files) == 6
 
 
-def member(name, content=b"{}", **fields):
-    one = tarfile.TarInfo(name)
-    one.size = len(content)
+def make_member(name, content=b"{}", **fields):
+    header = tarfile.TarInfo(name)
+    header.size = len(content)
     for key, value in fields.items():
-        setattr(one, key, value)
-    return one, content
+        setattr(header, key, value)
+    return header, content
 
 
 NAME = f"records/{'ab' * 32}.json"
 HOSTILE = {
-    "an absolute path": ("no place", [member("/etc/passwd")]),
-    "a way out": ("no place", [member("../../evil.json")]),
-    "a way out from inside": ("no place", [member(f"records/../{'ab' * 32}.json")]),
-    "a link": ("plain", [member(NAME, b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")]),
-    "a hard link": ("plain", [member(NAME, b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")]),
-    "a device": ("plain", [member(NAME, b"", type=tarfile.CHRTYPE)]),
-    "a folder": ("plain", [member("records", b"", type=tarfile.DIRTYPE)]),
-    "another file": ("no place", [member("runs/x/command.sh")]),
-    "a name twice": ("twice", [member(NAME), member(NAME)]),
-    "too large a file": ("more than", [member(NAME, b"x" * 512, size=2**32)]),
-    "no manifest": ("no whole archive", [member(NAME)]),
+    "an absolute path": ("no place", [make_member("/etc/passwd")]),
+    "a way out": ("no place", [make_member("../../evil.json")]),
+    "a way out from inside": ("no place", [make_member(f"records/../{'ab' * 32}.json")]),
+    "a link": ("plain", [make_member(NAME, b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")]),
+    "a hard link": (
+        "plain",
+        [make_member(NAME, b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
+    ),
+    "a device": ("plain", [make_member(NAME, b"", type=tarfile.CHRTYPE)]),
+    "a folder": ("plain", [make_member("records", b"", type=tarfile.DIRTYPE)]),
+    "another file": ("no place", [make_member("runs/x/command.sh")]),
+    "a name twice": ("twice", [make_member(NAME), make_member(NAME)]),
+    "too large a file": ("more than", [make_member(NAME, b"x" * 512, size=2**32)]),
+    "no manifest": ("no whole archive", [make_member(NAME)]),
     "a manifest of nothing": (
         "no whole archive",
-        [member(NAME), member("manifest.json", b'{"files": {}}')],
+        [make_member(NAME), make_member("manifest.json", b'{"files": {}}')],
     ),
-    "a manifest that is none": ("no whole archive", [member("manifest.json", b"[[[")]),
-    "a manifest of another kind": ("no whole archive", [member("manifest.json", b"[]")]),
-    "a name that is hostile": ("no place", [member("records/\x1b[31m\u202e.json")]),
+    "a manifest that is none": ("no whole archive", [make_member("manifest.json", b"[[[")]),
+    "a manifest of another kind": ("no whole archive", [make_member("manifest.json", b"[]")]),
+    "a name that is hostile": ("no place", [make_member("records/\x1b[31m\u202e.json")]),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_archive_is_refused_and_leaves_no_files(tmp_path, kind):
     source = tmp_path / "evil.tar"
-    words, inside = HOSTILE[kind]
+    message_pattern, members = HOSTILE[kind]
     with tarfile.open(source, "w") as tar:
-        for one, content in inside:
-            if one.size == len(content):
-                tar.addfile(one, io.BytesIO(content))
+        for header, content in members:
+            if header.size == len(content):
+                tar.addfile(header, io.BytesIO(content))
             else:
-                tar.fileobj.write(one.tobuf() + content)
-    with pytest.raises(ArchiveError, match=words) as told:
-        taken(source, Store(tmp_path / "there"))
-    assert not {"\x1b", "\u202e"} & set(str(told.value))
+                tar.fileobj.write(header.tobuf() + content)
+    with pytest.raises(ArchiveError, match=message_pattern) as error:
+        import_into(source, Store(tmp_path / "there"))
+    assert not {"\x1b", "\u202e"} & set(str(error.value))
     assert not (tmp_path / "there").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evil.tar"]
 
 
 @pytest.mark.parametrize("name", ["all.tar", "all.tar.gz"])
 def test_truncated_archive_is_refused_and_leaves_no_files(store, tmp_path, name):
-    source = written(store, tmp_path / name)
+    source = export_all(store, tmp_path / name)
     content = source.read_bytes()
-    for share in (0.0, 0.01, 0.3, 0.6, 0.8):
-        source.write_bytes(content[: int(share * len(content))])
+    for fraction in (0.0, 0.01, 0.3, 0.6, 0.8):
+        source.write_bytes(content[: int(fraction * len(content))])
         with pytest.raises(ArchiveError):
-            taken(source, Store(tmp_path / "there"))
+            import_into(source, Store(tmp_path / "there"))
         assert not (tmp_path / "there").exists()
 
 
 def test_record_edited_before_export_is_reported_and_skipped(store, tmp_path):
-    found = [(place, record) for record, place, _ in store.contents()]
-    path = found[0][0].path
+    pairs = [(place, record) for record, place, _ in store.contents()]
+    path = pairs[0][0].path
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
-    archive.write_archive(tmp_path / "all.tar", found, store)
-    new, known, complaints = taken(tmp_path / "all.tar", Store(tmp_path / "there"))
-    assert (new, known) == (4, 0)
+    archive.write_archive(tmp_path / "all.tar", pairs, store)
+    added_count, duplicate_count, complaints = import_into(
+        tmp_path / "all.tar", Store(tmp_path / "there")
+    )
+    assert (added_count, duplicate_count) == (4, 0)
     assert len(complaints) == 1 and path.name in complaints[0]
 
 
 def test_a_certificate_under_another_id_is_reported_and_skipped(record, tmp_path):
-    _, certificate = certified(record)
+    _, certificate = make_certified_record(record)
     certificate.write(tmp_path / "certificate.json")
     content = (tmp_path / "certificate.json").read_bytes()
     name = f"certificates/{'ab' * 32}.json"
     entry = {"bytes": len(content), "digest": digests.of_bytes(content)}
     manifest = json.dumps({"schema": archive.SCHEMA, "files": {name: entry}}).encode()
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
-        for header, data in (member(name, content), member("manifest.json", manifest)):
+        for header, data in (make_member(name, content), make_member("manifest.json", manifest)):
             tar.addfile(header, io.BytesIO(data))
     target = Store(tmp_path / "there")
-    new, known, complaints = taken(tmp_path / "all.tar", target)
-    assert (new, known, len(complaints)) == (0, 0, 1)
+    added_count, duplicate_count, complaints = import_into(tmp_path / "all.tar", target)
+    assert (added_count, duplicate_count, len(complaints)) == (0, 0, 1)
     assert name in complaints[0]
     assert not (target.folder / name).exists()
 
@@ -161,11 +166,11 @@ def test_tar_header_with_an_impossible_size_is_refused(tmp_path):
     header.type, header.size = tarfile.XHDTYPE, 2**33 - 512
     (tmp_path / "evil.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 10240)
     with pytest.raises(ArchiveError, match="impossible size"):
-        taken(tmp_path / "evil.tar", Store(tmp_path / "there"))
+        import_into(tmp_path / "evil.tar", Store(tmp_path / "there"))
 
 
 def test_a_compressed_archive_has_no_time_or_name_in_its_header(store, tmp_path):
-    header = written(store, tmp_path / "all.tar.gz").read_bytes()[:10]
+    header = export_all(store, tmp_path / "all.tar.gz").read_bytes()[:10]
     assert header[:3] == b"\x1f\x8b\x08"
     assert header[3] == 0  # no flags: neither a file name nor a comment (RFC 1952)
     assert header[4:8] == b"\0\0\0\0"  # the modification time
@@ -180,23 +185,23 @@ def test_certificates_are_in_the_order_of_their_ids(tmp_path, record):
         for kernel in "abcdef"
     ]
     records, certificates = sample_records.certify_records(launches)
-    for one in records:
-        store.add(one)
-    for one in certificates.values():
-        one.write(store.certificate_path(one.id))
-    with tarfile.open(written(store, tmp_path / "all.tar")) as tar:
+    for certified_record in records:
+        store.add(certified_record)
+    for certified_record in certificates.values():
+        certified_record.write(store.certificate_path(certified_record.id))
+    with tarfile.open(export_all(store, tmp_path / "all.tar")) as tar:
         names = [name for name in tar.getnames() if name.startswith("certificates/")]
     assert len(names) == len(certificates) == 6
     assert names == sorted(names)
 
 
 def test_an_archive_of_too_many_bytes_in_all_is_refused(store, tmp_path, monkeypatch):
-    source, target = written(store, tmp_path / "all.tar"), Store(tmp_path / "there")
+    source, target = export_all(store, tmp_path / "all.tar"), Store(tmp_path / "there")
     with tarfile.open(source) as tar:
-        sizes = [one.size for one in tar]
+        sizes = [tar_member.size for tar_member in tar]
     monkeypatch.setattr(archive, "_MAX_BYTES", sum(sizes) - 1)
     with pytest.raises(ArchiveError, match="more than an archive of records may hold"):
-        taken(source, target)
+        import_into(source, target)
     assert not target.folder.exists()
     monkeypatch.setattr(archive, "_MAX_BYTES", sum(sizes))
-    assert taken(source, target) == (5, 0, [])
+    assert import_into(source, target) == (5, 0, [])

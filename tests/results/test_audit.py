@@ -14,39 +14,39 @@ from xfbench.results import archive, audit
 from xfbench.results.store import Store
 
 
-def certified(record, **fields):
+def make_certified_record(record, **fields):
     """A record and the certificate that covers it."""
     plain = record()
     subject = Subject.from_request(
         plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe()
     )
     certificate = build_certificate(subject)
-    made = {"software": SOFTWARE, "machine": describe(), "certificate": certificate.id}
-    return record(steps=(0.11, 0.12), launch=7, fields={**made, **fields}), certificate
+    covered_fields = {"software": SOFTWARE, "machine": describe(), "certificate": certificate.id}
+    return record(steps=(0.11, 0.12), launch=7, fields={**covered_fields, **fields}), certificate
 
 
 @pytest.fixture
 def store(tmp_path, record):
     """Three good records, one of them certified."""
-    made = Store(tmp_path / "results")
-    made.prepare()
-    made.add(record(steps=(0.11,), launch=1))
-    made.add(record(steps=(0.12,), launch=2))
-    one, certificate = certified(record)
-    made.add(one)
-    certificate.write(made.certificate_path(certificate.id))
-    return made
+    new_store = Store(tmp_path / "results")
+    new_store.prepare()
+    new_store.add(record(steps=(0.11,), launch=1))
+    new_store.add(record(steps=(0.12,), launch=2))
+    certified_record, certificate = make_certified_record(record)
+    new_store.add(certified_record)
+    certificate.write(new_store.certificate_path(certificate.id))
+    return new_store
 
 
-def sealed(store, record, **changes):
+def write_changed_record(store, record, **changes):
     """Keep a record with other fields, whose id is right."""
     document = record.document()
     for path, value in changes.items():
-        *above, last = path.split("__")
-        part = document
-        for name in above:
-            part = part[name]
-        part[last] = value
+        *parents, field = path.split("__")
+        section = document
+        for name in parents:
+            section = section[name]
+        section[field] = value
     del document["id"]
     identity = digests.of_json(document)
     path = store.record_path(identity[7:])
@@ -55,8 +55,8 @@ def sealed(store, record, **changes):
     return path
 
 
-def found(path):
-    return [(one.file, one.defect) for one in audit.validate(path)[1]]
+def list_defects(path):
+    return [(defect.file, defect.defect) for defect in audit.validate(path)[1]]
 
 
 def test_valid_results_have_no_defects(store):
@@ -71,17 +71,17 @@ def test_valid_results_have_no_defects(store):
 def test_changed_byte_in_a_record_is_a_defect(store):
     path = next(store.record_files())
     content = path.read_bytes()
-    for at in range(0, len(content), 23):
+    for position in range(0, len(content), 23):
         changed = bytearray(content)
-        changed[at] ^= 1
-        if json_value(bytes(changed)) == json_value(content):
+        changed[position] ^= 1
+        if parse_json(bytes(changed)) == parse_json(content):
             continue  # a space became another
         path.write_bytes(bytes(changed))
-        [(file, defect)] = found(path)
+        [(file, defect)] = list_defects(path)
         assert (file, defect in ("digest", "schema", "name")) == (str(path), True)
 
 
-def json_value(content):
+def parse_json(content):
     try:
         return json.loads(content)
     except ValueError:
@@ -92,21 +92,23 @@ def test_throughput_above_the_peak_is_a_defect(store, record):
     limit = Limit(
         threads=1, precision="float32", matrix_product=1e3, memory_bandwidth=1, source="measured"
     )
-    path = sealed(store, record(steps=(0.14,), launch=4, fields={"limit": limit}))
-    assert found(store.folder) == found(path) == [(str(path), "peak")]
+    path = write_changed_record(store, record(steps=(0.14,), launch=4, fields={"limit": limit}))
+    assert list_defects(store.folder) == list_defects(path) == [(str(path), "peak")]
 
 
 def test_impossible_number_is_a_defect(store, record):
     limit = Limit(
         threads=1, precision="float32", matrix_product=0.0, memory_bandwidth=1, source="measured"
     )
-    path = sealed(store, record(steps=(0.14,), launch=4, fields={"limit": limit}))
-    assert found(store.folder) == found(path) == [(str(path), "number")]
+    path = write_changed_record(store, record(steps=(0.14,), launch=4, fields={"limit": limit}))
+    assert list_defects(store.folder) == list_defects(path) == [(str(path), "number")]
 
 
 def test_steps_longer_than_the_wall_time_are_a_defect(store, record):
-    path = sealed(store, record(steps=(0.14,), launch=4), measurement__wall_seconds=0.2)
-    assert found(store.folder) == found(path) == [(str(path), "time")]
+    path = write_changed_record(
+        store, record(steps=(0.14,), launch=4), measurement__wall_seconds=0.2
+    )
+    assert list_defects(store.folder) == list_defects(path) == [(str(path), "time")]
 
 
 @pytest.mark.parametrize(
@@ -120,23 +122,25 @@ def test_steps_longer_than_the_wall_time_are_a_defect(store, record):
 )
 def test_duplicate_launch_is_a_defect(store, changes):
     first = next(store.records())
-    again = sealed(store, first, **changes)
-    [(file, defect)] = found(store.folder)
+    duplicate_path = write_changed_record(store, first, **changes)
+    [(file, defect)] = list_defects(store.folder)
     assert defect == "duplicate"
-    assert file == max(str(again), str(store.record_path(first.id[7:])))
+    assert file == max(str(duplicate_path), str(store.record_path(first.id[7:])))
     store.pack()
-    [(file, defect)] = found(store.folder)
+    [(file, defect)] = list_defects(store.folder)
     assert (defect, file.split(":")[0]) == ("duplicate", str(store.packs()[0]))
 
 
 def test_record_with_a_wrong_file_name_is_a_defect(store, record):
-    real = sealed(store, record(steps=(0.16,), launch=6))
+    original_path = write_changed_record(store, record(steps=(0.16,), launch=6))
     path = store.folder / "records" / "ab" / f"{'ab' * 32}.json"
     path.parent.mkdir(exist_ok=True)
-    real.rename(path)
-    assert found(store.folder) == found(path) == [(str(path), "name")]
-    path.rename(store.folder / "records" / real.name)
-    assert found(store.folder) == [(str(store.folder / "records" / real.name), "name")]
+    original_path.rename(path)
+    assert list_defects(store.folder) == list_defects(path) == [(str(path), "name")]
+    path.rename(store.folder / "records" / original_path.name)
+    assert list_defects(store.folder) == [
+        (str(store.folder / "records" / original_path.name), "name")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +153,10 @@ def test_record_with_a_wrong_file_name_is_a_defect(store, record):
     ],
 )
 def test_mismatched_certificate_is_a_defect(store, changes, words):
-    [one] = [one for one in store.records() if one.certificate]
-    path = sealed(store, one, measurement__first_step_seconds=0.2, created="2026", **changes)
+    [record] = [record for record in store.records() if record.certificate]
+    path = write_changed_record(
+        store, record, measurement__first_step_seconds=0.2, created="2026", **changes
+    )
     checked, [defect] = audit.validate(store.folder)
     assert (checked, defect.file, defect.defect) == (5, str(path), "certificate")
     assert words in defect.detail
@@ -159,12 +165,12 @@ def test_mismatched_certificate_is_a_defect(store, changes, words):
 def test_edited_certificate_and_its_record_are_defects(store):
     [path] = (store.folder / "certificates").iterdir()
     path.write_text(path.read_text().replace('"safety_factor": 1', '"safety_factor": 2'))
-    [one] = [one for one in store.records() if one.certificate]
-    assert sorted(found(store.folder)) == sorted(
-        [(str(path), "certificate"), (str(store.record_path(one.id[7:])), "certificate")]
+    [record] = [record for record in store.records() if record.certificate]
+    assert sorted(list_defects(store.folder)) == sorted(
+        [(str(path), "certificate"), (str(store.record_path(record.id[7:])), "certificate")]
     )
-    assert found(store.record_path(one.id[7:])) == [
-        (str(store.record_path(one.id[7:])), "certificate")
+    assert list_defects(store.record_path(record.id[7:])) == [
+        (str(store.record_path(record.id[7:])), "certificate")
     ]
 
 
@@ -173,19 +179,19 @@ def test_edited_pack_line_and_missing_pack_line_are_defects(store):
     [path] = store.packs()
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], lines[1].replace(b'"ok"', b'"no"'), lines[2]]))
-    assert found(store.folder) == [(f"{path}:2", "digest")]
+    assert list_defects(store.folder) == [(f"{path}:2", "digest")]
     path.write_bytes(b"".join(lines[:2]))
-    assert (str(path), "whole") in found(store.folder)
+    assert (str(path), "whole") in list_defects(store.folder)
 
 
 def test_failed_launch_may_have_impossible_figures(store, record):
-    bad = record(steps=(0.3,), fields={"status": "invalid", "reason": "the clock"})
-    sealed(store, bad, measurement__wall_seconds=0.1)
-    assert found(store.folder) == []
+    invalid_record = record(steps=(0.3,), fields={"status": "invalid", "reason": "the clock"})
+    write_changed_record(store, invalid_record, measurement__wall_seconds=0.1)
+    assert list_defects(store.folder) == []
 
 
 def test_archive_is_validated_like_a_results_folder(store, tmp_path, record):
-    sealed(store, record(steps=(0.13,), launch=3), measurement__wall_seconds=0.2)
+    write_changed_record(store, record(steps=(0.13,), launch=3), measurement__wall_seconds=0.2)
     target = tmp_path / "all.tar"
     archive.write_archive(target, ((p, r) for r, p, _ in store.contents()), store)
     checked, [defect] = audit.validate(target)
@@ -194,7 +200,7 @@ def test_archive_is_validated_like_a_results_folder(store, tmp_path, record):
     content = target.read_bytes()
     assert content.count(b'"launch": 2') == 1  # another record than the one that is too slow
     target.write_bytes(content.replace(b'"launch": 2', b'"launch": 4'))
-    defects = [one.defect for one in audit.validate(target)[1]]
+    defects = [defect.defect for defect in audit.validate(target)[1]]
     assert sorted(defects) == ["digest", "time", "whole"]
 
 
@@ -215,6 +221,6 @@ def test_malformed_record_is_a_schema_defect(store):
         path = store.folder / "records" / "00" / f"{number:064x}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-        assert found(path) == [(str(path), "schema")]
+        assert list_defects(path) == [(str(path), "schema")]
     assert len(list(store.records())) == 3
     assert isinstance(next(store.records()), Record)

@@ -16,7 +16,7 @@ import tarfile
 
 import pytest
 
-from tests.results.test_audit import certified
+from tests.results.test_audit import make_certified_record
 from xfbench.analysis import leaderboard
 from xfbench.base import digests
 from xfbench.equality import certificate
@@ -25,35 +25,44 @@ from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
 from xfbench.results.store import Store
 
-ARCHIVES = 200
-KEPT = re.compile(r"README|records/[0-9a-f]{2}/[0-9a-f]{64}\.json|certificates/[0-9a-f]{64}\.json")
-STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "os.system", "os.startfile")
-IDENTITY = "ab" * 32
-NAMES = [
+ARCHIVE_COUNT = 200
+ALLOWED_FILE = re.compile(
+    r"README|records/[0-9a-f]{2}/[0-9a-f]{64}\.json|certificates/[0-9a-f]{64}\.json"
+)
+PROCESS_START_EVENTS = (
+    "subprocess.Popen",
+    "os.posix_spawn",
+    "os.fork",
+    "os.exec",
+    "os.system",
+    "os.startfile",
+)
+FAKE_DIGEST = "ab" * 32
+MEMBER_NAMES = [
     *("../evil.json", "../../evil.json", "/tmp/evil.json", "~/.bashrc", "./records/../evil"),
-    *(f"records/../../{IDENTITY}.json", f"records/{IDENTITY}.json/../../evil", "records/"),
+    *(f"records/../../{FAKE_DIGEST}.json", f"records/{FAKE_DIGEST}.json/../../evil", "records/"),
     *(
-        f"./records/{IDENTITY}.json",
-        f"records//{IDENTITY}.json",
-        f"records/{IDENTITY.upper()}.json",
+        f"./records/{FAKE_DIGEST}.json",
+        f"records//{FAKE_DIGEST}.json",
+        f"records/{FAKE_DIGEST.upper()}.json",
     ),
-    *(f"certificates/{IDENTITY}.json/x", "manifest.json/x", "lock", "index.duckdb", "README"),
+    *(f"certificates/{FAKE_DIGEST}.json/x", "manifest.json/x", "lock", "index.duckdb", "README"),
     *("runs/x/command.sh", "packs/x.jsonl.gz", "tuned/x.json", "C:\\evil.json", "$(touch evil)"),
-    *(f"records/{IDENTITY}.json\n", "records/\x1b[2J\u202e.json", "records/" + "x" * 5000, ""),
+    *(f"records/{FAKE_DIGEST}.json\n", "records/\x1b[2J\u202e.json", "records/" + "x" * 5000, ""),
 ]
-KINDS = [
+MEMBER_TYPES = [
     *(tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE),
     *(tarfile.DIRTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, b"Z"),
 ]
-TARGETS = ["/etc/passwd", "../outside", "../../outside/kept", "records", "."]
-PAX = [
+LINK_TARGETS = ["/etc/passwd", "../outside", "../../outside/kept", "records", "."]
+PAX_HEADERS = [
     *({"path": "../../evil"}, {"linkpath": "/etc/passwd"}, {"size": "-1"}, {"size": str(2**62)}),
     *({"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, {"GNU.sparse.size": str(2**50)}),
     *({"GNU.sparse.map": "0,1,2"}, {"hdrcharset": "BINARY"}, {"mtime": "nan"}, {"uid": "x"}),
 ]
 
 
-class Evil:
+class MaliciousPickle:
     """What a pickle would run."""
 
     def __reduce__(self):
@@ -62,7 +71,11 @@ class Evil:
 
 CONTENTS = [
     *(b"", b"{}", b"[]", b"null", b"NaN", b"[" * 10**5, b'{"schema": ' * 10**4, b"\xff\xfe{}"),
-    *(pickle.dumps(Evil()), b"!!python/object/apply:os.system ['touch evil']", b"\0" * 10**6),
+    *(
+        pickle.dumps(MaliciousPickle()),
+        b"!!python/object/apply:os.system ['touch evil']",
+        b"\0" * 10**6,
+    ),
     *(
         b'{"id": 1e999}',
         b'{"id": 1180591620717411303424}',
@@ -70,12 +83,12 @@ CONTENTS = [
         b"#!/bin/sh\ntouch evil\n",
     ),
 ]
-WORDS = [
+HOSTILE_TEXTS = [
     *("<script>alert(1)</script>", "=cmd|' /C calc'!A0", "\x1b[2J\u202e", "x" * 10**5, "../evil"),
     *("\0", "$(touch evil)", "\\input{evil}", "'; DROP TABLE records; --"),
 ]
 # Where a record says what its certificate is bound to, or which one that is.
-BOUND = [
+CERTIFICATE_FIELDS = [
     *(("request", name) for name in ("framework", "workload", "kernel", "device", "precision")),
     *(("workload", "digest"), ("machine", "microarchitecture"), ("certificate",)),
     *(("software", name) for name in ("adapter_digest", "environment_digest")),
@@ -83,195 +96,212 @@ BOUND = [
 
 
 @pytest.fixture
-def good(record):
+def valid_documents(record):
     """The documents of a record that was proven equal and of its certificate."""
-    made, proof = certified(record)
-    return made.document(), proof.document()
+    certified_record, certificate_file = make_certified_record(record)
+    return certified_record.document(), certificate_file.document()
 
 
 @pytest.fixture
-def started():
+def started_processes():
     """Processes that were started meanwhile."""
-    seen, watching = [], True
+    events, is_watching = [], True
 
     def hook(event, _):
-        if watching and event in STARTS:
-            seen.append(event)
+        if is_watching and event in PROCESS_START_EVENTS:
+            events.append(event)
 
     sys.addaudithook(hook)
-    yield seen
-    watching = False
+    yield events
+    is_watching = False
 
 
-def leaves(document, way=()):
+def iterate_leaf_paths(document, path=()):
     """Where its texts and figures are."""
     if isinstance(document, dict):
         for name, value in document.items():
-            yield from leaves(value, (*way, name))
+            yield from iterate_leaf_paths(value, (*path, name))
     elif isinstance(document, list):
         for number, value in enumerate(document):
-            yield from leaves(value, (*way, number))
-    elif way not in (("id",), ("schema",)):
-        yield way
+            yield from iterate_leaf_paths(value, (*path, number))
+    elif path not in (("id",), ("schema",)):
+        yield path
 
 
-def lie(document, way, chance):
+def replace_field(document, path, rng):
     """What stands there says something else."""
-    *above, last = way
-    for step in above:
-        document = document[step]
-    others = [*WORDS, 0, -1, 1e300, 2**53 - 1, None, True]
-    document[last] = chance.choice([one for one in others if one != document[last]])
+    *parents, field = path
+    for name in parents:
+        document = document[name]
+    candidates = [*HOSTILE_TEXTS, 0, -1, 1e300, 2**53 - 1, None, True]
+    document[field] = rng.choice(
+        [candidate for candidate in candidates if candidate != document[field]]
+    )
 
 
-def identified(document):
+def with_computed_id(document):
     """With the id that it ought to have."""
-    rest = {name: value for name, value in document.items() if name != "id"}
-    return {**rest, "id": digests.of_json(rest)}
+    body = {name: value for name, value in document.items() if name != "id"}
+    return {**body, "id": digests.of_json(body)}
 
 
-def forged(good, chance):
+def iterate_forged_files(valid_documents, rng):
     """A record and a certificate that does not cover it: files, by name."""
-    record, proof = copy.deepcopy(good)
-    if chance.random() < 0.5:
-        lie(proof, ("subject", chance.choice(list(proof["subject"]))), chance)
-        proof = identified(proof)
-        record["certificate"] = proof["id"]
+    record, forged_certificate = copy.deepcopy(valid_documents)
+    if rng.random() < 0.5:
+        replace_field(
+            forged_certificate, ("subject", rng.choice(list(forged_certificate["subject"]))), rng
+        )
+        forged_certificate = with_computed_id(forged_certificate)
+        record["certificate"] = forged_certificate["id"]
     else:
-        lie(record, chance.choice(BOUND), chance)
-    if chance.random() < 0.5:
-        lie(record, chance.choice(list(leaves(record))), chance)
-    if chance.random() < 0.7:
-        record = identified(record)
-    for kind, document in (("records", record), ("certificates", proof)):
-        named = document["id"][7:] if chance.random() < 0.9 else IDENTITY
-        content = json.dumps(document, indent=1, ensure_ascii=chance.random() < 0.5)
-        yield [tarfile.TarInfo(f"{kind}/{named}.json"), content.encode()]
+        replace_field(record, rng.choice(CERTIFICATE_FIELDS), rng)
+    if rng.random() < 0.5:
+        replace_field(record, rng.choice(list(iterate_leaf_paths(record))), rng)
+    if rng.random() < 0.7:
+        record = with_computed_id(record)
+    for folder, document in (("records", record), ("certificates", forged_certificate)):
+        file_stem = document["id"][7:] if rng.random() < 0.9 else FAKE_DIGEST
+        content = json.dumps(document, indent=1, ensure_ascii=rng.random() < 0.5)
+        yield [tarfile.TarInfo(f"{folder}/{file_stem}.json"), content.encode()]
 
 
-def manifest(members, chance):
+def build_manifest(members, rng):
     """Of these files, and now and then of others, or none at all."""
     files = {
-        one.name: {"bytes": len(content), "digest": digests.of_bytes(content)}
-        for one, content in members
+        header.name: {"bytes": len(content), "digest": digests.of_bytes(content)}
+        for header, content in members
     }
-    if chance.random() < 0.1:
-        files[chance.choice(list(files))] = chance.choice([{}, None, {"digest": 1}])
-    whole = json.dumps({"schema": archive.SCHEMA, "files": files}).encode()
-    content = whole if chance.random() < 0.9 else chance.choice(CONTENTS)
+    if rng.random() < 0.1:
+        files[rng.choice(list(files))] = rng.choice([{}, None, {"digest": 1}])
+    valid_content = json.dumps({"schema": archive.SCHEMA, "files": files}).encode()
+    content = valid_content if rng.random() < 0.9 else rng.choice(CONTENTS)
     return [tarfile.TarInfo("manifest.json"), content]
 
 
-def hostile(good, chance):
+def build_hostile_archive(valid_documents, rng):
     """The bytes of one archive."""
-    members = list(forged(good, chance))
-    for _ in range(chance.choice([0, 0, 0, 1, 1, 2, 3])):
-        chance.choice([renamed, retyped, refilled, doubled, headed, added])(chance, members)
-    chance.shuffle(members)
-    members.insert(chance.randint(0, len(members)), manifest(members, chance))
-    written = io.BytesIO()
-    shape = chance.choice([tarfile.USTAR_FORMAT, tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-    for one, content in members:
-        one.size = len(content)
+    members = list(iterate_forged_files(valid_documents, rng))
+    for _ in range(rng.choice([0, 0, 0, 1, 1, 2, 3])):
+        rng.choice(
+            [
+                rename_member,
+                change_member_type,
+                replace_content,
+                duplicate_member,
+                add_pax_headers,
+                add_link_and_file,
+            ]
+        )(rng, members)
+    rng.shuffle(members)
+    members.insert(rng.randint(0, len(members)), build_manifest(members, rng))
+    buffer = io.BytesIO()
+    tar_format = rng.choice([tarfile.USTAR_FORMAT, tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+    for member, content in members:
+        member.size = len(content)
         try:
-            header = one.tobuf(shape)
+            header = member.tobuf(tar_format)
         except ValueError:  # a name that this format cannot say
-            header = one.tobuf(tarfile.PAX_FORMAT)
-        written.write(header + content + b"\0" * (-len(content) % 512))
-    raw = bytearray(written.getvalue() + b"\0" * 1024)
-    if chance.random() < 0.1:
-        raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
-    made = gzip.compress(bytes(raw), 1) if chance.random() < 0.5 else bytes(raw)
-    if chance.random() < 0.1:
-        made = made[: chance.randrange(len(made))]
-    return made + chance.choice([b"", b"", b"", b"\x1f\x8b", b"\0" * 700])
+            header = member.tobuf(tarfile.PAX_FORMAT)
+        buffer.write(header + content + b"\0" * (-len(content) % 512))
+    raw = bytearray(buffer.getvalue() + b"\0" * 1024)
+    if rng.random() < 0.1:
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    archive_bytes = gzip.compress(bytes(raw), 1) if rng.random() < 0.5 else bytes(raw)
+    if rng.random() < 0.1:
+        archive_bytes = archive_bytes[: rng.randrange(len(archive_bytes))]
+    return archive_bytes + rng.choice([b"", b"", b"", b"\x1f\x8b", b"\0" * 700])
 
 
-def renamed(chance, members):
-    chance.choice(members)[0].name = chance.choice(NAMES)
+def rename_member(rng, members):
+    rng.choice(members)[0].name = rng.choice(MEMBER_NAMES)
 
 
-def retyped(chance, members):
-    one, _ = chance.choice(members)
-    one.type, one.linkname = chance.choice(KINDS), chance.choice(TARGETS)
-    one.mode = 0o7777
+def change_member_type(rng, members):
+    header, _ = rng.choice(members)
+    header.type, header.linkname = rng.choice(MEMBER_TYPES), rng.choice(LINK_TARGETS)
+    header.mode = 0o7777
 
 
-def refilled(chance, members):
-    chance.choice(members)[1] = chance.choice(CONTENTS)
+def replace_content(rng, members):
+    rng.choice(members)[1] = rng.choice(CONTENTS)
 
 
-def doubled(chance, members):
-    one, content = chance.choice(members)
-    members.append([copy.copy(one), chance.choice([content, b"{}"])])
+def duplicate_member(rng, members):
+    header, content = rng.choice(members)
+    members.append([copy.copy(header), rng.choice([content, b"{}"])])
 
 
-def headed(chance, members):
-    chance.choice(members)[0].pax_headers = chance.choice(PAX)
+def add_pax_headers(rng, members):
+    rng.choice(members)[0].pax_headers = rng.choice(PAX_HEADERS)
 
 
-def added(chance, members):
+def add_link_and_file(rng, members):
     """A link, and a file through it."""
     link = tarfile.TarInfo("records")
-    link.type, link.linkname = tarfile.SYMTYPE, chance.choice(TARGETS)
-    members[:0] = [[link, b""], [tarfile.TarInfo(f"records/{IDENTITY}.json"), b"{}"]]
+    link.type, link.linkname = tarfile.SYMTYPE, rng.choice(LINK_TARGETS)
+    members[:0] = [[link, b""], [tarfile.TarInfo(f"records/{FAKE_DIGEST}.json"), b"{}"]]
 
 
-def around(folder, inside):
+def snapshot(folder, excluded_folder):
     """Everything below `folder` but what is in `inside`: names, kinds and contents."""
     return {
         path: path.read_bytes() if path.is_file() else stat.S_IFMT(path.lstat().st_mode)
         for path in folder.rglob("*")
-        if not path.is_relative_to(inside)
+        if not path.is_relative_to(excluded_folder)
     }
 
 
-def ranked(store):
+def list_ranked_rows(store):
     """Rows with a rank; what else there is can be shown."""
-    found = leaderboard.tables(list(store.records()), certificate.read_folder(store.folder))
-    tables.to_text(found)
-    return [row for table in found for row in table.rows]
+    boards = leaderboard.tables(list(store.records()), certificate.read_folder(store.folder))
+    tables.to_text(boards)
+    return [row for table in boards for row in table.rows]
 
 
-def test_hostile_archives_cannot_escape_run_code_or_rank(good, tmp_path, started, monkeypatch):
+def test_hostile_archives_cannot_escape_run_code_or_rank(
+    valid_documents, tmp_path, started_processes, monkeypatch
+):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "kept").write_text("as it was")
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "outside")
-    ends = {"refused": 0, "taken": 0, "left out": 0}
+    outcome_counts = {"refused": 0, "taken": 0, "left out": 0}
     source = tmp_path / "evil.tar"
-    for seed in range(ARCHIVES):
-        source.write_bytes(hostile(good, random.Random(seed)))
-        before = around(tmp_path, tmp_path / "there")
+    for seed in range(ARCHIVE_COUNT):
+        source.write_bytes(build_hostile_archive(valid_documents, random.Random(seed)))
+        before = snapshot(tmp_path, tmp_path / "there")
         target, complaints = Store(tmp_path / "there" / str(seed)), []
         try:
-            new, _ = archive.import_archive(source, target, complaints.append)
+            added_count, _ = archive.import_archive(source, target, complaints.append)
         except ArchiveError as error:
-            ends["refused"] += 1
+            outcome_counts["refused"] += 1
             assert str(error).isprintable(), seed
             assert not target.folder.exists(), seed
         else:
-            ends["taken"] += bool(new)
-            ends["left out"] += bool(complaints)
+            outcome_counts["taken"] += bool(added_count)
+            outcome_counts["left out"] += bool(complaints)
             for path in target.folder.rglob("*"):
                 mode, name = path.lstat().st_mode, str(path.relative_to(target.folder))
-                assert stat.S_ISDIR(mode) or KEPT.fullmatch(name), (seed, name)
+                assert stat.S_ISDIR(mode) or ALLOWED_FILE.fullmatch(name), (seed, name)
                 assert stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and not mode & 0o7111), seed
-            assert ranked(target) == [], seed
-        assert around(tmp_path, tmp_path / "there") == before, seed
-    assert started == []
-    assert all(count >= ARCHIVES // 20 for count in ends.values()), ends
+            assert list_ranked_rows(target) == [], seed
+        assert snapshot(tmp_path, tmp_path / "there") == before, seed
+    assert started_processes == []
+    assert all(count >= ARCHIVE_COUNT // 20 for count in outcome_counts.values()), outcome_counts
 
 
-def test_valid_record_gets_a_rank(good, tmp_path):
+def test_valid_record_gets_a_rank(valid_documents, tmp_path):
     """Else the test above would see nothing."""
     target = Store(tmp_path / "there")
     target.prepare()
-    record, proof = (json.dumps(one, indent=1, ensure_ascii=False) + "\n" for one in good)
+    record_text, certificate_text = (
+        json.dumps(document, indent=1, ensure_ascii=False) + "\n" for document in valid_documents
+    )
     for path, content in (
-        (target.record_path(good[0]["id"][7:]), record),
-        (target.certificate_path(good[1]["id"]), proof),
+        (target.record_path(valid_documents[0]["id"][7:]), record_text),
+        (target.certificate_path(valid_documents[1]["id"]), certificate_text),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    assert len(ranked(target)) == 1
+    assert len(list_ranked_rows(target)) == 1

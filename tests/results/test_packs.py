@@ -17,74 +17,74 @@ from xfbench.results.store import Store
 @pytest.fixture
 def store(tmp_path, record):
     """A results folder of 30 records in files of their own."""
-    made = Store(tmp_path / "results")
-    made.prepare()
+    new_store = Store(tmp_path / "results")
+    new_store.prepare()
     for launch in range(1, 31):
-        made.add(record(steps=(0.1 + launch / 1000, 1e-7, 5.5e-05), launch=launch))
-    return made
+        new_store.add(record(steps=(0.1 + launch / 1000, 1e-7, 5.5e-05), launch=launch))
+    return new_store
 
 
-def read(store):
+def read_records(store):
     complaints = []
     return list(store.records(complaints.append)), complaints
 
 
-def files(store):
+def list_top_folders(store):
     return sorted(path.relative_to(store.folder).parts[0] for path in store.folder.rglob("*.*json"))
 
 
 def test_packed_records_read_back_unchanged(store):
-    before, _ = read(store)
+    before, _ = read_records(store)
     assert store.pack() == 30
-    assert files(store) == ["packs"]
-    assert read(store) == (before, [])
+    assert list_top_folders(store) == ["packs"]
+    assert read_records(store) == (before, [])
 
 
 def test_pack_line_is_verifiable_with_plain_sha256(store):
-    before, _ = read(store)
+    before, _ = read_records(store)
     store.pack()
     [path] = store.packs()
-    found = set()
+    identities = set()
     for line in path.read_bytes().splitlines():
         assert json.loads(line)["schema"] == "xfbench.record/1"
         identity = "sha256:" + hashlib.sha256(b"{" + line[80:]).hexdigest()
         assert identity == json.loads(line)["id"]
-        found.add(identity)
-    assert found == {record.id for record in before}
+        identities.add(identity)
+    assert identities == {record.id for record in before}
 
 
 def test_pack_adds_only_new_records_unless_all_are_repacked(store, record):
     store.pack()
     assert store.pack() == 0
     store.add(record(launch=99))
-    assert len(read(store)[0]) == 31
+    assert len(read_records(store)[0]) == 31
     assert store.pack() == 1
     assert len(store.packs()) == 2
-    assert len(read(store)[0]) == 31
+    assert len(read_records(store)[0]) == 31
     assert store.pack(repack=True) == 31
     assert len(store.packs()) == 1
-    assert len(read(store)[0]) == 31
+    assert len(read_records(store)[0]) == 31
     assert store.pack(repack=True) == 0
 
 
 def test_equal_records_make_equal_packs(store, tmp_path):
-    other = Store(tmp_path / "other")
-    other.prepare()
-    for one in reversed(read(store)[0]):
-        other.add(one)
+    other_store = Store(tmp_path / "other")
+    other_store.prepare()
+    for record in reversed(read_records(store)[0]):
+        other_store.add(record)
     store.pack()
-    other.pack()
-    assert store.packs()[0].name == other.packs()[0].name
-    assert store.packs()[0].read_bytes() == other.packs()[0].read_bytes()
+    other_store.pack()
+    assert store.packs()[0].name == other_store.packs()[0].name
+    assert store.packs()[0].read_bytes() == other_store.packs()[0].read_bytes()
 
 
 def test_record_in_a_pack_and_a_file_counts_once(store):
-    before, _ = read(store)
+    before, _ = read_records(store)
     store.pack()
     store.add(before[3])
-    assert read(store) == (before, [])
+    assert read_records(store) == (before, [])
     assert store.pack() == 0
-    assert files(store) == ["packs"]
+    assert list_top_folders(store) == ["packs"]
 
 
 def test_pack_keeps_unknown_fields(store):
@@ -100,23 +100,25 @@ def test_pack_keeps_unknown_fields(store):
     assert store.pack() == 30
     [line] = [line for line in pack.read_lines(store.packs()[0]) if line.identity == identity]
     assert json.loads(line.content)["weather"] == "fair"
-    assert f"sha256:{identity}" in {record.id for record in read(store)[0]}
+    assert f"sha256:{identity}" in {record.id for record in read_records(store)[0]}
 
 
 def test_pack_reports_invalid_files_without_moving_files(store):
     path = next(store.record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
-    half = store.folder / "records" / "00" / "half.json"
-    half.parent.mkdir(exist_ok=True)
-    half.write_text('{"schema": "xfb')
+    partial_record = store.folder / "records" / "00" / "half.json"
+    partial_record.parent.mkdir(exist_ok=True)
+    partial_record.write_text('{"schema": "xfb')
     complaints = []
     assert store.pack(complaints.append) == 29
-    assert sorted(store.record_files()) == sorted([path, half])
-    assert sorted(line.split(":")[0] for line in complaints) == sorted([path.name, half.name])
+    assert sorted(store.record_files()) == sorted([path, partial_record])
+    assert sorted(line.split(":")[0] for line in complaints) == sorted(
+        [path.name, partial_record.name]
+    )
 
 
 @pytest.mark.parametrize(
-    ("damage", "left", "words"),
+    ("damage", "remaining", "words"),
     [
         (
             lambda text: text.replace(b'"ok"', b'"no"', 1),
@@ -129,12 +131,12 @@ def test_pack_reports_invalid_files_without_moving_files(store):
         (lambda text: b"\xff\x00" + text, 29, ["its content is not", "its name is not that"]),
     ],
 )
-def test_damaged_pack_is_reported_and_intact_records_are_read(store, damage, left, words):
+def test_damaged_pack_is_reported_and_intact_records_are_read(store, damage, remaining, words):
     store.pack()
     [path] = store.packs()
     path.write_bytes(damage(path.read_bytes()))
-    records, complaints = read(store)
-    assert len(records) == left
+    records, complaints = read_records(store)
+    assert len(records) == remaining
     assert len(complaints) == len(words)
     for line, word in zip(complaints, words, strict=True):
         assert line.startswith(path.name) and word in line
@@ -142,19 +144,19 @@ def test_damaged_pack_is_reported_and_intact_records_are_read(store, damage, lef
 
 def test_next_pack_removes_a_partial_file(store):
     (store.folder / "packs").mkdir()
-    left = store.folder / "packs" / "left.partial"
-    left.write_text("half")
-    assert len(read(store)[0]) == 30
+    partial_path = store.folder / "packs" / "left.partial"
+    partial_path.write_text("half")
+    assert len(read_records(store)[0]) == 30
     store.pack()
-    assert not left.exists()
+    assert not partial_path.exists()
 
 
 def test_record_with_a_wrong_file_name_is_reported_and_skipped(store):
     path = next(store.record_files())
-    other = path.with_name(f"{'ab' * 32}.json")
-    path.rename(other)
-    records, [line] = read(store)
-    assert len(records) == 29 and line == f"{other.name}: its name is not its id; left out"
+    misnamed_path = path.with_name(f"{'ab' * 32}.json")
+    path.rename(misnamed_path)
+    records, [line] = read_records(store)
+    assert len(records) == 29 and line == f"{misnamed_path.name}: its name is not its id; left out"
 
 
 def test_edited_record_cannot_be_packed(record):
@@ -163,7 +165,7 @@ def test_edited_record_cannot_be_packed(record):
         pack.format_line(document)
 
 
-PACK = """
+PACK_SCRIPT = """
 import sys
 from pathlib import Path
 from xfbench.results.store import Store
@@ -175,46 +177,50 @@ while True:
 """
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.004, 0.008, 0.012, 0.016, 0.02])
-def test_killed_packing_neither_loses_nor_duplicates_records(store, record, moment):
-    before, _ = read(store)
+@pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.008, 0.012, 0.016, 0.02])
+def test_killed_packing_neither_loses_nor_duplicates_records(store, record, delay_s):
+    before, _ = read_records(store)
     store.pack()
     for launch in range(31, 61):
         before.append(record(launch=launch))
         store.add(before[-1])
     packing = subprocess.Popen(
-        [sys.executable, "-c", PACK, str(store.folder)], stdout=subprocess.PIPE
+        [sys.executable, "-c", PACK_SCRIPT, str(store.folder)], stdout=subprocess.PIPE
     )
     packing.stdout.readline()
-    time.sleep(moment)
+    time.sleep(delay_s)
     packing.send_signal(signal.SIGKILL)
     packing.wait()
-    records, complaints = read(store)
+    records, complaints = read_records(store)
     assert complaints == []
-    assert sorted(one.id for one in records) == sorted(one.id for one in before)
+    assert sorted(packed_record.id for packed_record in records) == sorted(
+        packed_record.id for packed_record in before
+    )
     store.pack(repack=True)
-    assert files(store) == ["packs"]
+    assert list_top_folders(store) == ["packs"]
     assert not list((store.folder / "packs").glob("*.partial"))
-    assert sorted(one.id for one in read(store)[0]) == sorted(one.id for one in before)
+    assert sorted(packed_record.id for packed_record in read_records(store)[0]) == sorted(
+        packed_record.id for packed_record in before
+    )
 
 
 def test_concurrent_packing_loses_no_records(store):
-    before, _ = read(store)
-    both = [
+    before, _ = read_records(store)
+    processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PACK, str(store.folder)],
+            [sys.executable, "-c", PACK_SCRIPT, str(store.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         for _ in range(2)
     ]
-    for one in both:
-        one.stdout.readline()
-        one.stdout.readline()
-        one.kill()
-        one.communicate()
-    assert read(store) == (before, [])
-    assert files(store) == ["packs"]
+    for process in processes:
+        process.stdout.readline()
+        process.stdout.readline()
+        process.kill()
+        process.communicate()
+    assert read_records(store) == (before, [])
+    assert list_top_folders(store) == ["packs"]
 
 
 def test_pack_everything_keeps_a_damaged_pack(store, record):
@@ -228,7 +234,7 @@ def test_pack_everything_keeps_a_damaged_pack(store, record):
     assert store.pack(repack=True) == 30
     assert damaged.read_bytes() == content
     assert not intact.exists()
-    assert len(read(store)[0]) == 30
+    assert len(read_records(store)[0]) == 30
 
 
 def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
@@ -248,13 +254,13 @@ def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
 
 def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_path):
     store.pack()
-    other = Store(tmp_path / "other")
-    other.prepare()
-    for one in (*read(store)[0], record(launch=99)):
-        other.add(one)
-    other.pack()
-    [more] = other.packs()
-    (store.folder / "packs" / more.name).write_bytes(more.read_bytes())
+    other_store = Store(tmp_path / "other")
+    other_store.prepare()
+    for packed_record in (*read_records(store)[0], record(launch=99)):
+        other_store.add(packed_record)
+    other_store.pack()
+    [other_pack] = other_store.packs()
+    (store.folder / "packs" / other_pack.name).write_bytes(other_pack.read_bytes())
     assert store.pack(repack=True) == 31
     [path] = store.packs()
     assert len(path.read_bytes().splitlines()) == 31
@@ -274,4 +280,4 @@ def test_a_pack_is_as_readable_as_other_new_files(store, tmp_path):
 
 
 def test_simultaneous_records_come_in_the_order_of_their_ids(store, simultaneous):
-    assert [one.id for one in store.records()][:8] == sorted(simultaneous)
+    assert [record.id for record in store.records()][:8] == sorted(simultaneous)

@@ -16,7 +16,7 @@ DOCUMENT = {
 }
 
 
-def holds(text):
+def matches_document(text):
     [condition] = parse_conditions([text])
     return condition.holds(DOCUMENT)
 
@@ -49,7 +49,7 @@ def holds(text):
     ],
 )
 def test_condition_matches_the_record(text):
-    assert holds(text)
+    assert matches_document(text)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_condition_matches_the_record(text):
     ],
 )
 def test_condition_does_not_match_the_record(text):
-    assert not holds(text)
+    assert not matches_document(text)
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,16 @@ def test_conditions_may_be_separated_by_commas():
         *parse_conditions(["threads>=2"]),
         *parse_conditions(["status!=ok"]),
     ]
-    [one] = parse_conditions(["reason=no kernel, no result"])
-    assert one.value == "no kernel, no result"
+    [condition] = parse_conditions(["reason=no kernel, no result"])
+    assert condition.value == "no kernel, no result"
 
 
 def test_every_record_field_has_a_selection_name(record):
-    def leaves(value, path):
+    def iterate_leaf_paths(value, path):
         if isinstance(value, dict) and path not in record_fields():
-            for name, one in value.items():
-                yield from leaves(one, f"{path}.{name}".lstrip("."))
+            for name, child in value.items():
+                yield from iterate_leaf_paths(child, f"{path}.{name}".lstrip("."))
         elif value is not None:
             yield path
 
-    assert set(leaves(record().document(), "")) <= set(record_fields())
+    assert set(iterate_leaf_paths(record().document(), "")) <= set(record_fields())

@@ -15,26 +15,29 @@ from xfbench.records.record import Citation, Record
 from xfbench.results import audit, submission
 from xfbench.results.store import Store, open_store
 
-HERE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})
-OTHER = HERE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
+THIS_MACHINE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})
+OTHER_MACHINE = THIS_MACHINE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
 
 
 @pytest.fixture
 def records(record):
     """Launches of three cells on two machines, one that failed, and a figure from elsewhere."""
-    fields = {"software": SOFTWARE, "machine": HERE}
-    made = [
+    fields = {"software": SOFTWARE, "machine": THIS_MACHINE}
+    launches = [
         record(steps=(0.1 + launch / 100 + batch / 1000,), launch=launch, fields=fields, **sizes)
         for launch in (1, 2)
         for batch in (4, 8)
         for sizes in ({"global_batch_size": batch, "batch_size_per_rank": batch},)
     ]
-    there = {**fields, "machine": OTHER}
-    made += [record(steps=(0.3 + launch / 100,), launch=launch, fields=there) for launch in (1, 2)]
-    found, certificates = certify_records(made)
-    gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    failed = vary_record(made[0], request={"kernel": "numpy", "threads": 2}, **gone)
-    elsewhere = Record.make(
+    other_machine_fields = {**fields, "machine": OTHER_MACHINE}
+    launches += [
+        record(steps=(0.3 + launch / 100,), launch=launch, fields=other_machine_fields)
+        for launch in (1, 2)
+    ]
+    certified_launches, certificates = certify_records(launches)
+    failure_fields = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
+    failed_launch = vary_record(launches[0], request={"kernel": "numpy", "threads": 2}, **failure_fields)
+    published_figure = Record.make(
         created="2016-01-01T00:00:00.000Z",
         source="published",
         citation=Citation(key="a", title="A paper", where="table 1"),
@@ -43,44 +46,44 @@ def records(record):
         request=None,
         workload=None,
     )
-    return [*found, failed, elsewhere], certificates
+    return [*certified_launches, failed_launch, published_figure], certificates
 
 
 @pytest.fixture
 def store(tmp_path, records):
     """A results folder of them."""
-    found, certificates = records
-    made = Store(tmp_path / "results")
-    made.prepare()
-    for one in found:
-        made.add(one)
-    for one in certificates.values():
-        one.write(made.certificate_path(one.id))
-    return made
+    stored_records, certificates = records
+    new_store = Store(tmp_path / "results")
+    new_store.prepare()
+    for record in stored_records:
+        new_store.add(record)
+    for record in certificates.values():
+        record.write(new_store.certificate_path(record.id))
+    return new_store
 
 
 @pytest.fixture
 def folder(store, tmp_path):
     """A submission of all of it."""
-    wrong = []
-    assert write(store, tmp_path / "given", wrong.append) == 8 and not wrong
+    complaints = []
+    assert write_submission(store, tmp_path / "given", complaints.append) == 8 and not complaints
     return tmp_path / "given"
 
 
-def write(store, target, complain=print):
-    found = sorted(store.contents(), key=lambda one: (one[0].created, one[0].id))
+def write_submission(store, target, complain=print):
+    contents = sorted(store.contents(), key=lambda content: (content[0].created, content[0].id))
     return submission.write_submission(
-        target, [(place, one) for one, place, _ in found], store, complain
+        target, [(place, record) for record, place, _ in contents], store, complain
     )
 
 
-def found(folder):
+def list_defects(folder):
     """Each defect's file, below the folder, and its kind."""
     defects = audit.validate(folder, parse_run_command)[1]
-    return {(one.file.removeprefix(f"{folder}/"), one.defect) for one in defects}
+    return {(defect.file.removeprefix(f"{folder}/"), defect.defect) for defect in defects}
 
 
-def resealed(folder):
+def rebuild_manifest(folder):
     """The manifest made anew, as whoever edits a submission would."""
     (folder / "submission.json").unlink()
     (folder / "submission.json").write_text(json.dumps(submission.build_manifest(folder)))
@@ -89,111 +92,119 @@ def resealed(folder):
 def test_submission_is_complete_and_valid(folder, records):
     assert audit.validate(folder, parse_run_command) == (8 + len(records[1]), [])
     names = {path.name for path in folder.iterdir()}
-    described = {"README.md", "leaderboard.md", "machine.json", "repeat.json", "submission.json"}
-    assert names == {"records", "certificates", *described}
+    summary_files = {
+        "README.md",
+        "leaderboard.md",
+        "machine.json",
+        "repeat.json",
+        "submission.json",
+    }
+    assert names == {"records", "certificates", *summary_files}
     manifest = json.loads((folder / "submission.json").read_text())
     assert manifest["schema"] == "xfbench.submission/1"
-    for name, said in manifest["files"].items():
+    for name, file_entry in manifest["files"].items():
         content = (folder / name).read_bytes()
-        assert said == {"bytes": len(content), "digest": digests.of_bytes(content)}
+        assert file_entry == {"bytes": len(content), "digest": digests.of_bytes(content)}
 
 
 def test_machine_file_lists_the_machines_of_the_records(folder):
     machines = json.loads((folder / "machine.json").read_text())["machines"]
-    assert sorted((one["cpu_model"], one["records"]) for one in machines) == sorted(
-        [(HERE.cpu_model, 5), ("Other", 2)]
+    assert sorted((machine["cpu_model"], machine["records"]) for machine in machines) == sorted(
+        [(THIS_MACHINE.cpu_model, 5), ("Other", 2)]
     )
 
 
 def test_repeat_command_matches_the_request_of_each_record(folder, records):
     cells = json.loads((folder / "repeat.json").read_text())["cells"]
     assert len(cells) == 4
-    by_id = {one.id: one for one in records[0]}
+    by_id = {record.id: record for record in records[0]}
     readme = (folder / "README.md").read_text()
     for cell in cells:
-        given = parse_run_command(cell["command"].split()[2:])
-        for one in cell["records"]:
-            asked = by_id[one].request
-            assert given["batch_size"] == str(asked.global_batch_size)
-            assert given["threads"] == str(asked.threads)
+        options = parse_run_command(cell["command"].split()[2:])
+        for record_id in cell["records"]:
+            request = by_id[record_id].request
+            assert options["batch_size"] == str(request.global_batch_size)
+            assert options["threads"] == str(request.threads)
         assert f"\n    {cell['command']}\n" in readme
     assert "A paper" in (folder / "leaderboard.md").read_text()
 
 
 def test_equal_records_make_equal_submissions(store, folder, tmp_path):
-    write(store, tmp_path / "again")
+    write_submission(store, tmp_path / "again")
     assert submission.build_manifest(folder) == submission.build_manifest(tmp_path / "again")
     store.pack()
-    write(store, tmp_path / "packed")
+    write_submission(store, tmp_path / "packed")
     assert submission.build_manifest(folder) == submission.build_manifest(tmp_path / "packed")
 
 
 def test_submission_can_be_read_as_a_results_folder(folder, records):
-    assert {one.id for one in open_store(folder).records()} == {one.id for one in records[0]}
+    assert {record.id for record in open_store(folder).records()} == {
+        record.id for record in records[0]
+    }
 
 
 def test_added_missing_or_changed_file_is_a_defect(folder):
     (folder / "notes.txt").write_text("more")
-    assert found(folder) == {("notes.txt", "whole")}
+    assert list_defects(folder) == {("notes.txt", "whole")}
     (folder / "notes.txt").unlink()
     (folder / "link").symlink_to("README.md")
-    assert found(folder) == {("link", "whole")}
+    assert list_defects(folder) == {("link", "whole")}
     (folder / "link").unlink()
     (folder / "README.md").write_text((folder / "README.md").read_text() + "more")
-    assert found(folder) == {("README.md", "whole")}
+    assert list_defects(folder) == {("README.md", "whole")}
     (folder / "README.md").unlink()
-    assert ("README.md", "whole") in found(folder)
+    assert ("README.md", "whole") in list_defects(folder)
     (folder / "submission.json").write_text("{}")
-    assert ("submission.json", "whole") in found(folder)
+    assert ("submission.json", "whole") in list_defects(folder)
 
 
 def test_unexpected_file_is_a_defect_even_if_in_the_manifest(folder):
     (folder / "payload.sh").write_text("true")
-    resealed(folder)
-    assert found(folder) == {("payload.sh", "whole")}
+    rebuild_manifest(folder)
+    assert list_defects(folder) == {("payload.sh", "whole")}
 
 
 def test_edited_record_fails_digest_and_manifest(folder):
     path = next((folder / "records").rglob("*.json"))
     path.write_text(path.read_text().replace('"ok"', '"failed"').replace('"crashed"', '"ok"'))
     name = path.relative_to(folder).as_posix()
-    assert {(name, "digest"), (name, "whole")} <= found(folder)
+    assert {(name, "digest"), (name, "whole")} <= list_defects(folder)
 
 
 def test_removed_record_is_missed_by_every_summary(folder, records):
-    one = next(one for one in records[0] if one.certificate)
-    Store(folder).record_path(one.id[7:]).unlink()
-    resealed(folder)
+    record = next(record for record in records[0] if record.certificate)
+    Store(folder).record_path(record.id[7:]).unlink()
+    rebuild_manifest(folder)
     kinds = {("machine.json", "machine"), ("leaderboard.md", "whole"), ("repeat.json", "repeat")}
-    assert found(folder) == kinds
+    assert list_defects(folder) == kinds
 
 
 def test_missing_or_unused_certificate_is_a_defect(folder, records):
     [path, *_] = (folder / "certificates").iterdir()
     content = path.read_bytes()
     path.unlink()
-    resealed(folder)
-    assert "certificate" in {kind for _, kind in found(folder)}
+    rebuild_manifest(folder)
+    assert "certificate" in {kind for _, kind in list_defects(folder)}
     path.write_bytes(content)
-    for one in records[0]:
-        if one.certificate == f"sha256:{path.stem}":
-            Store(folder).record_path(one.id[7:]).unlink()
-    resealed(folder)
-    assert (f"certificates/{path.name}", "whole") in found(folder)
+    for record in records[0]:
+        if record.certificate == f"sha256:{path.stem}":
+            Store(folder).record_path(record.id[7:]).unlink()
+    rebuild_manifest(folder)
+    assert (f"certificates/{path.name}", "whole") in list_defects(folder)
 
 
 def test_changed_machine_description_is_a_defect(folder):
     path = folder / "machine.json"
     path.write_text(path.read_text().replace('"Other"', '"Better"'))
-    resealed(folder)
-    assert found(folder) == {("machine.json", "machine")}
+    rebuild_manifest(folder)
+    assert list_defects(folder) == {("machine.json", "machine")}
 
 
 def test_changed_leaderboard_is_a_defect(folder):
     path = folder / "leaderboard.md"
     path.write_text(path.read_text().replace("reference", "preference"))
-    resealed(folder)
-    assert found(folder) == {("leaderboard.md", "whole")}
+    rebuild_manifest(folder)
+    assert list_defects(folder) == {("leaderboard.md", "whole")}
 
 
 @pytest.mark.parametrize(
@@ -215,35 +226,40 @@ def test_command_that_differs_from_its_cell_is_a_defect(folder, old, new, words)
     for name in ("repeat.json", "README.md"):
         path = folder / name
         path.write_text(path.read_text().replace(old, new))
-    resealed(folder)
+    rebuild_manifest(folder)
     defects = audit.validate(folder, parse_run_command)[1]
-    assert {(one.file, one.defect) for one in defects} == {(str(folder / "repeat.json"), "repeat")}
-    assert all(words in one.detail for one in defects), defects
+    assert {(defect.file, defect.defect) for defect in defects} == {
+        (str(folder / "repeat.json"), "repeat")
+    }
+    assert all(words in defect.detail for defect in defects), defects
 
 
-def edited(folder, change):
+def list_defects_after_edit(folder, change):
     path = folder / "repeat.json"
     document = json.loads(path.read_text())
     change(document["cells"])
     path.write_text(json.dumps(document))
-    resealed(folder)
-    return found(folder)
+    rebuild_manifest(folder)
+    return list_defects(folder)
 
 
 def test_malformed_or_missing_repeat_cell_is_a_defect(folder):
-    repeated = {("repeat.json", "repeat")}
-    assert edited(folder, lambda cells: cells[0].update(command=None)) == repeated
-    assert edited(folder, lambda cells: cells.pop(0)) == repeated
-    assert edited(folder, lambda cells: cells[0].pop("records")) == repeated
-    assert edited(folder, lambda cells: cells.insert(0, 7)) == repeated
-    assert edited(folder, lambda cells: cells.append(cells[-1])) == repeated
+    repeat_defects = {("repeat.json", "repeat")}
+    assert (
+        list_defects_after_edit(folder, lambda cells: cells[0].update(command=None))
+        == repeat_defects
+    )
+    assert list_defects_after_edit(folder, lambda cells: cells.pop(0)) == repeat_defects
+    assert list_defects_after_edit(folder, lambda cells: cells[0].pop("records")) == repeat_defects
+    assert list_defects_after_edit(folder, lambda cells: cells.insert(0, 7)) == repeat_defects
+    assert list_defects_after_edit(folder, lambda cells: cells.append(cells[-1])) == repeat_defects
 
 
 def test_command_missing_from_the_readme_is_a_defect(folder):
     path = folder / "README.md"
     path.write_text(path.read_text().replace("xfbench run", "xfbench  run"))
-    resealed(folder)
-    assert found(folder) == {("README.md", "repeat")}
+    rebuild_manifest(folder)
+    assert list_defects(folder) == {("README.md", "repeat")}
 
 
 @pytest.mark.parametrize(
@@ -258,17 +274,21 @@ def test_command_missing_from_the_readme_is_a_defect(folder):
 def test_record_with_private_names_is_withheld_and_a_defect(
     folder, store, tmp_path, records, text, words
 ):
-    bad = vary_record(
+    private_record = vary_record(
         records[0][0], status="failed", reason=text, created="2026-01-01T00:00:00.000Z"
     )
-    store.add(bad)
-    wrong = []
-    assert write(store, tmp_path / "another", wrong.append) == 8
-    assert [line for line in wrong if bad.id[7:19] in line and words in line] == wrong != []
-    assert found(tmp_path / "another") == set()
-    Store(folder).add(bad)
-    name = Store(folder).record_path(bad.id[7:]).relative_to(folder).as_posix()
-    assert (name, "private") in found(folder)
+    store.add(private_record)
+    complaints = []
+    assert write_submission(store, tmp_path / "another", complaints.append) == 8
+    assert (
+        [line for line in complaints if private_record.id[7:19] in line and words in line]
+        == complaints
+        != []
+    )
+    assert list_defects(tmp_path / "another") == set()
+    Store(folder).add(private_record)
+    name = Store(folder).record_path(private_record.id[7:]).relative_to(folder).as_posix()
+    assert (name, "private") in list_defects(folder)
 
 
 def test_harmless_words_are_not_private_names():
@@ -280,7 +300,7 @@ def test_harmless_words_are_not_private_names():
 def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path):
     for target in (folder, store.folder, tmp_path / "results" / "README"):
         with pytest.raises(UsageError, match="not empty"):
-            write(store, target)
+            write_submission(store, target)
     with pytest.raises(UsageError, match="no records"):
         submission.write_submission(tmp_path / "new", [], store, print)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".xfbench", "new"))]
@@ -289,10 +309,12 @@ def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path
 def test_cli_submits_validates_imports_and_merges(xfbench, store, tmp_path):
     assert xfbench("results", "submit", "given").stdout.startswith("8 records written")
     assert xfbench("results", "validate", "given").returncode == 0
-    some = xfbench("results", "submit", "some", "--where", "request.global_batch_size=8", "--json")
-    assert json.loads(some.stdout)["submitted"] == 2
-    taken = xfbench("results", "import", "given", "--results", "a")
-    assert taken.stdout.startswith("8 records imported")
+    partial_submission = xfbench(
+        "results", "submit", "some", "--where", "request.global_batch_size=8", "--json"
+    )
+    assert json.loads(partial_submission.stdout)["submitted"] == 2
+    imported = xfbench("results", "import", "given", "--results", "a")
+    assert imported.stdout.startswith("8 records imported")
     assert xfbench("results", "merge", "given", "--results", "b").stdout.startswith("8 records")
     boards = [xfbench("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
     assert boards[0] and boards[0] == boards[1] == boards[2]
@@ -305,24 +327,25 @@ def test_cli_submits_validates_imports_and_merges(xfbench, store, tmp_path):
 
 def test_hostile_text_in_records_is_escaped(store, tmp_path, records):
     words = "[x](javascript:alert(1)) <script>alert(1)</script>\x1b[31m\u202e\n# big\x00`|"
-    machine = HERE.model_copy(update={"cpu_model": words})
+    machine = THIS_MACHINE.model_copy(update={"cpu_model": words})
     fields = {"status": "failed", "measurement": None, "machine": machine}
-    bad = vary_record(records[0][0], reason=words, **fields)
-    store.add(vary_record(bad, request={"data": words, "launcher": words}, created="2026-01-01"))
-    write(store, tmp_path / "bad")
+    hostile_record = vary_record(records[0][0], reason=words, **fields)
+    store.add(vary_record(hostile_record, request={"data": words, "launcher": words}, created="2026-01-01")
+    )
+    write_submission(store, tmp_path / "bad")
     for path in (tmp_path / "bad").glob("*.md"):
         text = path.read_text()
         assert "alert(1)" in text and "<script>" not in text and "\n# big" not in text
         assert "[x]" not in text and not {"\x1b", "\u202e", "\x00"} & set(text)
     assert "No command repeats it" in (tmp_path / "bad" / "README.md").read_text()
-    assert found(tmp_path / "bad") == set()
+    assert list_defects(tmp_path / "bad") == set()
 
 
 def test_malformed_submission_files_are_defects(folder):
     hostile = ["", "[]", "null", "[" * 100_000, '{"cells": 7, "machines": 7, "files": 7}', "\x00"]
     for name in ("submission.json", "repeat.json", "machine.json"):
-        kept = (folder / name).read_bytes()
+        original_content = (folder / name).read_bytes()
         for text in [*hostile, '{"cells": [{"records": [[]], "command": {}}]}']:
             (folder / name).write_text(text)
-            assert name in {file for file, _ in found(folder)}
-        (folder / name).write_bytes(kept)
+            assert name in {file for file, _ in list_defects(folder)}
+        (folder / name).write_bytes(original_content)

@@ -19,14 +19,14 @@ from xfbench.results.store import Store
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
 
 
-def took(source, folder):
+def import_figures(source, folder):
     """The records, what was wrong and what had no figure."""
-    wrong, notes = [], []
-    taking.import_figures(source, Store(folder), wrong.append, notes.append)
-    return list(Store(folder).records()), wrong, notes
+    complaints, notes = [], []
+    taking.import_figures(source, Store(folder), complaints.append, notes.append)
+    return list(Store(folder).records()), complaints, notes
 
 
-def event(key, value=None, ms=0, kind="POINT_IN_TIME", **metadata):
+def format_mllog_line(key, value=None, ms=0, kind="POINT_IN_TIME", **metadata):
     """A line as MLPerf's logging library writes it."""
     document = {
         "namespace": "",
@@ -39,29 +39,29 @@ def event(key, value=None, ms=0, kind="POINT_IN_TIME", **metadata):
     return f":::MLLOG {json.dumps(document)}"
 
 
-def run(status="success", benchmark="resnet"):
+def make_mllog_lines(status="success", benchmark="resnet"):
     return [
-        event("submission_benchmark", benchmark),
-        event("submission_division", "closed"),
-        event("submission_org", "Example"),
-        event("submission_platform", "8xAccelerator"),
-        event("submission_poc_email", "jane@example.org"),
-        event("global_batch_size", 3264),
-        event("run_start", ms=1000, kind="INTERVAL_START"),
-        event("epoch_start", ms=1000, kind="INTERVAL_START", epoch_num=0),
-        event("tracked_stats", {"throughput": 2500.5}, ms=1500, step=1),
-        event("epoch_stop", ms=5000, kind="INTERVAL_END", epoch_num=0),
-        event("eval_accuracy", 0.4, ms=6000, epoch_num=1),
-        event("epoch_start", ms=6000, kind="INTERVAL_START", epoch_num=1),
-        event("tracked_stats", {"throughput": 2400.5}, ms=7000, step=2),
-        event("epoch_stop", ms=9000, kind="INTERVAL_END", epoch_num=1),
-        event("eval_accuracy", 0.76, ms=9500, epoch_num=2),
-        event("run_stop", ms=10250, kind="INTERVAL_END", status=status),
+        format_mllog_line("submission_benchmark", benchmark),
+        format_mllog_line("submission_division", "closed"),
+        format_mllog_line("submission_org", "Example"),
+        format_mllog_line("submission_platform", "8xAccelerator"),
+        format_mllog_line("submission_poc_email", "jane@example.org"),
+        format_mllog_line("global_batch_size", 3264),
+        format_mllog_line("run_start", ms=1000, kind="INTERVAL_START"),
+        format_mllog_line("epoch_start", ms=1000, kind="INTERVAL_START", epoch_num=0),
+        format_mllog_line("tracked_stats", {"throughput": 2500.5}, ms=1500, step=1),
+        format_mllog_line("epoch_stop", ms=5000, kind="INTERVAL_END", epoch_num=0),
+        format_mllog_line("eval_accuracy", 0.4, ms=6000, epoch_num=1),
+        format_mllog_line("epoch_start", ms=6000, kind="INTERVAL_START", epoch_num=1),
+        format_mllog_line("tracked_stats", {"throughput": 2400.5}, ms=7000, step=2),
+        format_mllog_line("epoch_stop", ms=9000, kind="INTERVAL_END", epoch_num=1),
+        format_mllog_line("eval_accuracy", 0.76, ms=9500, epoch_num=2),
+        format_mllog_line("run_stop", ms=10250, kind="INTERVAL_END", status=status),
     ]
 
 
 @pytest.fixture
-def log(tmp_path):
+def write_log(tmp_path):
     """A function that writes a log of these lines."""
 
     def write(*lines, name="result_0.txt"):
@@ -73,14 +73,14 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def document(tmp_path):
+def write_changed_document(tmp_path):
     """A function that writes a file's JSON with changes made to it."""
 
     def write(source, change, name="changed.json"):
-        found = json.loads(source.read_text())
-        change(found)
+        content = json.loads(source.read_text())
+        change(content)
         path = tmp_path / name
-        path.write_text(json.dumps(found))
+        path.write_text(json.dumps(content))
         return path
 
     return write
@@ -88,8 +88,8 @@ def document(tmp_path):
 
 def test_pytest_benchmark_result_becomes_a_figure_with_rounds(benchmarks, tmp_path):
     source = json.loads((benchmarks / "full.json").read_text())
-    records, wrong, _ = took(benchmarks / "full.json", tmp_path / "results")
-    assert not wrong and len(records) == len(source["benchmarks"]) == 4
+    records, complaints, _ = import_figures(benchmarks / "full.json", tmp_path / "results")
+    assert not complaints and len(records) == len(source["benchmarks"]) == 4
     by_place = {record.citation.where: record for record in records}
     first = source["benchmarks"][0]
     record = by_place["full.json: benchmarks[0] test_sums.py::test_sum[10], stats.median"]
@@ -108,26 +108,26 @@ def test_pytest_benchmark_result_becomes_a_figure_with_rounds(benchmarks, tmp_pa
 
 def test_figure_without_saved_rounds_has_no_values(benchmarks, tmp_path):
     [saved] = (benchmarks / ".benchmarks").rglob("*.json")
-    records, wrong, _ = took(saved, tmp_path / "results")
-    assert not wrong and len(records) == 4
+    records, complaints, _ = import_figures(saved, tmp_path / "results")
+    assert not complaints and len(records) == 4
     assert {record.figure.values for record in records} == {()}
 
 
 def test_benchmark_workload_comes_only_from_exact_parameters(benchmarks, tmp_path):
-    records, _, _ = took(benchmarks / "full.json", tmp_path / "results")
-    about = {one.citation.where.partition("::")[2]: one.figure.about for one in records}
+    records, _, _ = import_figures(benchmarks / "full.json", tmp_path / "results")
+    about = {record.citation.where.partition("::")[2]: record.figure.about for record in records}
     named = about["test_named[lenet-torch-2], stats.median"]
     assert (named.workload, named.framework) == ("lenet", "torch")
-    other = about["test_otherwise_named[lenet5-pytorch], stats.median"]
-    assert (other.workload, other.framework, other.threads) == (None, None, None)
+    unmatched = about["test_otherwise_named[lenet5-pytorch], stats.median"]
+    assert (unmatched.workload, unmatched.framework, unmatched.threads) == (None, None, None)
 
 
 @pytest.mark.deep
 def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
     options = ["--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"]
-    chosen = ["--xfbench-workload=lenet", "--xfbench-steps=2", "--xfbench-results=results"]
+    selection = ["--xfbench-workload=lenet", "--xfbench-steps=2", "--xfbench-results=results"]
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--pyargs", "xfbench", *options, *chosen],
+        [sys.executable, "-m", "pytest", "-q", "--pyargs", "xfbench", *options, *selection],
         cwd=tmp_path,
         check=True,
         capture_output=True,
@@ -136,7 +136,11 @@ def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
     [launch] = Store(tmp_path / "results").records()
     before = xfbench("leaderboard", "--json").stdout
     assert xfbench("results", "import", "out.json").returncode == 0
-    [record] = [one for one in Store(tmp_path / "results").records() if one.source == "imported"]
+    [record] = [
+        stored_record
+        for stored_record in Store(tmp_path / "results").records()
+        if stored_record.source == "imported"
+    ]
     assert launch.id in record.citation.where
     assert record.figure.values == launch.measurement.step_seconds
     about, request = record.figure.about, launch.request
@@ -149,12 +153,15 @@ def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
 
 
 def test_reframe_performance_variables_become_figures(reframe, tmp_path):
-    records, wrong, notes = took(reframe, tmp_path / "results")
+    records, complaints, notes = import_figures(reframe, tmp_path / "results")
     report = json.loads(reframe.read_text())
     session, cases = report["session_info"], report["runs"][0]["testcases"]
-    ended = {case["job_completion_time"][:19] for case in cases}
-    found = {(one.figure.quantity, one.figure.value, one.figure.unit) for one in records}
-    assert found == {
+    completion_times = {case["job_completion_time"][:19] for case in cases}
+    figures = {
+        (figure_record.figure.quantity, figure_record.figure.value, figure_record.figure.unit)
+        for figure_record in records
+    }
+    assert figures == {
         ("speed", 100.0, "images/s"),
         ("speed", 200.0, "images/s"),
         ("loss", 0.25, "1"),
@@ -166,24 +173,24 @@ def test_reframe_performance_variables_become_figures(reframe, tmp_path):
         about = record.figure.about
         assert (about.workload, about.framework, about.ranks) == ("lenet", None, 1)
         assert about.machine == "generic:default"
-        assert record.created[:19] in ended
-    [failed] = wrong
-    assert "Failing" in failed and "phase sanity" in failed
-    [silent] = notes
-    assert "Silent" in silent and "no performance variable" in silent
+        assert record.created[:19] in completion_times
+    [failure_complaint] = complaints
+    assert "Failing" in failure_complaint and "phase sanity" in failure_complaint
+    [silent_note] = notes
+    assert "Silent" in silent_note and "no performance variable" in silent_note
 
 
-def older(report):
+def convert_to_older_report(report):
     """As ReFrame 4.0 to 4.6 wrote the same: variables in lists, parameters apart."""
     report["session_info"] |= {"data_version": "3.1", "version": "4.6.4"}
     report["session_info"]["time_end"] = "2026-11-22T09:27:59+0000"
     del report["session_info"]["time_end_unix"]
     for case in report["runs"][0]["testcases"]:
-        found = case.pop("perfvalues") or {}
+        variables = case.pop("perfvalues") or {}
         names = ("value", "reference", "thres_lower", "thres_upper", "unit")
         case["perfvars"] = [
             {"name": key.split(":")[2], **dict(zip(names, values, strict=False))}
-            for key, values in found.items()
+            for key, values in variables.items()
         ] or None
         case["check_params"] = {f"{case['name']}.workload": case.pop("workload", None)}
         case["check_vars"] = {"num_tasks": case.pop("num_tasks")}
@@ -193,85 +200,139 @@ def older(report):
         case["system"] = "generic:default"
 
 
-def test_older_reframe_report_gives_the_same_figures(reframe, document, tmp_path):
-    records, _, _ = took(reframe, tmp_path / "new")
-    before, _, _ = took(document(reframe, older), tmp_path / "old")
-    assert [one.created for one in before] == ["2026-11-22T09:27:59.000Z"] * 4
-    assert sorted(repr(one.figure) for one in before) == sorted(repr(one.figure) for one in records)
-    assert {one.citation.title for one in before} == {"ReFrame 4.6.4, report 3.1"}
+def test_older_reframe_report_gives_the_same_figures(reframe, write_changed_document, tmp_path):
+    records, _, _ = import_figures(reframe, tmp_path / "new")
+    older_records, _, _ = import_figures(
+        write_changed_document(reframe, convert_to_older_report), tmp_path / "old"
+    )
+    assert [record.created for record in older_records] == ["2026-11-22T09:27:59.000Z"] * 4
+    assert sorted(repr(record.figure) for record in older_records) == sorted(
+        repr(record.figure) for record in records
+    )
+    assert {record.citation.title for record in older_records} == {"ReFrame 4.6.4, report 3.1"}
 
 
-def test_mlperf_log_gives_train_time_accuracy_and_throughput(log, tmp_path):
-    records, wrong, notes = took(log(*run()), tmp_path / "results")
-    assert not wrong and not notes
-    found = {(one.figure.quantity, one.figure.value, one.figure.unit) for one in records}
-    assert found == {
+def test_mlperf_log_gives_train_time_accuracy_and_throughput(write_log, tmp_path):
+    records, complaints, notes = import_figures(
+        write_log(*make_mllog_lines()), tmp_path / "results"
+    )
+    assert not complaints and not notes
+    figures = {
+        (record.figure.quantity, record.figure.value, record.figure.unit) for record in records
+    }
+    assert figures == {
         ("time to train", 9.25, "s"),
         ("eval accuracy", 0.4, ""),
         ("eval accuracy", 0.76, ""),
         ("throughput (median)", 2450.5, ""),
         ("time per epoch (median)", 3.5, "s"),
     }
-    [speed] = [one for one in records if one.figure.quantity == "throughput (median)"]
-    assert (speed.figure.low, speed.figure.high) == (2400.5, 2500.5)
-    assert speed.figure.values == (2500.5, 2400.5)
-    [trained] = [one for one in records if one.figure.quantity == "time to train"]
-    assert trained.citation.title == "MLPerf Training log, resnet, closed, submitted by Example"
-    assert trained.citation.where == "result_0.txt: lines 8 to 17, run_start to run_stop"
-    assert trained.created == "2023-11-14T22:13:30.250Z"
-    about = trained.figure.about
+    [throughput_record] = [
+        record for record in records if record.figure.quantity == "throughput (median)"
+    ]
+    assert (throughput_record.figure.low, throughput_record.figure.high) == (2400.5, 2500.5)
+    assert throughput_record.figure.values == (2500.5, 2400.5)
+    [train_time_record] = [
+        record for record in records if record.figure.quantity == "time to train"
+    ]
+    assert (
+        train_time_record.citation.title
+        == "MLPerf Training log, resnet, closed, submitted by Example"
+    )
+    assert train_time_record.citation.where == "result_0.txt: lines 8 to 17, run_start to run_stop"
+    assert train_time_record.created == "2023-11-14T22:13:30.250Z"
+    about = train_time_record.figure.about
     assert (about.global_batch_size, about.machine) == (3264, "8xAccelerator")
     assert about.workload is None  # its resnet is not the one that is ours
 
 
-def test_mlperf_lines_repeated_by_ranks_count_once(log, tmp_path):
-    lines = [f"{rank}: {line}" for line in run() for rank in (0, 1)]
-    records, wrong, _ = took(log(*lines), tmp_path / "results")
-    assert not wrong and len(records) == 5
+def test_mlperf_lines_repeated_by_ranks_count_once(write_log, tmp_path):
+    lines = [f"{rank}: {line}" for line in make_mllog_lines() for rank in (0, 1)]
+    records, complaints, _ = import_figures(write_log(*lines), tmp_path / "results")
+    assert not complaints and len(records) == 5
 
 
-def test_mlperf_log_may_hold_two_runs(log, tmp_path):
-    second = [
-        line.replace("17000000", "17000001") for line in run(benchmark="lenet", status="aborted")
+def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
+    second_run = [
+        line.replace("17000000", "17000001")
+        for line in make_mllog_lines(benchmark="lenet", status="aborted")
     ]
-    records, wrong, _ = took(log(*run(), *second), tmp_path / "results")
-    assert not wrong and len(records) == 10
-    good, bad = (
-        next(one for one in records if one.status == status and "run_stop" in one.citation.where)
+    records, complaints, _ = import_figures(
+        write_log(*make_mllog_lines(), *second_run), tmp_path / "results"
+    )
+    assert not complaints and len(records) == 10
+    successful_record, failed_record = (
+        next(
+            record
+            for record in records
+            if record.status == status and "run_stop" in record.citation.where
+        )
         for status in ("ok", "failed")
     )
-    assert "resnet" in good.citation.title and good.figure.about.workload is None
-    assert "lenet" in bad.citation.title and bad.figure.about.workload == "lenet"
-    assert "aborted" in bad.reason
+    assert (
+        "resnet" in successful_record.citation.title
+        and successful_record.figure.about.workload is None
+    )
+    assert (
+        "lenet" in failed_record.citation.title and failed_record.figure.about.workload == "lenet"
+    )
+    assert "aborted" in failed_record.reason
 
 
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([":::MLLOG {not json", *run()], "line 2: what follows :::MLLOG is not JSON"),
-        ([':::MLLOG {"key": "seed"}', *run()], "line 2: it has no key or no time"),
-        ([event("eval_accuracy", float("nan")), *run()], "line 2: its eval_accuracy is no number"),
-        ([event("run_stop", ms=1), *run()], "line 2: run_stop without a run_start"),
-        ([event("run_start", ms=1), *run()], "line 9: run_start again"),
-        ([*run()[:-1], event("run_stop", ms=1)], "the figure is a time of -0.999 s"),
-        ([*run(), event("run_start", ms=10**6)], "line 18: run_start has no run_stop"),
-        ([event("tracked_stats", {"throughput": "fast"}), *run()], "its throughput is no number"),
-        ([event("run_stop", ms=1), event("epoch_stop"), *run()], "epoch_stop without"),
-        ([f":::MLLOG {'[' * 100_000}", *run()], "line 2: what follows"),
-        ([f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *run()], "line 2: it has no key"),
+        ([":::MLLOG {not json", *make_mllog_lines()], "line 2: what follows :::MLLOG is not JSON"),
+        ([':::MLLOG {"key": "seed"}', *make_mllog_lines()], "line 2: it has no key or no time"),
+        (
+            [format_mllog_line("eval_accuracy", float("nan")), *make_mllog_lines()],
+            "line 2: its eval_accuracy is no number",
+        ),
+        (
+            [format_mllog_line("run_stop", ms=1), *make_mllog_lines()],
+            "line 2: run_stop without a run_start",
+        ),
+        ([format_mllog_line("run_start", ms=1), *make_mllog_lines()], "line 9: run_start again"),
+        (
+            [*make_mllog_lines()[:-1], format_mllog_line("run_stop", ms=1)],
+            "the figure is a time of -0.999 s",
+        ),
+        (
+            [*make_mllog_lines(), format_mllog_line("run_start", ms=10**6)],
+            "line 18: run_start has no run_stop",
+        ),
+        (
+            [format_mllog_line("tracked_stats", {"throughput": "fast"}), *make_mllog_lines()],
+            "its throughput is no number",
+        ),
+        (
+            [
+                format_mllog_line("run_stop", ms=1),
+                format_mllog_line("epoch_stop"),
+                *make_mllog_lines(),
+            ],
+            "epoch_stop without",
+        ),
+        ([f":::MLLOG {'[' * 100_000}", *make_mllog_lines()], "line 2: what follows"),
+        (
+            [f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *make_mllog_lines()],
+            "line 2: it has no key",
+        ),
     ],
 )
-def test_invalid_mlperf_line_is_reported_and_skipped(log, tmp_path, lines, words):
-    records, wrong, _ = took(log(*lines), tmp_path / "results")
-    assert any(words in line for line in wrong), wrong
-    assert {"eval accuracy", "throughput (median)"} <= {one.figure.quantity for one in records}
+def test_invalid_mlperf_line_is_reported_and_skipped(write_log, tmp_path, lines, words):
+    records, complaints, _ = import_figures(write_log(*lines), tmp_path / "results")
+    assert any(words in line for line in complaints), complaints
+    assert {"eval accuracy", "throughput (median)"} <= {
+        record.figure.quantity for record in records
+    }
 
 
-def at(found, path, value):
-    *above, last = path
-    for part in above:
-        found = found[part]
-    found[last] = value
+def set_field(document, path, value):
+    *parents, field = path
+    for name in parents:
+        document = document[name]
+    document[field] = value
 
 
 @pytest.mark.parametrize(
@@ -288,35 +349,39 @@ def at(found, path, value):
     ],
 )
 def test_invalid_benchmark_is_reported_and_skipped(
-    benchmarks, document, tmp_path, path, value, words
+    benchmarks, write_changed_document, tmp_path, path, value, words
 ):
-    changed = document(
-        benchmarks / "full.json", lambda found: at(found["benchmarks"][1], path, value)
+    changed_path = write_changed_document(
+        benchmarks / "full.json", lambda document: set_field(document["benchmarks"][1], path, value)
     )
-    records, [line], _ = took(changed, tmp_path / "results")
+    records, [line], _ = import_figures(changed_path, tmp_path / "results")
     assert words in line and "changed.json: benchmarks[1]" in line
     assert len(records) == 3
 
 
-def test_non_numeric_reframe_variable_is_reported_and_skipped(reframe, document, tmp_path):
-    def change(found):
-        for case in found["runs"][0]["testcases"]:
+def test_non_numeric_reframe_variable_is_reported_and_skipped(
+    reframe, write_changed_document, tmp_path
+):
+    def change(report):
+        for case in report["runs"][0]["testcases"]:
             if "speed" in str(case["perfvalues"]):
                 case["perfvalues"]["generic:default:speed"][0] = float("nan")
 
-    records, wrong, _ = took(document(reframe, change), tmp_path / "results")
-    assert len([line for line in wrong if "speed: its value is no number" in line]) == 2
-    assert {one.figure.quantity for one in records} == {"loss"}
+    records, complaints, _ = import_figures(
+        write_changed_document(reframe, change), tmp_path / "results"
+    )
+    assert len([line for line in complaints if "speed: its value is no number" in line]) == 2
+    assert {record.figure.quantity for record in records} == {"loss"}
 
 
-def test_importing_twice_changes_nothing(xfbench, benchmarks, reframe, log, tmp_path):
-    sources = [benchmarks / "full.json", reframe, log(*run())]
+def test_importing_twice_changes_nothing(xfbench, benchmarks, reframe, write_log, tmp_path):
+    sources = [benchmarks / "full.json", reframe, write_log(*make_mllog_lines())]
     counts = [4, 4, 5]
     for source, count in zip(sources, counts, strict=True):
-        first = json.loads(xfbench("results", "import", source, "--json").stdout)
-        assert (first["imported"], first["known"]) == (count, 0)
-        again = json.loads(xfbench("results", "import", source, "--json").stdout)
-        assert (again["imported"], again["known"]) == (0, count)
+        first_import = json.loads(xfbench("results", "import", source, "--json").stdout)
+        assert (first_import["imported"], first_import["known"]) == (count, 0)
+        second_import = json.loads(xfbench("results", "import", source, "--json").stdout)
+        assert (second_import["imported"], second_import["known"]) == (0, count)
     assert len(list(Store(tmp_path / "results").records())) == sum(counts)
 
 
@@ -324,23 +389,25 @@ def test_folder_import_reports_unreadable_files(xfbench, benchmarks, tmp_path):
     folder = tmp_path / "kept"
     shutil.copytree(benchmarks, folder)
     (folder / "broken.json").write_text('{"machine_info": {}, "benchmarks": []}')
-    done = xfbench("results", "import", "kept")
-    assert done.stdout.startswith("8 records imported") and done.returncode == 1
-    assert "broken.json: no whole file of pytest-benchmark" in done.stderr
-    assert "test_sums.py: this is no exported archive and no file of" in done.stderr
+    completed = xfbench("results", "import", "kept")
+    assert completed.stdout.startswith("8 records imported") and completed.returncode == 1
+    assert "broken.json: no whole file of pytest-benchmark" in completed.stderr
+    assert "test_sums.py: this is no exported archive and no file of" in completed.stderr
 
 
-def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, log, tmp_path):
+def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, write_log, tmp_path):
     xfbench("results", "import", benchmarks / "full.json")
-    xfbench("results", "import", log(*run()))
-    shown = xfbench("results", "list").stdout
-    assert "time to train 9.25 s" in shown and "MLPerf Training" in shown and "3264" in shown
-    assert "time per call (median)" in shown
-    [one] = [
-        one for one in Store(tmp_path / "results").records() if one.figure.quantity[:7] == "time to"
+    xfbench("results", "import", write_log(*make_mllog_lines()))
+    listing = xfbench("results", "list").stdout
+    assert "time to train 9.25 s" in listing and "MLPerf Training" in listing and "3264" in listing
+    assert "time per call (median)" in listing
+    [train_time_record] = [
+        record
+        for record in Store(tmp_path / "results").records()
+        if record.figure.quantity[:7] == "time to"
     ]
-    whole = xfbench("results", "show", one.id[7:19]).stdout
-    assert "figure.value  9.25" in whole and "submitted by Example" in whole
+    shown_record = xfbench("results", "show", train_time_record.id[7:19]).stdout
+    assert "figure.value  9.25" in shown_record and "submitted by Example" in shown_record
     assert xfbench("results", "validate", "results").returncode == 0
     assert json.loads(xfbench("leaderboard", "--json").stdout) == {"tables": []}
     assert xfbench("compare", "framework=torch", "framework=caffe").returncode == 2
@@ -353,61 +420,68 @@ def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, log, 
     assert xfbench("results", "import", "all.tar", "--results", "b").stdout.startswith("9 records")
 
 
-def everywhere(value, hostile, keep=()):
+def replace_texts(value, hostile, kept_keys=()):
     """The same with each text replaced, but those without which it is no such file."""
     if isinstance(value, dict):
-        kept = {k: v if k in keep else everywhere(v, hostile, keep) for k, v in value.items()}
-        return {**kept, hostile: hostile}
+        fields = {
+            k: v if k in kept_keys else replace_texts(v, hostile, kept_keys)
+            for k, v in value.items()
+        }
+        return {**fields, hostile: hostile}
     if isinstance(value, list):
-        return [everywhere(one, hostile, keep) for one in value]
+        return [replace_texts(child, hostile, kept_keys) for child in value]
     return hostile if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("tool", ["benchmarks", "reframe", "mllog"])
-def test_hostile_text_in_any_field_is_escaped(xfbench, benchmarks, reframe, log, tmp_path, tool):
+def test_hostile_text_in_any_field_is_escaped(
+    xfbench, benchmarks, reframe, write_log, tmp_path, tool
+):
     name = "=1+1 <script>\x1b[31m\u202e.json"
     if tool == "mllog":
         lines = []
-        for line in run():
-            found = json.loads(line[9:])
-            hostile = everywhere(found, HOSTILE[:2000], ("key", "event_type"))
-            lines.append(":::MLLOG " + json.dumps(hostile))
-        source = log(*lines, HOSTILE, name=name)
+        for line in make_mllog_lines():
+            event = json.loads(line[9:])
+            hostile_event = replace_texts(event, HOSTILE[:2000], ("key", "event_type"))
+            lines.append(":::MLLOG " + json.dumps(hostile_event))
+        source = write_log(*lines, HOSTILE, name=name)
     else:
-        given = benchmarks / "full.json" if tool == "benchmarks" else reframe
-        keep = ("datetime", "time_end", "fail_phase", "perfvalues")
-        found = everywhere(json.loads(given.read_text()), HOSTILE, keep)
+        original = benchmarks / "full.json" if tool == "benchmarks" else reframe
+        kept_keys = ("datetime", "time_end", "fail_phase", "perfvalues")
+        event = replace_texts(json.loads(original.read_text()), HOSTILE, kept_keys)
         if tool == "reframe":
-            for case in found["runs"][0]["testcases"]:
+            for case in event["runs"][0]["testcases"]:
                 for key in list(case.get("perfvalues") or ()):
                     case["perfvalues"][f"a:b:{HOSTILE}{key}"] = case["perfvalues"].pop(key)
                     case["perfvalues"][f"a:b:{HOSTILE}{key}"][4] = HOSTILE
         source = tmp_path / name
-        source.write_text(json.dumps(found))
-    said = xfbench("results", "import", source)
-    bad = {"\x1b", "\u202e", "\x00"}
-    assert not bad & set(said.stderr + said.stdout)
+        source.write_text(json.dumps(event))
+    imported = xfbench("results", "import", source)
+    forbidden_characters = {"\x1b", "\u202e", "\x00"}
+    assert not forbidden_characters & set(imported.stderr + imported.stdout)
     records = list(Store(tmp_path / "results").records())
     assert records
     for record in records:
         content = json.dumps(record.document(), ensure_ascii=False)
-        assert len(content) < 10_000 and not bad & set(content)
+        assert len(content) < 10_000 and not forbidden_characters & set(content)
     listing = ("results list", f"results show {records[0].id}", "results validate results")
     for command in (*listing, "leaderboard --published --format html"):
-        done = xfbench(*command.split())
-        assert done.returncode == 0 and not bad & set(done.stdout + done.stderr)
+        completed = xfbench(*command.split())
+        assert completed.returncode == 0 and not forbidden_characters & set(
+            completed.stdout + completed.stderr
+        )
     assert xfbench("report", "--output", "page.html").returncode == 0
     page = (tmp_path / "page.html").read_text()
-    assert "<script>alert" not in page and not bad & set(page)
+    assert "<script>alert" not in page and not forbidden_characters & set(page)
     xfbench("results", "export", "all.csv")
     cells = [
         cell for row in csv.reader(io.StringIO((tmp_path / "all.csv").read_text())) for cell in row
     ]
     assert not [cell for cell in cells if cell.startswith("=")]
-    assert not bad & set("".join(cells))
+    assert not forbidden_characters & set("".join(cells))
     assert xfbench("results", "submit", "given").returncode == 0
     text = "".join(path.read_text() for path in (tmp_path / "given").glob("*.md"))
-    assert "<script>" not in text and not bad & set(text)
+    assert "<script>" not in text and not forbidden_characters & set(text)
     assert xfbench("results", "validate", "given").returncode == 0
 
 
@@ -432,48 +506,50 @@ def test_hostile_text_in_any_field_is_escaped(xfbench, benchmarks, reframe, log,
 )
 def test_invalid_file_gives_a_one_line_error_and_no_records(xfbench, tmp_path, content):
     (tmp_path / "bad.json").write_bytes(content)
-    done = xfbench("results", "import", "bad.json")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("xfbench: bad.json")
+    completed = xfbench("results", "import", "bad.json")
+    assert completed.returncode == 2 and "Traceback" not in completed.stderr
+    assert completed.stderr.splitlines()[-1].startswith("xfbench: bad.json")
     assert not (tmp_path / "results").exists()
 
 
-def test_imported_records_contain_no_user_or_host_names(benchmarks, reframe, document, tmp_path):
-    def of_benchmarks(found):
-        found["machine_info"]["node"] = "node7.cluster.example.org"
-        found["machine_info"]["cpu"]["brand_raw"] = "Processor of node7.cluster.example.org"
-        found["benchmarks"][0]["fullname"] = "/home/jane/b.py::test[/home/jane/data-NODE7]"
+def test_imported_records_contain_no_user_or_host_names(
+    benchmarks, reframe, write_changed_document, tmp_path
+):
+    def add_private_names_to_benchmarks(content):
+        content["machine_info"]["node"] = "node7.cluster.example.org"
+        content["machine_info"]["cpu"]["brand_raw"] = "Processor of node7.cluster.example.org"
+        content["benchmarks"][0]["fullname"] = "/home/jane/b.py::test[/home/jane/data-NODE7]"
 
-    def of_report(found):
-        found["session_info"] |= {"hostname": "login1", "user": "jane"}
-        for case in found["runs"][0]["testcases"]:
+    def add_private_names_to_report(report):
+        report["session_info"] |= {"hostname": "login1", "user": "jane"}
+        for case in report["runs"][0]["testcases"]:
             case |= {"job_nodelist": "nid00042", "system": "login1", "partition": "nid00042"}
             case["display_name"] = "Speed of jane on nid00042 at jane@example.org"
 
     sources = [
-        document(benchmarks / "full.json", of_benchmarks),
-        document(reframe, of_report, name="report-login1.json"),
+        write_changed_document(benchmarks / "full.json", add_private_names_to_benchmarks),
+        write_changed_document(reframe, add_private_names_to_report, name="report-login1.json"),
     ]
     for source in sources:
-        records, wrong, _ = took(source, tmp_path / "results")
-        text = json.dumps([one.document() for one in records]) + "".join(wrong).replace(
+        records, complaints, _ = import_figures(source, tmp_path / "results")
+        text = json.dumps([record.document() for record in records]) + "".join(complaints).replace(
             str(tmp_path), ""
         ).replace(source.name, "")
         for name in ("jane", "node7", "login1", "nid00042", "example.org"):
             assert name not in text.lower()
-    for one in (benchmarks / "full.json", reframe):
-        records, _, _ = took(one, tmp_path / "plain")
+    for tool_output in (benchmarks / "full.json", reframe):
+        records, _, _ = import_figures(tool_output, tmp_path / "plain")
         text = json.dumps([record.document() for record in records])
         assert f'"{platform.node()}"' not in text and f'"{getpass.getuser()}"' not in text
 
 
-def sealed(store, record, **figure):
+def write_record_with_figure(store, record, **figure):
     """Keep the record with another figure, whose id is right."""
     fields = {name: getattr(record, name) for name in Record.model_fields}
     fields["figure"] = record.figure.model_copy(update=figure)
-    made = Record.make(**{k: v for k, v in fields.items() if k not in ("id", "schema_")})
-    store.add(made)
-    return store.record_path(made.id[7:])
+    changed_record = Record.make(**{k: v for k, v in fields.items() if k not in ("id", "schema_")})
+    store.add(changed_record)
+    return store.record_path(changed_record.id[7:])
 
 
 @pytest.mark.parametrize(
@@ -486,60 +562,68 @@ def sealed(store, record, **figure):
     ],
 )
 def test_impossible_figure_is_a_defect(benchmarks, tmp_path, changes, words):
-    [record, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
-    path = sealed(Store(tmp_path / "results"), record, **changes)
+    [record, *_], _, _ = import_figures(benchmarks / "full.json", tmp_path / "results")
+    path = write_record_with_figure(Store(tmp_path / "results"), record, **changes)
     _, [defect] = audit.validate(tmp_path / "results")
     assert (defect.file, defect.defect) == (str(path), "figure")
     assert words in defect.detail
 
 
 def test_figure_without_number_or_citation_is_a_defect(benchmarks, record, tmp_path):
-    [one, *_], _, _ = took(benchmarks / "full.json", tmp_path / "results")
+    [imported_record, *_], _, _ = import_figures(benchmarks / "full.json", tmp_path / "results")
     store = Store(tmp_path / "results")
-    path = store.record_path(one.id[7:])
+    path = store.record_path(imported_record.id[7:])
     path.write_text(path.read_text().replace('"relative_to": null', '"relative_to": NaN'))
-    path.write_text(path.read_text().replace(f'"value": {one.figure.value}', '"value": NaN'))
-    assert [found.defect for found in audit.validate(path)[1]] == ["schema"]
+    path.write_text(
+        path.read_text().replace(f'"value": {imported_record.figure.value}', '"value": NaN')
+    )
+    assert [defect.defect for defect in audit.validate(path)[1]] == ["schema"]
     for fields in (
         {"source": "imported", "citation": None},
         {"source": "measured"},
         {"certificate": "sha256:" + "0" * 64},
         {"figure": None},
     ):
-        kept = {name: getattr(one, name) for name in Record.model_fields if name not in fields}
-        made = Record.make(
-            **{k: v for k, v in {**kept, **fields}.items() if k not in ("id", "schema_")}
+        other_fields = {
+            name: getattr(imported_record, name)
+            for name in Record.model_fields
+            if name not in fields
+        }
+        invalid_record = Record.make(
+            **{k: v for k, v in {**other_fields, **fields}.items() if k not in ("id", "schema_")}
         )
-        store.add(made)
-        kinds = [found.defect for found in audit.validate(store.record_path(made.id[7:]))[1]]
+        store.add(invalid_record)
+        kinds = [
+            defect.defect for defect in audit.validate(store.record_path(invalid_record.id[7:]))[1]
+        ]
         assert "figure" in kinds
 
 
-def test_imported_records_match_the_json_schema(benchmarks, reframe, log, tmp_path):
+def test_imported_records_match_the_json_schema(benchmarks, reframe, write_log, tmp_path):
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(json_schema())
-    for source in (benchmarks / "full.json", reframe, log(*run())):
-        for one in took(source, tmp_path / "results")[0]:
-            validator.validate(one.document())
+    for source in (benchmarks / "full.json", reframe, write_log(*make_mllog_lines())):
+        for record in import_figures(source, tmp_path / "results")[0]:
+            validator.validate(record.document())
 
 
-def test_files_outside_of_a_folder_are_not_taken_through_a_link(log, tmp_path):
+def test_files_outside_of_a_folder_are_not_taken_through_a_link(write_log, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
-    log(*run(), name="outside.txt")
-    log(*run(), name="runs/inside.txt")
-    alone, _, _ = took(folder, tmp_path / "alone")
+    write_log(*make_mllog_lines(), name="outside.txt")
+    write_log(*make_mllog_lines(), name="runs/inside.txt")
+    unlinked, _, _ = import_figures(folder, tmp_path / "alone")
     (folder / "link.txt").symlink_to(tmp_path / "outside.txt")
-    linked, wrong, _ = took(folder, tmp_path / "linked")
-    assert {one.id for one in linked} == {one.id for one in alone}
-    assert not wrong and {one.citation.where[:10] for one in linked} == {"inside.txt"}
+    linked, complaints, _ = import_figures(folder, tmp_path / "linked")
+    assert {record.id for record in linked} == {record.id for record in unlinked}
+    assert not complaints and {record.citation.where[:10] for record in linked} == {"inside.txt"}
 
 
-def test_a_file_beyond_the_size_limit_is_refused_unread(log, tmp_path, monkeypatch):
-    path = log(*run())
+def test_a_file_beyond_the_size_limit_is_refused_unread(write_log, tmp_path, monkeypatch):
+    path = write_log(*make_mllog_lines())
     size = path.stat().st_size
     monkeypatch.setattr(taking, "_MAX_FILE_BYTES", size - 1)
     with pytest.raises(UsageError, match="larger than"):
-        took(path, tmp_path / "results")
+        import_figures(path, tmp_path / "results")
     monkeypatch.setattr(taking, "_MAX_FILE_BYTES", size)
-    assert took(path, tmp_path / "results")[0]
+    assert import_figures(path, tmp_path / "results")[0]

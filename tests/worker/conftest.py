@@ -18,7 +18,7 @@ def train(tmp_path):
     `folder` is for checkpoints, `data_folder` has a prepared data set.
     """
 
-    def do(trainer, folder=None, cores=None, data_folder=None, **fields):
+    def train_in_process(trainer, folder=None, cores=None, data_folder=None, **fields):
         request = fake_framework.cell(**fields).request(1).model_dump(mode="json")
         return loop.train(
             workloads()[request["workload"]],
@@ -31,7 +31,7 @@ def train(tmp_path):
             cores=cores,
         )
 
-    return do
+    return train_in_process
 
 
 @pytest.fixture

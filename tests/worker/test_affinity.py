@@ -8,7 +8,7 @@ import pytest
 
 from xfbench.worker import affinity
 
-EIGHT = [[core, core + 8] for core in range(8)]  # two hardware threads each
+EIGHT_CORES = [[core, core + 8] for core in range(8)]  # two hardware threads each
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,16 @@ EIGHT = [[core, core + 8] for core in range(8)]  # two hardware threads each
     ],
 )
 def test_layout_spreads_ranks_evenly_over_cores(ranks, threads, reserved, expected):
-    assert affinity.assign_cpus(EIGHT, ranks, threads, reserved) == expected
+    assert affinity.assign_cpus(EIGHT_CORES, ranks, threads, reserved) == expected
 
 
 def test_cores_are_ordered_by_numa_node(tmp_path):
     for cpu, (node, core) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1), (0, 0), (1, 0)]):
-        here = tmp_path / f"cpu{cpu}"
-        (here / "topology").mkdir(parents=True)
-        (here / f"node{node}").mkdir()
-        (here / "topology" / "core_id").write_text(f"{core}\n")
-        (here / "topology" / "physical_package_id").write_text(f"{node}\n")
+        cpu_folder = tmp_path / f"cpu{cpu}"
+        (cpu_folder / "topology").mkdir(parents=True)
+        (cpu_folder / f"node{node}").mkdir()
+        (cpu_folder / "topology" / "core_id").write_text(f"{core}\n")
+        (cpu_folder / "topology" / "physical_package_id").write_text(f"{node}\n")
     assert affinity.list_cores(set(range(6)), tmp_path) == [[0, 4], [2], [1, 5], [3]]
     assert affinity.list_cores({1, 3, 4}, tmp_path) == [[4], [1], [3]]
 
@@ -51,11 +51,11 @@ def test_threads_inherit_the_pinning_of_their_rank():
         "threading.Thread(target=time.sleep, args=(1,)).start()\n"
         "print(own, observe.affinity())\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    own, seen = done.stdout.strip().split("] [")
-    assert own.strip("[]") == seen.strip("[]") and "," not in own
+    assigned_cpus, observed_cpus = completed.stdout.strip().split("] [")
+    assert assigned_cpus.strip("[]") == observed_cpus.strip("[]") and "," not in assigned_cpus
 
 
 def test_rank_is_not_pinned_when_cores_are_too_few():

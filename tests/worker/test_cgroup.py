@@ -10,31 +10,31 @@ from xfbench.worker import cgroup
 
 
 @pytest.fixture
-def groups(tmp_path, monkeypatch):
+def write_groups(tmp_path, monkeypatch):
     """A function that writes what the system would tell: this process's groups, and their files."""
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
 
-    def make(own, **files):
-        (tmp_path / "own").write_text(own)
+    def write(process_groups, **files):
+        (tmp_path / "own").write_text(process_groups)
         for name, text in files.items():
             path = tmp_path / "cgroup" / name.replace("__", "/").replace("-", ".")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    return make
+    return write
 
 
-def test_limits_are_none_without_a_cgroup_limit(groups):
+def test_limits_are_none_without_a_cgroup_limit(write_groups):
     assert cgroup.cpu_limit() is cgroup.memory_limit() is cgroup.free_memory() is None
     assert cgroup.throttled_seconds() == 0
-    groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
+    write_groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
     assert cgroup.cpu_limit() is cgroup.memory_limit() is cgroup.free_memory() is None
 
 
-def test_lowest_limit_of_all_cgroup_levels_applies(groups):
+def test_lowest_limit_of_all_cgroup_levels_applies(write_groups):
     """A job that Slurm limits, in a slice that systemd limits."""
-    groups(
+    write_groups(
         "0::/slurm/job_1/step_0\n",
         **{"slurm__job_1__step_0__memory-max": "max", "slurm__job_1__memory-max": "3000"},
         **{"slurm__job_1__memory-current": "1000", "slurm__memory-max": "2800"},
@@ -46,13 +46,16 @@ def test_lowest_limit_of_all_cgroup_levels_applies(groups):
     assert (cgroup.cpu_limit(), cgroup.throttled_seconds()) == (1.5, 7.0)
 
 
-def test_cgroup_v1_limits_are_read_per_controller(groups):
-    none = str(2**63 - 4096)
-    groups(
+def test_cgroup_v1_limits_are_read_per_controller(write_groups):
+    no_limit = str(2**63 - 4096)
+    write_groups(
         "4:memory:/slurm/uid_0/job_1\n3:cpuset:/other\n1:cpu,cpuacct:/slurm\n0::/\n",
         **{"memory__slurm__uid_0__job_1__memory-limit_in_bytes": "5000"},
         **{"memory__slurm__uid_0__job_1__memory-usage_in_bytes": "1500"},
-        **{"memory__memory-limit_in_bytes": none, "cpu,cpuacct__slurm__cpu-cfs_quota_us": "50000"},
+        **{
+            "memory__memory-limit_in_bytes": no_limit,
+            "cpu,cpuacct__slurm__cpu-cfs_quota_us": "50000",
+        },
         **{"cpu,cpuacct__slurm__cpu-cfs_period_us": "100000"},
         **{"cpu,cpuacct__cpu-cfs_quota_us": "-1"},
         **{"cpu,cpuacct__slurm__cpu-stat": "nr_throttled 2\nthrottled_time 1500000000\n"},
@@ -62,18 +65,18 @@ def test_cgroup_v1_limits_are_read_per_controller(groups):
 
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
-def test_container_limits_are_read_from_the_cgroup_root(groups, path):
-    groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
+def test_container_limits_are_read_from_the_cgroup_root(write_groups, path):
+    write_groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
     assert (cgroup.memory_limit(), cgroup.free_memory()) == (4000, 3999)
 
 
 def test_cgroup_reads_a_real_memory_limit():
-    count = 2**28
-    told = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), "
-    told += "cgroup.free_memory(), host.facts()['cgroup_memory_bytes'])"
-    with memory_limits.limit_memory(count) as within:
-        argv = within([sys.executable, "-c", told])
-        done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    limit, left, fact = map(int, done.stdout.split())
-    assert limit == fact == count
-    assert 0 < left < count
+    limit_bytes = 2**28
+    script = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), "
+    script += "cgroup.free_memory(), host.facts()['cgroup_memory_bytes'])"
+    with memory_limits.limit_memory(limit_bytes) as limited_command:
+        argv = limited_command([sys.executable, "-c", script])
+        completed = subprocess.run(argv, capture_output=True, text=True, check=True)
+    reported_limit, free_bytes, recorded_limit = map(int, completed.stdout.split())
+    assert reported_limit == recorded_limit == limit_bytes
+    assert 0 < free_bytes < limit_bytes

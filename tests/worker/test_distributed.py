@@ -12,13 +12,13 @@ VARIABLES = [name for pair in distributed._RANK_VARIABLES for name in pair]
 
 
 @pytest.fixture(autouse=True)
-def nobody_says(monkeypatch):
+def clear_rank_variables(monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
-    ("told", "place"),
+    ("variables", "rank_and_size"),
     [
         ({}, (0, 1)),
         ({"XFBENCH_RANK": "1", "XFBENCH_SIZE": "2"}, (1, 2)),
@@ -35,10 +35,10 @@ def nobody_says(monkeypatch):
         ({"OMPI_COMM_WORLD_RANK": "1"}, (0, 1)),
     ],
 )
-def test_rank_and_size_come_from_launcher_variables(monkeypatch, told, place):
-    for name, value in told.items():
+def test_rank_and_size_come_from_launcher_variables(monkeypatch, variables, rank_and_size):
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert distributed.rank_and_size() == place
+    assert distributed.rank_and_size() == rank_and_size
 
 
 def test_group_refuses_an_unexpected_number_of_ranks(monkeypatch):
@@ -57,17 +57,19 @@ def test_ranks_exchange_their_addresses(tmp_path):
         "group = Group(int(sys.argv[1]), 3, 'mirrored', sys.argv[2])\n"
         "print(*distributed.rank_addresses(group))\n"
     )
-    meeting = str(tmp_path / "meeting")
-    ranks = [
+    rendezvous_path = str(tmp_path / "meeting")
+    processes = [
         subprocess.Popen(
-            [sys.executable, "-c", script, str(rank), meeting], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", script, str(rank), rendezvous_path],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(3)
     ]
-    heard = [rank.communicate(timeout=60)[0].split() for rank in ranks]
-    assert heard[0] == heard[1] == heard[2]
-    assert len(set(heard[0])) == 3
-    assert all(address.startswith("127.0.0.1:") for address in heard[0])
+    addresses = [process.communicate(timeout=60)[0].split() for process in processes]
+    assert addresses[0] == addresses[1] == addresses[2]
+    assert len(set(addresses[0])) == 3
+    assert all(address.startswith("127.0.0.1:") for address in addresses[0])
 
 
 def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch):
@@ -78,8 +80,8 @@ def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch)
 
 
 def test_batch_parts_are_equal_and_cover_the_batch():
-    parts = [Group(rank, 4).shard(64) for rank in range(4)]
-    assert [part.start for part in parts] == [0, 16, 32, 48] and parts[-1].stop == 64
+    shards = [Group(rank, 4).shard(64) for rank in range(4)]
+    assert [shard.start for shard in shards] == [0, 16, 32, 48] and shards[-1].stop == 64
     assert Group(0, 4, "parts").shard(64) == slice(0, 64)
 
 
@@ -96,8 +98,8 @@ def test_host_name_that_resolves_to_loopback_is_ignored(monkeypatch):
     """As Debian has it: the host's own name is 127.0.1.1."""
     monkeypatch.setattr(distributed.socket, "gethostbyname", lambda name: "127.0.1.1")
     monkeypatch.setattr(distributed.socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
-    known = {"lo": "127.0.0.1", "eth0": "10.1.2.3"}
-    monkeypatch.setattr(distributed, "_address_of_interface", known.get)
+    addresses = {"lo": "127.0.0.1", "eth0": "10.1.2.3"}
+    monkeypatch.setattr(distributed, "_address_of_interface", addresses.get)
     assert distributed.host_address(remote=True) == "10.1.2.3"
     monkeypatch.setattr(distributed.socket, "if_nameindex", lambda: [(1, "lo")])
     assert distributed.host_address(remote=True) == "127.0.0.1"

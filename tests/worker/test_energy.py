@@ -5,26 +5,26 @@ import pytest
 from xfbench.worker import energy
 
 
-def package(folder, name, microjoules, span=262_143_328_850):
-    place = folder / name
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "energy_uj").write_text(f"{microjoules}\n")
-    (place / "max_energy_range_uj").write_text(f"{span}\n")
+def write_package(folder, name, microjoules, max_range_microjoules=262_143_328_850):
+    package_folder = folder / name
+    package_folder.mkdir(parents=True, exist_ok=True)
+    (package_folder / "energy_uj").write_text(f"{microjoules}\n")
+    (package_folder / "max_energy_range_uj").write_text(f"{max_range_microjoules}\n")
 
 
 def test_package_energies_add_up_without_their_subzones(tmp_path):
     for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
-        package(tmp_path, name, 1_000_000)
+        write_package(tmp_path, name, 1_000_000)
     before = energy._read_rapl(tmp_path)
     for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
-        package(tmp_path, name, 3_500_000)
+        write_package(tmp_path, name, 3_500_000)
     assert energy.joules_used(before, energy._read_rapl(tmp_path)) == pytest.approx(5.0)
 
 
 def test_energy_includes_a_counter_wraparound(tmp_path):
-    package(tmp_path, "intel-rapl:0", 9_000_000, span=10_000_000)
+    write_package(tmp_path, "intel-rapl:0", 9_000_000, max_range_microjoules=10_000_000)
     before = energy._read_rapl(tmp_path)
-    package(tmp_path, "intel-rapl:0", 1_000_000, span=10_000_000)
+    write_package(tmp_path, "intel-rapl:0", 1_000_000, max_range_microjoules=10_000_000)
     assert energy.joules_used(before, energy._read_rapl(tmp_path)) == pytest.approx(2.0)
 
 

@@ -16,7 +16,7 @@ CONVNET = workloads()["convnet"]
 COUNT, BATCH = 10, 3
 
 
-class Kept:
+class PassThroughTrainer:
     """A trainer, as far as it is fed."""
 
     def load(self, images, labels):
@@ -24,39 +24,43 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Barred(InMemory):
+class DamagedImages(InMemory):
     """Images of which one cannot be read."""
 
-    bad: int = -1
+    damaged_index: int = -1
 
     def batch(self, chosen, draws=None, *, channels_last=False):
-        if self.bad in chosen:
-            raise ValueError(f"image {self.bad} is damaged")
+        if self.damaged_index in chosen:
+            raise ValueError(f"image {self.damaged_index} is damaged")
         return super().batch(chosen, draws)
 
 
-def numbered(bad=-1, endless=False):
+def make_numbered_data(damaged_index=-1, endless=False):
     images = np.arange(COUNT, dtype=np.float32).reshape(COUNT, 1, 1, 1)
-    return DataSet(Barred(images, np.arange(COUNT), bad), None, endless)
+    return DataSet(DamagedImages(images, np.arange(COUNT), damaged_index), None, endless)
 
 
-def fed(data, threads, group=None, trainer=None):
+def make_feed(data, threads, group=None, trainer=None):
     return feed.Feed(
-        feed.prepared_epochs(data, trainer or Kept(), group or Group(), BATCH, 5, threads)
+        feed.prepared_epochs(
+            data, trainer or PassThroughTrainer(), group or Group(), BATCH, 5, threads
+        )
     )
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_batch_order_depends_on_the_seed_not_on_threads(threads):
-    source, data = fed(numbered(), threads), numbered()
+    source, data = make_feed(make_numbered_data(), threads), make_numbered_data()
     for seed in (5, 6, 7):
         for images, labels in data.epoch(BATCH, seed):
-            got = source.batch()
-            assert np.array_equal(got[0], images) and np.array_equal(got[1], labels)
+            loaded_batch = source.batch()
+            assert np.array_equal(loaded_batch[0], images) and np.array_equal(
+                loaded_batch[1], labels
+            )
     source.end()
 
 
-class Loading(Kept):
+class LoadingTrainer(PassThroughTrainer):
     """One that says whether other threads may load, and remembers which did."""
 
     def __init__(self, thread_safe_load):
@@ -67,21 +71,21 @@ class Loading(Kept):
         return super().load(images, labels)
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_loader_thread_loads_only_for_a_thread_safe_trainer(beside):
-    trainer, data = Loading(beside), numbered()
-    source = fed(data, 1, trainer=trainer)
+@pytest.mark.parametrize("is_thread_safe", [False, True])
+def test_loader_thread_loads_only_for_a_thread_safe_trainer(is_thread_safe):
+    trainer, data = LoadingTrainer(is_thread_safe), make_numbered_data()
+    source = make_feed(data, 1, trainer=trainer)
     for images, labels in data.epoch(BATCH, 5):
-        got = source.batch()
-        assert np.array_equal(got[0], images) and np.array_equal(got[1], labels)
-    assert (threading.current_thread() in trainer.threads) is not beside
+        loaded_batch = source.batch()
+        assert np.array_equal(loaded_batch[0], images) and np.array_equal(loaded_batch[1], labels)
+    assert (threading.current_thread() in trainer.threads) is not is_thread_safe
     source.end()
 
 
 def test_rank_gets_its_part_of_each_batch():
     group = Group(1, 3)
-    source = fed(numbered(), 1, group)
-    for images, _ in numbered().epoch(BATCH, 5, group.shard(BATCH)):
+    source = make_feed(make_numbered_data(), 1, group)
+    for images, _ in make_numbered_data().epoch(BATCH, 5, group.shard(BATCH)):
         assert np.array_equal(source.batch()[0], images)
     source.end()
 
@@ -90,16 +94,16 @@ def test_synthetic_input_is_loaded_once():
     data = DataSet(
         InMemory(np.zeros((BATCH, 1, 1, 1)), np.zeros(BATCH)), None, is_single_batch=True
     )
-    source = fed(data, 1)
+    source = make_feed(data, 1)
     assert source.batch() is source.batch()
     source.end()
 
 
-@pytest.mark.parametrize("taken", [1, 3])
-def test_feed_end_stops_the_loader_threads(taken):
+@pytest.mark.parametrize("batch_count", [1, 3])
+def test_feed_end_stops_the_loader_threads(batch_count):
     before = set(threading.enumerate())
-    source = fed(numbered(), 2)
-    for _ in range(taken):
+    source = make_feed(make_numbered_data(), 2)
+    for _ in range(batch_count):
         source.batch()
     assert source.threads
     source.end()
@@ -109,7 +113,7 @@ def test_feed_end_stops_the_loader_threads(taken):
 
 
 def test_loader_error_is_raised_when_a_batch_is_requested():
-    source = fed(numbered(bad=4), 1)
+    source = make_feed(make_numbered_data(damaged_index=4), 1)
     with pytest.raises(ValueError, match="image 4 is damaged"):
         for _ in range(3 * COUNT):
             source.batch()
@@ -120,30 +124,30 @@ def test_reader_without_a_full_batch_is_an_error():
         feed.Feed(lambda _: iter(())).batch()
 
 
-class Own:
+class FixedReader:
     """A reader that gives these images."""
 
     def __init__(self, images, labels):
-        self.given = images, labels
+        self.crops = images, labels
 
     def center_crops(self):
-        yield self.given
+        yield self.crops
 
 
 @pytest.mark.parametrize(
-    ("change", "relabelled", "found"),
+    ("pixel_change", "label_change", "expected"),
     [
         (0, False, (0, 0, 0.0, True)),
         (3, False, (1, 3, 3.0, True)),
         (100, True, (1, 100, 100.0, False)),
     ],
 )
-def test_reader_differences_are_measured(change, relabelled, found):
+def test_reader_differences_are_measured(pixel_change, label_change, expected):
     pixels = np.random.RandomState(0).randint(0, 100, (5, 3, 32, 32)).astype(np.uint8)
-    split = OnDisk([Sample(str(n), n, one) for n, one in enumerate(pixels)], CONVNET)
+    split = OnDisk([Sample(str(n), n, image) for n, image in enumerate(pixels)], CONVNET)
     images, labels = pixels.copy(), np.arange(5)
-    images[2] += np.uint8(change)
-    labels[4] += relabelled
-    told = feed.compare_reader(Own(images, labels), split)
+    images[2] += np.uint8(pixel_change)
+    labels[4] += label_change
+    differences = feed.compare_reader(FixedReader(images, labels), split)
     names = ("differing", "largest_difference", "mean_difference", "labels_equal")
-    assert told["compared"] == 5 and tuple(told[name] for name in names) == found
+    assert differences["compared"] == 5 and tuple(differences[name] for name in names) == expected

@@ -15,9 +15,9 @@ def test_digits_have_1797_images_in_two_disjoint_splits():
     assert len(data.train) + len(data.test) == 1797
     images, _ = data.train.batch(np.arange(len(data.train)))
     assert images.shape[1:] == (1, 28, 28)
-    seen = {image.tobytes() for image in images}
-    others, _ = data.test.batch(np.arange(len(data.test)))
-    assert sum(image.tobytes() in seen for image in others) < 5
+    train_images = {image.tobytes() for image in images}
+    test_images, _ = data.test.batch(np.arange(len(data.test)))
+    assert sum(image.tobytes() in train_images for image in test_images) < 5
 
 
 def test_pixels_are_scaled_as_the_workload_specifies():
@@ -30,17 +30,17 @@ def test_epoch_has_full_batches_in_the_order_of_the_seed():
     data = open_data_set("digits", LENET, 64, 0)
     batches = list(data.epoch(64, 5))
     assert len(batches) == 1437 // 64 and all(len(labels) == 64 for _, labels in batches)
-    again = list(data.epoch(64, 5))
-    other = list(data.epoch(64, 6))
-    assert all(np.array_equal(a[0], b[0]) for a, b in zip(batches, again, strict=True))
-    assert not np.array_equal(batches[0][0], other[0][0])
+    same_seed_batches = list(data.epoch(64, 5))
+    other_seed_batches = list(data.epoch(64, 6))
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(batches, same_seed_batches, strict=True))
+    assert not np.array_equal(batches[0][0], other_seed_batches[0][0])
 
 
 def test_synthetic_noise_is_seeded_and_mean_subtracted():
     workload = workloads()["googlenet"]
     images, labels = synthetic_batch(workload, 4, 7)
-    again, _ = synthetic_batch(workload, 4, 7)
-    assert np.array_equal(images, again)
+    same_seed_images, _ = synthetic_batch(workload, 4, 7)
+    assert np.array_equal(images, same_seed_images)
     assert images.shape == (4, 3, 224, 224) and labels.max() < 1000
     assert images[:, 0].min() == -104 and images[:, 2].max() == 255 - 123
 

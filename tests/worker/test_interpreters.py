@@ -21,23 +21,23 @@ VERSIONS = [
 
 
 @cache
-def interpreter(version):
+def find_interpreter(version):
     """Path of a CPython of this version, or None: pyenv's folder first, then where uv looks."""
-    places = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    if places:
-        return places[0]
-    found = subprocess.run(
+    candidates = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if candidates:
+        return candidates[0]
+    completed = subprocess.run(
         [find_uv_bin(), "python", "find", "--no-project", "--system", version],
         capture_output=True,
         text=True,
         check=False,
     )
-    return Path(found.stdout.strip()) if found.returncode == 0 else None
+    return Path(completed.stdout.strip()) if completed.returncode == 0 else None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_worker_trains_in_every_supported_python(version, tmp_path, cell):
-    python = interpreter(version)
+    python = find_interpreter(version)
     if python is None:
         pytest.skip(f"no CPython {version} found here")
     environment = tmp_path / "environment"

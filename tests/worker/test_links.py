@@ -10,7 +10,7 @@ from xfbench.worker import links
 
 MEGABYTE = 10**6
 # Two devices, the second without NVLink; what each call adds to a counter is what was moved.
-NVML = """
+NVML_SOURCE = """
 typedef struct { unsigned f, s; long long t, l; int type, result; unsigned long long v; } field;
 static unsigned long long reads;
 int nvmlInit_v2(void) { return 0; }
@@ -28,39 +28,43 @@ int nvmlDeviceGetFieldValues(void *h, int n, field *all) {
 """
 
 
-def send(count):
+def send_over_loopback(byte_count):
     """So many bytes over the loopback."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as one,
-        server.accept()[0] as other,
+        socket.create_connection(server.getsockname()) as sender,
+        server.accept()[0] as receiver,
     ):
-        for _ in range(0, count, 10_000):
-            one.sendall(bytes(10_000))
-            left = 10_000
-            while left:
-                left -= len(other.recv(left))
+        for _ in range(0, byte_count, 10_000):
+            sender.sendall(bytes(10_000))
+            remaining_bytes = 10_000
+            while remaining_bytes:
+                remaining_bytes -= len(receiver.recv(remaining_bytes))
 
 
 def test_traffic_per_step_excludes_pauses():
     meter = links.Meter("cpu")
-    send(4 * MEGABYTE)
+    send_over_loopback(4 * MEGABYTE)
     meter.pause()
-    send(40 * MEGABYTE)
+    send_over_loopback(40 * MEGABYTE)
     meter.resume()
-    send(4 * MEGABYTE)
-    told = {one["name"]: one for one in meter.report(10)["links"]}
-    assert 0.8 * MEGABYTE <= told["lo"]["sent_bytes"] < 4 * MEGABYTE
-    assert told["lo"]["kind"] == "loopback" and told["lo"]["bits_per_second"] is None
-    assert told["lo"]["received_bytes"] >= 0.8 * MEGABYTE
-    assert all(one["kind"] == "network" for name, one in told.items() if name != "lo")
+    send_over_loopback(4 * MEGABYTE)
+    links_by_name = {link["name"]: link for link in meter.report(10)["links"]}
+    assert 0.8 * MEGABYTE <= links_by_name["lo"]["sent_bytes"] < 4 * MEGABYTE
+    assert (
+        links_by_name["lo"]["kind"] == "loopback" and links_by_name["lo"]["bits_per_second"] is None
+    )
+    assert links_by_name["lo"]["received_bytes"] >= 0.8 * MEGABYTE
+    assert all(link["kind"] == "network" for name, link in links_by_name.items() if name != "lo")
 
 
 def test_missing_nvidia_counters_are_explained():
-    without = links.read_counters("cpu")[1]
-    assert without["nvlink"] == without["pcie"] == "no rank used an NVIDIA device"
-    found, without = links._read_nvidia("cuda", "libthere-is-none.so.1")
-    assert found == {} and without["pcie"].startswith("libthere-is-none.so.1 finds no device")
+    missing_reasons = links.read_counters("cpu")[1]
+    assert missing_reasons["nvlink"] == missing_reasons["pcie"] == "no rank used an NVIDIA device"
+    counters, missing_reasons = links._read_nvidia("cuda", "libthere-is-none.so.1")
+    assert counters == {} and missing_reasons["pcie"].startswith(
+        "libthere-is-none.so.1 finds no device"
+    )
 
 
 def test_infiniband_counters_count_4_byte_words(tmp_path):
@@ -75,10 +79,10 @@ def test_infiniband_counters_count_4_byte_words(tmp_path):
     assert links._link_speed("infiniband", "mlx5_0:1", ports=tmp_path) == 1e11
 
 
-@pytest.mark.parametrize(("said", "speed"), [("25000", 25e9), ("-1", None), ("", None)])
-def test_interface_speed_comes_from_the_kernel(tmp_path, said, speed):
+@pytest.mark.parametrize(("file_text", "speed"), [("25000", 25e9), ("-1", None), ("", None)])
+def test_interface_speed_comes_from_the_kernel(tmp_path, file_text, speed):
     (tmp_path / "eth0").mkdir()
-    (tmp_path / "eth0" / "speed").write_text(said)
+    (tmp_path / "eth0" / "speed").write_text(file_text)
     assert links._link_speed("network", "eth0", folder=tmp_path) == speed
     assert links._link_speed("network", "eth1", folder=tmp_path) is None
 
@@ -87,26 +91,26 @@ def test_interface_speed_comes_from_the_kernel(tmp_path, said, speed):
 def test_reset_link_counter_is_omitted_and_reported(earlier):
     meter = links.Meter("cpu")
     meter.before["loopback", "lo"] = earlier
-    told = meter.report(1)
-    assert "lo" not in [one["name"] for one in told["links"]]
-    assert told["uncounted"]["loopback"] == "the counter of lo began again"
+    report = meter.report(1)
+    assert "lo" not in [link["name"] for link in report["links"]]
+    assert report["uncounted"]["loopback"] == "the counter of lo began again"
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_nvml_link_counters_are_read_per_device(tmp_path):
     source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
-    source.write_text(NVML)
+    source.write_text(NVML_SOURCE)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    before, without = links._read_nvidia("cuda", str(library))
+    before, missing_reasons = links._read_nvidia("cuda", str(library))
     after, _ = links._read_nvidia("cuda", str(library))
     assert set(before) == {("nvlink", "0"), ("pcie", "0"), ("pcie", "1")}
-    assert without == {"nvlink": "device 1 has no such counter"}
-    moved = {
+    assert missing_reasons == {"nvlink": "device 1 has no such counter"}
+    increments = {
         name: tuple(b - a for a, b in zip(before[name], after[name], strict=True))
         for name in before
     }
     assert before["nvlink", "0"] == (5000 * 1024, 5000 * 1024)
-    out, into = moved["nvlink", "0"]
-    assert out > 0 and 3 * into == 4 * out and out % 1024 == 0
-    out, into = moved["pcie", "1"]
-    assert out > 0 and 5 * into == 6 * out
+    sent_bytes, received_bytes = increments["nvlink", "0"]
+    assert sent_bytes > 0 and 3 * received_bytes == 4 * sent_bytes and sent_bytes % 1024 == 0
+    sent_bytes, received_bytes = increments["pcie", "1"]
+    assert sent_bytes > 0 and 5 * received_bytes == 6 * sent_bytes

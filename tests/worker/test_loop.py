@@ -22,48 +22,48 @@ TIMED = ["step", "wait"]
 
 
 @pytest.fixture
-def simulated(clock, train):
+def train_simulated(clock, train):
     """A function that trains with steps of these seconds, over and over: the reply."""
 
-    def do(paces, **request):
-        paces = itertools.cycle(paces)
+    def train_with_step_times(step_seconds, **request):
+        step_seconds = itertools.cycle(step_seconds)
 
-        class Simulated(FakeTrainer):
+        class SimulatedTrainer(FakeTrainer):
             def step(self, batch):
-                clock.now += next(paces)
+                clock.now += next(step_seconds)
 
-        return train(Simulated(), **request)
+        return train(SimulatedTrainer(), **request)
 
-    return do
+    return train_with_step_times
 
 
-def measured(reply):
+def parse_measurement(reply):
     return Measurement.model_validate(reply["measurement"])
 
 
-def test_steps_are_timed_individually_without_a_window(simulated):
-    timed = measured(simulated([9, 8, 1, 2, 3], steps=3, warmup=1))
-    assert timed.first_step_seconds == pytest.approx(9)
-    assert timed.warmup_seconds == pytest.approx((8,))
-    assert timed.step_seconds == pytest.approx((1, 2, 3))
-    assert (timed.window, timed.images, len(timed.losses)) == (1, 12, 5)
-    assert timed.wall_seconds == pytest.approx(23)
+def test_steps_are_timed_individually_without_a_window(train_simulated):
+    measurement = parse_measurement(train_simulated([9, 8, 1, 2, 3], steps=3, warmup=1))
+    assert measurement.first_step_seconds == pytest.approx(9)
+    assert measurement.warmup_seconds == pytest.approx((8,))
+    assert measurement.step_seconds == pytest.approx((1, 2, 3))
+    assert (measurement.window, measurement.images, len(measurement.losses)) == (1, 12, 5)
+    assert measurement.wall_seconds == pytest.approx(23)
 
 
-def test_window_is_timed_as_a_unit_and_gives_the_mean_step(simulated):
-    paces = [9, *[8, 8, 8, 8], *[1, 2, 3, 4], *[5, 5, 5, 9]]
-    timed = measured(simulated(paces, steps=8, warmup=3, window=4))
-    assert timed.warmup_seconds == pytest.approx((8,))
-    assert timed.step_seconds == pytest.approx((2.5, 6))
-    assert (timed.window, timed.images, len(timed.losses)) == (4, 32, 4)
+def test_window_is_timed_as_a_unit_and_gives_the_mean_step(train_simulated):
+    step_seconds = [9, *[8, 8, 8, 8], *[1, 2, 3, 4], *[5, 5, 5, 9]]
+    measurement = parse_measurement(train_simulated(step_seconds, steps=8, warmup=3, window=4))
+    assert measurement.warmup_seconds == pytest.approx((8,))
+    assert measurement.step_seconds == pytest.approx((2.5, 6))
+    assert (measurement.window, measurement.images, len(measurement.losses)) == (4, 32, 4)
 
 
-def test_epoch_end_closes_the_window(simulated):
+def test_epoch_end_closes_the_window(train_simulated):
     """An epoch is 22 batches of 64: after the first step 21, in windows of 5, 5, 5, 5 and 1."""
-    reply = simulated([1], epochs=2, warmup=0, window=5, **EPOCHS)
-    timed = measured(reply)
-    assert len(timed.step_seconds) == 5 + 5
-    assert timed.images == (2 * 22 - 1) * 64
+    reply = train_simulated([1], epochs=2, warmup=0, window=5, **EPOCHS)
+    measurement = parse_measurement(reply)
+    assert len(measurement.step_seconds) == 5 + 5
+    assert measurement.images == (2 * 22 - 1) * 64
     assert [epoch["seconds"] for epoch in reply["learning"]] == pytest.approx([22, 22])
 
 
@@ -84,61 +84,69 @@ def test_a_rank_reads_its_part_of_the_whole_batches(ranks):
     assert loop._epoch_share(data, sizes) == 22 * 64 / ranks / 1437
 
 
-def test_warmup_continues_until_steps_are_steady(simulated, record):
-    timed = measured(simulated([5] * 13 + [1] * 1000, steps=20, warmup=2))
-    assert timed.step_seconds == pytest.approx((1,) * 20)
-    assert len(timed.warmup_seconds) == 2 + 10
-    assert statistics.is_steady(record(fields={"measurement": timed}))
+def test_warmup_continues_until_steps_are_steady(train_simulated, record):
+    measurement = parse_measurement(train_simulated([5] * 13 + [1] * 1000, steps=20, warmup=2))
+    assert measurement.step_seconds == pytest.approx((1,) * 20)
+    assert len(measurement.warmup_seconds) == 2 + 10
+    assert statistics.is_steady(record(fields={"measurement": measurement}))
 
 
-def test_launch_that_never_becomes_steady_does_not_count(simulated, record):
-    timed = measured(simulated([1.05**n for n in range(200)], steps=20, warmup=2))
-    assert len(timed.step_seconds) == 20
-    assert len(timed.losses) == 1 + 2 + 3 * 20
-    launch = record(fields={"measurement": timed})
+def test_launch_that_never_becomes_steady_does_not_count(train_simulated, record):
+    measurement = parse_measurement(
+        train_simulated([1.05**n for n in range(200)], steps=20, warmup=2)
+    )
+    assert len(measurement.step_seconds) == 20
+    assert len(measurement.losses) == 1 + 2 + 3 * 20
+    launch = record(fields={"measurement": measurement})
     assert not statistics.is_steady(launch)
     assert statistics.launch_speeds([launch]) == {}
 
 
 def test_cpus_kept_busy_are_cpu_time_over_the_clocks_time(train, clock):
-    class Busy(FakeTrainer):
+    class BusyTrainer(FakeTrainer):
         def step(self, batch):
-            thread = threading.Thread(target=burn, args=(time.process_time() + 0.2,))
+            thread = threading.Thread(target=use_cpu_until, args=(time.process_time() + 0.2,))
             thread.start()
             thread.join()
             clock.now += 0.1
 
-    def burn(end):
-        while time.process_time() < end:
+    def use_cpu_until(end_s):
+        while time.process_time() < end_s:
             pass
 
-    assert 2 <= train(Busy())["observed"]["cpus"] < 4
+    assert 2 <= train(BusyTrainer())["observed"]["cpus"] < 4
 
 
-@pytest.mark.parametrize("apart", [0.0, math.inf])
-def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, apart):
-    order = []
+@pytest.mark.parametrize("interval_s", [0.0, math.inf])
+def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, interval_s):
+    events = []
 
-    class Ordered(FakeTrainer):
+    class EventLoggingTrainer(FakeTrainer):
         def step(self, batch):
-            order.append("step")
+            events.append("step")
 
         def synchronize(self):
-            order.append("wait")
+            events.append("wait")
             return 1.0
 
-    class Cores:
+    class FakeLatencyMeter:
         def seconds(self):
-            order.append("look")
-            return float(order.count("look"))
+            events.append("look")
+            return float(events.count("look"))
 
-    monkeypatch.setattr(loop, "_LATENCY_INTERVAL_SECONDS", apart)
-    reply = train(Ordered(), cores=Cores(), steps=STEPS, warmup=WARMUP)
-    between = [] if apart else ["look"]
-    untimed = [*TIMED, *between] * (1 + WARMUP)
-    assert order == ["look", *untimed, "look", *([*TIMED, *between] * STEPS), "look"]
+    monkeypatch.setattr(loop, "_LATENCY_INTERVAL_SECONDS", interval_s)
+    reply = train(EventLoggingTrainer(), cores=FakeLatencyMeter(), steps=STEPS, warmup=WARMUP)
+    events_between_steps = [] if interval_s else ["look"]
+    warmup_events = [*TIMED, *events_between_steps] * (1 + WARMUP)
+    assert events == [
+        "look",
+        *warmup_events,
+        "look",
+        *([*TIMED, *events_between_steps] * STEPS),
+        "look",
+    ]
     # Only those around and between the timed steps are told.
-    first = untimed.count("look") + 2
-    seen = reply["observed"]["handover_seconds"]
-    assert seen == [float(number) for number in range(first, order.count("look") + 1)]
+    first = warmup_events.count("look") + 2
+    latencies = reply["observed"]["handover_seconds"]
+    assert latencies == [float(number) for number in range(first, events.count("look") + 1)]
     assert len(reply["measurement"]["step_seconds"]) == STEPS

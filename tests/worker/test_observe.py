@@ -26,9 +26,9 @@ def test_time_of_a_thread_counts_from_the_first_reading():
 
 
 @pytest.fixture
-def child():
+def start_child():
     """A function that starts a Python script; it returns when the script has printed a line."""
-    started = []
+    processes = []
 
     def start(script):
         process = subprocess.Popen(
@@ -36,22 +36,22 @@ def child():
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        started.append(process)
+        processes.append(process)
         process.stdout.readline()
 
     yield start
-    for process in started:
+    for process in processes:
         process.communicate(b"\n", timeout=60)
 
 
-def test_peak_memory_includes_running_children(child):
+def test_peak_memory_includes_running_children(start_child):
     before = observe.peak_rss_bytes()
-    child("b'x' * 2**28")
+    start_child("b'x' * 2**28")
     assert observe.peak_rss_bytes() - before >= 2**28
 
 
-def test_cpu_time_of_children_includes_time_in_the_kernel(child):
+def test_cpu_time_of_children_includes_time_in_the_kernel(start_child):
     before = observe.descendants_cpu_seconds()
-    child("import os\nwhile os.times().system < 0.5: os.urandom(10**6)")
-    spent = observe.descendants_cpu_seconds() - before
-    assert spent >= 0.5
+    start_child("import os\nwhile os.times().system < 0.5: os.urandom(10**6)")
+    cpu_seconds = observe.descendants_cpu_seconds() - before
+    assert cpu_seconds >= 0.5

@@ -12,32 +12,32 @@ from tests.fake_trainer import FakeTrainer
 from xfbench.worker import placement, probes
 
 
-class Forgetful(FakeTrainer):
+class ForgetfulTrainer(FakeTrainer):
     def restore(self, folder):
         pass
 
 
-class Deaf(FakeTrainer):
+class SignalIgnoringTrainer(FakeTrainer):
     def step(self, batch):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         super().step(batch)
 
 
-class Full(FakeTrainer):
+class FullDiskTrainer(FakeTrainer):
     def save(self, folder):
         raise RuntimeError("no room\nat all")
 
 
-class Unreadable(FakeTrainer):
+class UnreadableTrainer(FakeTrainer):
     def restore(self, folder):
         raise ValueError("what is that?")
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
+def train_with_signal(tmp_path, monkeypatch):
     """A function: five steps of this trainer, asked to end in the third; it, and the answer."""
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
+    old_handler = signal.getsignal(signal.SIGTERM)
 
     def run(trainer):
         watched = probes.WatchedTrainer(trainer, signalled=True)
@@ -48,57 +48,57 @@ def trained(tmp_path, monkeypatch):
         return watched, watched.outcome()
 
     yield run
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, old_handler)
 
 
-def test_training_continues_after_a_signal_and_checkpoint(trained):
-    watched, told = trained(FakeTrainer())
-    assert told["supported"] == "yes", told
-    assert "in step 3" in told["evidence"] and "2 steps more" in told["evidence"]
+def test_training_continues_after_a_signal_and_checkpoint(train_with_signal):
+    watched, answer = train_with_signal(FakeTrainer())
+    assert answer["supported"] == "yes", answer
+    assert "in step 3" in answer["evidence"] and "2 steps more" in answer["evidence"]
     assert list(watched.parameters()["conv1/weight"][:3]) == [5.0, 6.0, 7.0]
     assert watched.steps == 5
 
 
 @pytest.mark.parametrize(
-    ("trainer", "words"),
+    ("trainer_class", "words"),
     [
-        (Forgetful, "does not read back equal: conv1/weight"),
-        (Deaf, "never came"),
-        (Full, "RuntimeError: no room"),
+        (ForgetfulTrainer, "does not read back equal: conv1/weight"),
+        (SignalIgnoringTrainer, "never came"),
+        (FullDiskTrainer, "RuntimeError: no room"),
     ],
 )
-def test_failed_signal_probe_reports_no_with_the_reason(trained, trainer, words):
-    _, told = trained(trainer())
-    assert told["supported"] == "no"
-    assert told["evidence"].endswith(words), told
+def test_failed_signal_probe_reports_no_with_the_reason(train_with_signal, trainer_class, words):
+    _, answer = train_with_signal(trainer_class())
+    assert answer["supported"] == "no"
+    assert answer["evidence"].endswith(words), answer
 
 
-def test_training_continues_after_an_unreadable_checkpoint(trained):
-    watched, told = trained(Unreadable())
-    assert told["supported"] == "no" and "what is that?" in told["evidence"]
+def test_training_continues_after_an_unreadable_checkpoint(train_with_signal):
+    watched, answer = train_with_signal(UnreadableTrainer())
+    assert answer["supported"] == "no" and "what is that?" in answer["evidence"]
     assert list(watched.parameters()["conv1/weight"][:3]) == [5.0, 6.0, 7.0]
 
 
 def test_ranks_are_compared_before_sync_is_disabled():
-    class Apart(FakeTrainer):
+    class UnsyncedTrainer(FakeTrainer):
         def disable_sync(self):
             self.value = self.value * 2
 
-    one, other = (probes.WatchedTrainer(Apart(), signalled=False) for _ in range(2))
-    for watched in (one, other):
+    first, second = (probes.WatchedTrainer(UnsyncedTrainer(), signalled=False) for _ in range(2))
+    for watched in (first, second):
         watched.step(None)
         assert hasattr(watched, "disable_sync")
-    other.disable_sync()
-    other.step(None)
-    assert one.parameter_digest() == other.parameter_digest()
-    assert other.parameter_digest()[1] == 1
-    alone = probes.WatchedTrainer(FakeTrainer(), signalled=False)
-    alone.step(None)
-    alone.step(None)
-    assert not hasattr(alone, "disable_sync")
+    second.disable_sync()
+    second.step(None)
+    assert first.parameter_digest() == second.parameter_digest()
+    assert second.parameter_digest()[1] == 1
+    single_rank = probes.WatchedTrainer(FakeTrainer(), signalled=False)
+    single_rank.step(None)
+    single_rank.step(None)
+    assert not hasattr(single_rank, "disable_sync")
     assert (
-        alone.parameter_digest()[1] == 2
-        and alone.parameter_digest()[0] != one.parameter_digest()[0]
+        single_rank.parameter_digest()[1] == 2
+        and single_rank.parameter_digest()[0] != first.parameter_digest()[0]
     )
 
 
@@ -107,10 +107,10 @@ def test_transparent_huge_pages_are_detected():
         pytest.skip("there are none here")
     before = placement.mapped_bytes("AnonHugePages")
     size = 16 << 20
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as own:
-        own.madvise(mmap.MADV_HUGEPAGE)
-        for place in range(0, size, 4096):
-            own[place] = 1
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for offset in range(0, size, 4096):
+            memory[offset] = 1
         assert placement.mapped_bytes("AnonHugePages") - before >= size - (4 << 20)
 
 
@@ -146,10 +146,10 @@ def test_memory_policy_prefers_the_requested_node():
         "found = placement.pages_by_node()\n"
         "print(node, found.get(node, 0) * placement.PAGE_BYTES >> 20)\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    first, second = done.stdout.splitlines()
+    first, second = completed.stdout.splitlines()
     if not first.startswith("None "):
         pytest.skip(first)
     assert "set_mempolicy: " in first.removeprefix("None ")
@@ -157,7 +157,7 @@ def test_memory_policy_prefers_the_requested_node():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "grown", "expected"),
+    ("nodes", "new_pages", "expected"),
     [
         ({"has_memory": {0, 1}, "has_cpu": {0, 1}}, {1: 95, 0: 5}, ("yes", "not here")),
         ({"has_memory": {0, 1}, "has_cpu": {0, 1}}, {1: 40, 0: 60}, ("no", "not here")),
@@ -167,13 +167,16 @@ def test_memory_policy_prefers_the_requested_node():
         ({"has_memory": {0, 1}, "has_cpu": {0}}, {}, ("not here", "not here")),
     ],
 )
-def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, grown, expected):
+def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, new_pages, expected):
     monkeypatch.setattr(probes.placement, "numa_nodes", nodes.__getitem__)
-    target, told = max(nodes["has_memory"]), probes._placement_answers
-    found = told(target, None, grown)
-    assert tuple(one["supported"] for one in found) == expected
-    refused = told(target, "set_mempolicy: Operation not permitted", grown)
-    assert refused[0]["supported"] == "not here" and "permitted" in refused[0]["evidence"]
+    target, build_answers = max(nodes["has_memory"]), probes._placement_answers
+    answers = build_answers(target, None, new_pages)
+    assert tuple(answer["supported"] for answer in answers) == expected
+    refused_answers = build_answers(target, "set_mempolicy: Operation not permitted", new_pages)
+    assert (
+        refused_answers[0]["supported"] == "not here"
+        and "permitted" in refused_answers[0]["evidence"]
+    )
 
 
 def test_threads_that_leave_their_cores_fail_the_probe():
@@ -184,8 +187,8 @@ def test_threads_that_leave_their_cores_fail_the_probe():
 
 def test_probe_stops_waiting_for_a_blocked_framework(monkeypatch):
     monkeypatch.setattr(probes, "_TIMEOUT_SECONDS", 1)
-    never = threading.Event()
-    told = probes.probe_native_ranks(never.wait)["place"]
-    assert told == {"found": None, "said": "no answer in 1 s"}
+    never_set = threading.Event()
+    answer = probes.probe_native_ranks(never_set.wait)["place"]
+    assert answer == {"found": None, "said": "no answer in 1 s"}
     assert probes.probe_native_ranks(lambda: 3)["place"] == {"found": 3, "said": ""}
     assert signal.alarm(0) == 0

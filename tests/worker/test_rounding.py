@@ -6,16 +6,16 @@ import pytest
 from xfbench.worker import rounding
 
 
-def keeping(bits):
+def make_rounded_product(bits):
     """A product of operands that keep so many bits behind the point, rounded to the nearest."""
 
-    def product(one, other):
-        return kept(one, bits) @ kept(other, bits)
+    def product(left_matrix, right_matrix):
+        return round_to_bits(left_matrix, bits) @ round_to_bits(right_matrix, bits)
 
     return product
 
 
-def kept(matrix, bits):
+def round_to_bits(matrix, bits):
     fraction, exponent = np.frexp(matrix.astype(np.float64))
     return np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1).astype(np.float32)
 
@@ -24,14 +24,24 @@ def kept(matrix, bits):
     ("bits", "name"), [(23, "float32"), (10, "tf32"), (7, "bfloat16"), (52, "float32")]
 )
 def test_mantissa_bits_of_a_product_are_counted(bits, name):
-    found = rounding.operand_bits(keeping(bits))
-    assert found == min(bits, 23)
-    assert rounding.precision_of_bits(found) == name
+    detected_bits = rounding.operand_bits(make_rounded_product(bits))
+    assert detected_bits == min(bits, 23)
+    assert rounding.precision_of_bits(detected_bits) == name
 
 
 def test_rounding_of_either_operand_is_detected():
-    assert rounding.operand_bits(lambda one, other: one @ kept(other, 10)) == 10
-    assert rounding.operand_bits(lambda one, other: kept(one, 7) @ other) == 7
+    assert (
+        rounding.operand_bits(
+            lambda left_matrix, right_matrix: left_matrix @ round_to_bits(right_matrix, 10)
+        )
+        == 10
+    )
+    assert (
+        rounding.operand_bits(
+            lambda left_matrix, right_matrix: round_to_bits(left_matrix, 7) @ right_matrix
+        )
+        == 7
+    )
 
 
 @pytest.mark.parametrize(("bits", "name"), [(0, "bfloat16"), (9, "bfloat16"), (22, "tf32")])

@@ -41,9 +41,9 @@ PROGRAM = PROGRAM.replace("UPDATE", "jit(train)/xfbench.update.0/sub")
 
 
 def test_program_instructions_keep_their_scope():
-    of = scopes.instruction_scopes(PROGRAM)
-    assert scopes.layer_index(of["scatter.1"]) == 1
-    assert of["subtract.1"].endswith("xfbench.update.0/sub")
+    scope_by_instruction = scopes.instruction_scopes(PROGRAM)
+    assert scopes.layer_index(scope_by_instruction["scatter.1"]) == 1
+    assert scope_by_instruction["subtract.1"].endswith("xfbench.update.0/sub")
 
 
 def test_fused_instruction_has_the_scope_of_its_last_operation():
@@ -52,12 +52,12 @@ def test_fused_instruction_has_the_scope_of_its_last_operation():
 
 def test_instruction_without_scope_takes_the_scope_of_its_reader():
     """A gradient that the update of layer 0 reads is that layer's, going backward."""
-    of = scopes.instruction_scopes(PROGRAM)
-    seen = scopes.ScopeSeconds(["conv", "relu"])
-    seen.add(of["conv_fusion"], 2.0)
-    seen.add(of["wrapped_iota"], 3.0)
-    found = seen.profile("x")
-    assert (found.forward, found.backward) == ({}, {"conv": 2.0, "relu": 3.0})
+    scope_by_instruction = scopes.instruction_scopes(PROGRAM)
+    scope_seconds = scopes.ScopeSeconds(["conv", "relu"])
+    scope_seconds.add(scope_by_instruction["conv_fusion"], 2.0)
+    scope_seconds.add(scope_by_instruction["wrapped_iota"], 3.0)
+    profile = scope_seconds.profile("x")
+    assert (profile.forward, profile.backward) == ({}, {"conv": 2.0, "relu": 3.0})
 
 
 def test_instruction_without_a_scoped_reader_has_no_scope():
@@ -65,7 +65,7 @@ def test_instruction_without_a_scoped_reader_has_no_scope():
 
 
 @pytest.mark.parametrize(
-    ("scope", "where"),
+    ("scope", "expected_place"),
     [
         ("xfbench.layer.1/Relu", ("forward", "relu")),
         ("gradient_tape/xfbench.layer.1/ReluGrad", ("backward", "relu")),
@@ -73,25 +73,30 @@ def test_instruction_without_a_scoped_reader_has_no_scope():
         ("jit(train)/transpose(jvp(xfbench.layer.0))/conv", ("backward", "conv")),
     ],
 )
-def test_scope_name_distinguishes_forward_and_backward(scope, where):
-    seen = scopes.ScopeSeconds(["conv", "relu"])
-    seen.add(scope, 1.0)
-    phase, layer = where
-    assert getattr(seen.profile("x"), phase) == {layer: 1.0}
+def test_scope_name_distinguishes_forward_and_backward(scope, expected_place):
+    scope_seconds = scopes.ScopeSeconds(["conv", "relu"])
+    scope_seconds.add(scope, 1.0)
+    phase, layer = expected_place
+    assert getattr(scope_seconds.profile("x"), phase) == {layer: 1.0}
 
 
 def test_update_and_other_time_are_summed_separately():
-    seen = scopes.ScopeSeconds(["conv"])
-    seen.add("xfbench.update.0/AssignSubVariableOp", 1.0)
-    seen.add("some/other", 2.0)
-    seen.add("", 4.0)
-    found = seen.profile("x")
-    assert (found.update, found.unattributed, found.forward, found.backward) == (1.0, 6.0, {}, {})
+    scope_seconds = scopes.ScopeSeconds(["conv"])
+    scope_seconds.add("xfbench.update.0/AssignSubVariableOp", 1.0)
+    scope_seconds.add("some/other", 2.0)
+    scope_seconds.add("", 4.0)
+    profile = scope_seconds.profile("x")
+    assert (profile.update, profile.unattributed, profile.forward, profile.backward) == (
+        1.0,
+        6.0,
+        {},
+        {},
+    )
 
 
 def test_layer_10_is_not_confused_with_layer_1():
     assert scopes.layer_index(scopes.layer_scope(10)) == 10
     network = workloads()["alexnet"].network
-    places = scopes.layer_indices(network)
-    assert network.layers[places["conv1/weight"]].name == "conv1"
-    assert network.layers[places["fc8/bias"]].name == "fc8"
+    layer_indices = scopes.layer_indices(network)
+    assert network.layers[layer_indices["conv1/weight"]].name == "conv1"
+    assert network.layers[layer_indices["fc8/bias"]].name == "fc8"
