@@ -26,10 +26,10 @@ def launches(record):
 
     def make(speed, machine=HERE, noise=0.01, fields=None, **request):
         seed = json.dumps([speed, sorted(request.items())])
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         return [
             record(
-                steps=(4 / speed * (1 + chance.uniform(-noise, noise)),) * 3,
+                steps=(4 / speed * (1 + rng.uniform(-noise, noise)),) * 3,
                 launch=n,
                 fields={"software": SOFTWARE, "machine": machine, **(fields or {})},
                 **request,
@@ -43,7 +43,7 @@ def launches(record):
 @pytest.fixture
 def boards(launches):
     """Tables of two frameworks with two numbers of threads each, of which three are ranked."""
-    made, certificates = certify_records(
+    records, certificates = certify_records(
         [
             *launches(100, framework="torch", threads=1),
             *launches(150, framework="torch", threads=2),
@@ -51,8 +51,8 @@ def boards(launches):
         ]
     )
     unproven = launches(900, framework="caffe", threads=2)
-    alone = launches(10, framework="mxnet")
-    return all_tables([*made, *unproven, *alone], certificates)
+    mxnet_launches = launches(10, framework="mxnet")
+    return all_tables([*records, *unproven, *mxnet_launches], certificates)
 
 
 def test_framework_row_shows_its_fastest_ranked_configuration(boards):
@@ -62,18 +62,18 @@ def test_framework_row_shows_its_fastest_ranked_configuration(boards):
     assert [row.relative_to_best for row in table.rows] == pytest.approx([1, 1 / 3], rel=0.02)
     assert [row.configurations for row in table.rows] == [2, 2]
     assert [row.configurations_ranked for row in table.rows] == [2, 1]
-    [left] = table.unranked
-    assert (left.framework, left.configurations_ranked) == ("mxnet", 0)
-    assert left.reason
+    [unranked_row] = table.unranked
+    assert (unranked_row.framework, unranked_row.configurations_ranked) == ("mxnet", 0)
+    assert unranked_row.reason
 
 
 def test_repeated_configuration_is_preferred_to_single_launch(launches):
     """As `tune` leaves behind of settings it gave up."""
-    often = launches(100, framework="torch", threads=2)
-    once = launches(140, framework="torch", threads=1)[:1]
-    lucky = launches(120, framework="caffe", threads=1)[:1]
-    made, certificates = certify_records([*often, *once, *lucky])
-    [table] = best.reduce_to_best(all_tables(made, certificates), ["framework"])
+    repeated = launches(100, framework="torch", threads=2)
+    single = launches(140, framework="torch", threads=1)[:1]
+    single_caffe = launches(120, framework="caffe", threads=1)[:1]
+    records, certificates = certify_records([*repeated, *single, *single_caffe])
+    [table] = best.reduce_to_best(all_tables(records, certificates), ["framework"])
     shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
     assert shown == {"torch": (2, 2), "caffe": (1, 1)}
 
@@ -82,17 +82,17 @@ def test_group_by_row_keeps_all_and_unknown_field_is_refused(boards):
     assert best.reduce_to_best(boards, best.parse_fields("row")) == boards
     with pytest.raises(UsageError, match="framework_version"):
         best.parse_fields("framework,xyzzy")
-    for never in ("workload", "seed"):
+    for unsupported_field in ("workload", "seed"):
         with pytest.raises(UsageError, match="--by"):
-            best.parse_fields(never)
+            best.parse_fields(unsupported_field)
 
 
 @pytest.mark.parametrize("name", best.FIELDS)
 def test_every_field_groups_rows_in_every_format(boards, name):
-    found = best.reduce_to_best(boards, [name])
-    assert all(row.group.keys() == {name} for table in found for row in table.rows)
+    best_tables = best.reduce_to_best(boards, [name])
+    assert all(row.group.keys() == {name} for table in best_tables for row in table.rows)
     for write in tables.FORMATS.values():
-        assert write(found, "throughput")
+        assert write(best_tables, "throughput")
     for write in slowdown_tables.FORMATS.values():
         assert write(slowdown.slowdowns(boards, [name]))
 
@@ -105,16 +105,16 @@ def test_two_fields_group_by_every_combination(boards):
 
 
 def test_grouping_by_machine_joins_machines_in_a_table(launches):
-    made, certificates = certify_records(
+    records, certificates = certify_records(
         [
             *launches(100, framework="torch"),
             *launches(200, framework="caffe"),
             *launches(300, machine=ELSEWHERE, framework="torch"),
         ]
     )
-    apart = all_tables(made, certificates)
-    assert len(apart) == 2
-    [table] = best.reduce_to_best(apart, ["machine"])
+    separate_tables = all_tables(records, certificates)
+    assert len(separate_tables) == 2
+    [table] = best.reduce_to_best(separate_tables, ["machine"])
     assert [row.framework for row in table.rows] == ["torch", "caffe"]
     assert "Another" in table.rows[0].group["machine"] and "Another" not in table.title
     assert table.document()["machine"] is None
@@ -123,18 +123,18 @@ def test_grouping_by_machine_joins_machines_in_a_table(launches):
 
 
 def test_grouping_by_precision_and_batch_joins_their_tables(launches):
-    made, certificates = certify_records(
+    records, certificates = certify_records(
         [
             *launches(100, framework="torch"),
             *launches(200, framework="torch", precision="bfloat16"),
             *launches(300, framework="torch", global_batch_size=8, batch_size_per_rank=8),
         ]
     )
-    apart = all_tables(made, certificates)
-    assert len(apart) == 3
-    by_batch = best.reduce_to_best(apart, ["global_batch_size"])
+    separate_tables = all_tables(records, certificates)
+    assert len(separate_tables) == 3
+    by_batch = best.reduce_to_best(separate_tables, ["global_batch_size"])
     assert sorted(len(table.rows) for table in by_batch) == [1, 2]
-    [table] = best.reduce_to_best(apart, ["precision", "global_batch_size"])
+    [table] = best.reduce_to_best(separate_tables, ["precision", "global_batch_size"])
     groups = [tuple(row.group.values()) for row in table.rows]
     assert groups == [("float32", 8), ("bfloat16", 4), ("float32", 4)]
 
@@ -142,12 +142,12 @@ def test_grouping_by_precision_and_batch_joins_their_tables(launches):
 def test_grouped_json_and_csv_report_configuration_counts(boards):
     [table] = json.loads(tables.to_json(best.reduce_to_best(boards, ["framework"])))["tables"]
     assert table["by"] == ["framework"]
-    first = table["rows"][0]
-    assert first["group"] == {"framework": "torch"}
-    assert (first["configurations"], first["configurations_ranked"]) == (2, 2)
-    assert "request" not in first and "speeds" not in first
-    [plain] = json.loads(tables.to_json(boards))["tables"]
-    assert not {"group", "configurations", "by"} & {*plain, *plain["rows"][0]}
+    first_row = table["rows"][0]
+    assert first_row["group"] == {"framework": "torch"}
+    assert (first_row["configurations"], first_row["configurations_ranked"]) == (2, 2)
+    assert "request" not in first_row and "speeds" not in first_row
+    [ungrouped] = json.loads(tables.to_json(boards))["tables"]
+    assert not {"group", "configurations", "by"} & {*ungrouped, *ungrouped["rows"][0]}
     lines = list(
         csv.DictReader(io.StringIO(tables.to_csv(best.reduce_to_best(boards, ["framework"]))))
     )
@@ -157,9 +157,9 @@ def test_grouped_json_and_csv_report_configuration_counts(boards):
 
 
 def test_grouped_tables_warn_of_selection_bias(boards):
-    found = best.reduce_to_best(boards, ["framework"])
+    best_tables = best.reduce_to_best(boards, ["framework"])
     for name in ("text", "markdown", "latex", "html"):
-        assert "chosen by the same launches" in tables.FORMATS[name](found, "throughput")
+        assert "chosen by the same launches" in tables.FORMATS[name](best_tables, "throughput")
         assert "chosen by the same launches" not in tables.FORMATS[name](boards, "throughput")
 
 
@@ -177,19 +177,19 @@ def test_group_is_faster_only_if_its_best_beats_all_cells():
 
 def test_large_group_gains_no_rank_by_chance():
     """Where the best of many is compared as if it were the only one, one in five is."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
 
-    def group(count):
+    def draw_group(count):
         cells = [
-            dict(zip([(n, 0) for n in range(5)], np.exp(chance.normal(0, 0.03, 5)), strict=True))
+            dict(zip([(n, 0) for n in range(5)], np.exp(rng.normal(0, 0.03, 5)), strict=True))
             for _ in range(count)
         ]
         return sorted(cells, key=lambda cell: -np.mean([*cell.values()]))
 
-    wrong = naive = 0
+    errors = naive_errors = 0
     for _ in range(200):
-        many, one = group(40), group(1)
-        wrong += group_ranks([many, one]) != [(1, 2), (1, 2)]
-        naive += group_ranks([many[:1], one]) != [(1, 2), (1, 2)]
-    assert wrong <= 10
-    assert naive > 25
+        large_group, single_cell = draw_group(40), draw_group(1)
+        errors += group_ranks([large_group, single_cell]) != [(1, 2), (1, 2)]
+        naive_errors += group_ranks([large_group[:1], single_cell]) != [(1, 2), (1, 2)]
+    assert errors <= 10
+    assert naive_errors > 25

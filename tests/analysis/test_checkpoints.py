@@ -19,7 +19,7 @@ from xfbench.request import Request
 from xfbench.results.store import Store
 from xfbench.running import job
 
-TAKEN = Checkpoints(
+CHECKPOINTS = Checkpoints(
     format="plain",
     file_system="ext4",
     bytes=4_000_000,
@@ -31,39 +31,39 @@ TAKEN = Checkpoints(
 
 
 @pytest.fixture
-def saved(record):
+def checkpointed(record):
     """A launch of two steps of a second, 5 s in all, 1 s of which for three checkpoints."""
 
-    def make(launch=1, taken=TAKEN, **fields):
-        one = record(steps=(1.0,) * 3, launch=launch, checkpoints=3)
-        measured = one.measurement.model_copy(update={"wall_seconds": 5.0})
-        changed = {"measurement": measured, "checkpoints": taken, **fields}
-        return one.model_copy(update=changed)
+    def make(launch=1, checkpoints=CHECKPOINTS, **fields):
+        launch_record = record(steps=(1.0,) * 3, launch=launch, checkpoints=3)
+        measurement = launch_record.measurement.model_copy(update={"wall_seconds": 5.0})
+        updates = {"measurement": measurement, "checkpoints": checkpoints, **fields}
+        return launch_record.model_copy(update=updates)
 
     return make
 
 
 def test_cell_digest_without_checkpoints_is_unchanged(cell):
-    asked = cell().request(1)
-    assert "checkpoints" not in asked.cell_fields()
-    document = asked.model_dump(mode="json")
+    request = cell().request(1)
+    assert "checkpoints" not in request.cell_fields()
+    document = request.model_dump(mode="json")
     assert document.pop("checkpoints") == 0
-    old = Request.model_validate(document)
-    assert digests.of_json(old.cell_fields()) == digests.of_json(asked.cell_fields())
+    old_request = Request.model_validate(document)
+    assert digests.of_json(old_request.cell_fields()) == digests.of_json(request.cell_fields())
     assert cell(checkpoints=2).request(1).cell_fields()["checkpoints"] == 2
 
 
 def test_certificate_does_not_depend_on_checkpoints(cell):
-    plain, saving = cell().request(1), cell(checkpoints=2).request(1)
-    assert certified_fields(plain) == certified_fields(saving)
+    without_checkpoints, with_checkpoints = cell().request(1), cell(checkpoints=2).request(1)
+    assert certified_fields(without_checkpoints) == certified_fields(with_checkpoints)
 
 
 def test_record_without_checkpoint_fields_is_read(record):
     document = record().document()
     del document["checkpoints"], document["request"]["checkpoints"], document["id"]
     document["id"] = digests.of_json(document)
-    found = Record.read(json.dumps(document).encode())
-    assert (found.checkpoints, found.request.checkpoints) == (None, 0)
+    read_record = Record.read(json.dumps(document).encode())
+    assert (read_record.checkpoints, read_record.request.checkpoints) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_matrix_sets_checkpoints_in_each_cell():
 
 def test_job_has_a_unique_checkpoint_folder(cell, tmp_path):
     assert job.checkpoint_folder(cell().request(1), tmp_path) == {}
-    asked = cell(checkpoints=1).request(1)
-    assert job.checkpoint_folder(asked, None) == {"checkpoint_folder": "checkpoint"}
-    first, second = (job.checkpoint_folder(asked, tmp_path) for _ in range(2))
+    request = cell(checkpoints=1).request(1)
+    assert job.checkpoint_folder(request, None) == {"checkpoint_folder": "checkpoint"}
+    first, second = (job.checkpoint_folder(request, tmp_path) for _ in range(2))
     assert first != second
     assert first["checkpoint_folder"].startswith(f"{tmp_path}/xfbench-")
 
@@ -100,54 +100,62 @@ def test_job_has_a_unique_checkpoint_folder(cell, tmp_path):
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
 def test_parameter_server_strategies_support_no_checkpoints(cell, framework, strategy):
-    together = {"ranks": 2, "strategy": strategy, "scaling": "weak"}
-    size = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
+    rank_settings = {"ranks": 2, "strategy": strategy, "scaling": "weak"}
+    batch_settings = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
     kernel = adapter.load(framework).default_kernel
-    asked = cell(framework=framework, kernel=kernel, **together, **size).request(1)
-    assert capabilities.refusal(asked) == (
+    request = cell(framework=framework, kernel=kernel, **rank_settings, **batch_settings).request(1)
+    assert capabilities.refusal(request) == (
         f"under {strategy} velocities are the servers', which save no checkpoints"
     )
 
 
-def test_checkpoint_figures_are_medians_with_a_share_of_run_time(saved):
-    slow = TAKEN.model_copy(update={"save_seconds": (0.8,) * 3, "file_system": "xfs"})
-    found = checkpoint_costs([saved(), saved(2), saved(3, slow)])
-    assert (found.save_seconds, found.load_seconds) == (0.2, 0.02)
-    assert found.save_bandwidth == pytest.approx(20e6)
-    assert found.load_bandwidth == pytest.approx(200e6)
-    assert found.share == pytest.approx(0.7 / (5.0 - 1.0 + 0.7))
-    assert (found.bytes, found.format, found.file_system) == (4_000_000, "plain", "ext4, xfs")
+def test_checkpoint_figures_are_medians_with_a_share_of_run_time(checkpointed):
+    slow_checkpoints = CHECKPOINTS.model_copy(
+        update={"save_seconds": (0.8,) * 3, "file_system": "xfs"}
+    )
+    checkpoint_figures = checkpoint_costs(
+        [checkpointed(), checkpointed(2), checkpointed(3, slow_checkpoints)]
+    )
+    assert (checkpoint_figures.save_seconds, checkpoint_figures.load_seconds) == (0.2, 0.02)
+    assert checkpoint_figures.save_bandwidth == pytest.approx(20e6)
+    assert checkpoint_figures.load_bandwidth == pytest.approx(200e6)
+    assert checkpoint_figures.share == pytest.approx(0.7 / (5.0 - 1.0 + 0.7))
+    assert (
+        checkpoint_figures.bytes,
+        checkpoint_figures.format,
+        checkpoint_figures.file_system,
+    ) == (4_000_000, "plain", "ext4, xfs")
 
 
-def test_failed_launches_have_no_checkpoint_figures(saved, record):
-    assert checkpoint_costs([saved(status="invalid", reason="x"), record()]) is None
+def test_failed_launches_have_no_checkpoint_figures(checkpointed, record):
+    assert checkpoint_costs([checkpointed(status="invalid", reason="x"), record()]) is None
 
 
-def test_tables_have_checkpoint_columns_only_if_needed(saved, record):
-    [table] = all_tables([saved(), record()], {})
-    shown = tables.to_text([table], "storage")
+def test_tables_have_checkpoint_columns_only_if_needed(checkpointed, record):
+    [table] = all_tables([checkpointed(), record()], {})
+    table_text = tables.to_text([table], "storage")
     for word in ("plain", "ext4", "4 MB", "0.2 s", "20 MB/s", "0.02 s", "200 MB/s", "14.9%"):
-        assert word in shown
+        assert word in table_text
     assert "checkpoints" in tables.to_text([table])
     assert "checkpoints" not in tables.to_text(all_tables([record()], {}))
 
 
-def test_json_and_csv_contain_checkpoint_figures(saved, record):
-    made = all_tables([saved(), record()], {})
-    rows = json.loads(tables.to_json(made))["tables"][0]["unranked"]
+def test_json_and_csv_contain_checkpoint_figures(checkpointed, record):
+    all_rows = all_tables([checkpointed(), record()], {})
+    rows = json.loads(tables.to_json(all_rows))["tables"][0]["unranked"]
     assert sorted(row["checkpoints"] for row in rows) == [0, 3]
-    [one] = [row["checkpointing"] for row in rows if row["checkpoints"]]
-    assert one["save_bandwidth"] == pytest.approx(20e6)
-    lines = list(csv.DictReader(io.StringIO(tables.to_csv(made))))
+    [checkpoint_figures] = [row["checkpointing"] for row in rows if row["checkpoints"]]
+    assert checkpoint_figures["save_bandwidth"] == pytest.approx(20e6)
+    lines = list(csv.DictReader(io.StringIO(tables.to_csv(all_rows))))
     assert {line["checkpoint_bytes"] for line in lines} == {"", "4000000"}
 
 
-def test_unsupported_checkpoint_cell_has_a_separate_row(saved, record):
-    refused = record(
+def test_unsupported_checkpoint_cell_has_a_separate_row(checkpointed, record):
+    unsupported = record(
         checkpoints=3,
         fields={"status": "unsupported", "reason": "no", "measurement": None, "cell": None},
     )
-    [table] = all_tables([record(), refused], {})
+    [table] = all_tables([record(), unsupported], {})
     assert [row.checkpoints for row in table.unranked] == [0, 3]
 
 
@@ -157,17 +165,19 @@ def test_compare_accepts_cells_with_and_without_checkpoints(record, tmp_path):
     for launch in (1, 2, 3):
         for count in (0, 3):
             store.add(record(launch=launch, checkpoints=count, steps=(0.1 + launch / 100,) * 3))
-    [found] = compare(Side(tmp_path, {"checkpoints": "0"}), Side(tmp_path, {"checkpoints": "3"}))
-    assert ("0 checkpoints" in found.a, "3 checkpoints" in found.b) == (True, True)
+    [comparison] = compare(
+        Side(tmp_path, {"checkpoints": "0"}), Side(tmp_path, {"checkpoints": "3"})
+    )
+    assert ("0 checkpoints" in comparison.a, "3 checkpoints" in comparison.b) == (True, True)
 
 
-def test_launch_with_checkpoints_has_no_energy_per_image(saved):
-    measured = saved().measurement.model_copy(update={"energy_joules": 80.0})
-    [table] = all_tables([saved(measurement=measured)], {})
+def test_launch_with_checkpoints_has_no_energy_per_image(checkpointed):
+    measurement = checkpointed().measurement.model_copy(update={"energy_joules": 80.0})
+    [table] = all_tables([checkpointed(measurement=measurement)], {})
     assert table.unranked[0].costs.joules_per_image is None
 
 
-def test_checkpoint_model_refuses_unknown_fields(saved):
+def test_checkpoint_model_refuses_unknown_fields(checkpointed):
     with pytest.raises(ValidationError):
-        Checkpoints.model_validate({**TAKEN.model_dump(), "kept": True})
-    assert saved().document()["checkpoints"]["save_seconds"] == [0.1, 0.2, 0.4]
+        Checkpoints.model_validate({**CHECKPOINTS.model_dump(), "kept": True})
+    assert checkpointed().document()["checkpoints"]["save_seconds"] == [0.1, 0.2, 0.4]

@@ -8,10 +8,10 @@ from xfbench.records.record import Communication
 from xfbench.running import rank_communication
 
 
-def told(compute, sent=1000.0):
+def rank_figures(compute, sent=1000.0):
     links = [link("network", "eth0", sent), link("loopback", "lo", 1.0)]
-    more = {"links": links, "uncounted": {"pcie": "no rank used an NVIDIA device"}}
-    return {"compute_seconds": compute, "payload_bytes": 400, **more}
+    link_figures = {"links": links, "uncounted": {"pcie": "no rank used an NVIDIA device"}}
+    return {"compute_seconds": compute, "payload_bytes": 400, **link_figures}
 
 
 def link(kind, name, sent):
@@ -19,37 +19,40 @@ def link(kind, name, sent):
 
 
 def test_step_time_is_compute_waiting_and_exposed_time():
-    ranks = [told([1.0, 1.0, 1.0]), told([1.0, 3.0, 2.0])]
-    found = rank_communication.shared(ranks, [4.0, 5.0], nodes=1)
-    assert found["compute_seconds"] == [1.0, 2.0, 1.5]
-    assert found["waiting_seconds"] == [0.0, 1.0, 0.5]
+    ranks = [rank_figures([1.0, 1.0, 1.0]), rank_figures([1.0, 3.0, 2.0])]
+    communication_fields = rank_communication.shared(ranks, [4.0, 5.0], nodes=1)
+    assert communication_fields["compute_seconds"] == [1.0, 2.0, 1.5]
+    assert communication_fields["waiting_seconds"] == [0.0, 1.0, 0.5]
     # The slowest takes 1, 3 and 2: its median is 2.
-    assert found["exposed_seconds"] == [2.0, 3.0]
+    assert communication_fields["exposed_seconds"] == [2.0, 3.0]
 
 
 def test_interface_bytes_are_counted_once_per_node():
-    ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
+    ranks = [rank_figures([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
     assert rank_communication.shared(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"] == 30.0
     assert rank_communication.shared(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"] == 10.0
 
 
 def test_link_figures_name_their_node(record):
-    ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
-    found = rank_communication.shared(ranks, [1.0], nodes=2)
-    places = [(one["node"], one["name"], one["sent_bytes"]) for one in found["links"]]
-    assert places == [(0, "eth0", 10.0), (0, "lo", 1.0), (1, "eth0", 20.0), (1, "lo", 1.0)]
-    assert found["uncounted"] == {"pcie": "no rank used an NVIDIA device"}
-    kept = Communication(strategy="ddp", bytes_per_step=800, **found)
-    assert kept.links[2].received_bytes == 40.0
+    ranks = [rank_figures([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
+    communication_fields = rank_communication.shared(ranks, [1.0], nodes=2)
+    links = [
+        (link_fields["node"], link_fields["name"], link_fields["sent_bytes"])
+        for link_fields in communication_fields["links"]
+    ]
+    assert links == [(0, "eth0", 10.0), (0, "lo", 1.0), (1, "eth0", 20.0), (1, "lo", 1.0)]
+    assert communication_fields["uncounted"] == {"pcie": "no rank used an NVIDIA device"}
+    model = Communication(strategy="ddp", bytes_per_step=800, **communication_fields)
+    assert model.links[2].received_bytes == 40.0
 
 
 def test_rank_without_figures_makes_communication_unknown():
-    assert rank_communication.shared([told([1.0]), None], [1.0], nodes=1) is None
+    assert rank_communication.shared([rank_figures([1.0]), None], [1.0], nodes=1) is None
 
 
-@pytest.mark.parametrize(("ranks", "server", "asked"), [(2, False, 800), (4, False, 2400)])
-def test_all_reduce_sends_two_payloads_per_additional_rank(ranks, server, asked):
-    assert rank_communication.asked_bytes(400, ranks, server=server) == asked
+@pytest.mark.parametrize(("ranks", "server", "expected_bytes"), [(2, False, 800), (4, False, 2400)])
+def test_all_reduce_sends_two_payloads_per_additional_rank(ranks, server, expected_bytes):
+    assert rank_communication.asked_bytes(400, ranks, server=server) == expected_bytes
 
 
 def test_parameter_server_receives_and_returns_all_gradients():
@@ -74,20 +77,24 @@ def test_communication_shares_are_medians_over_launches(record):
             },
         )
 
-    alone = [launch(0.02, {"lo": 810.0}), launch(0.04, {"lo": 820.0}), launch(0.04, {"lo": 830.0})]
-    found = communication.step_shares(alone)
-    assert (found.compute, found.waiting) == pytest.approx((0.5, 0.1))
-    assert found.exposed == pytest.approx(0.4)
-    assert (found.bytes_per_step, found.counted_bytes) == (800, 820.0)
+    single_node = [
+        launch(0.02, {"lo": 810.0}),
+        launch(0.04, {"lo": 820.0}),
+        launch(0.04, {"lo": 830.0}),
+    ]
+    shares = communication.step_shares(single_node)
+    assert (shares.compute, shares.waiting) == pytest.approx((0.5, 0.1))
+    assert shares.exposed == pytest.approx(0.4)
+    assert (shares.bytes_per_step, shares.counted_bytes) == (800, 820.0)
     # Of MNIST's 60,000 images in batches of 4.
-    assert (found.epoch_steps, found.bytes_per_epoch) == (15000, 12_000_000)
-    assert found.counted_bytes_per_epoch == 15000 * 820.0
-    unknown = communication.step_shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
-    assert (unknown.bytes_per_epoch, unknown.counted_bytes_per_epoch) == (None, None)
-    both = {"lo": 5.0, "eth0": 7.0}
-    assert communication.step_shares([launch(0, both)]).counted_bytes == 5.0
-    apart = {"nodes": 2, "ranks": 2, "global_batch_size": 8, "launcher": "slurm"}
-    assert communication.step_shares([launch(0, both, **apart)]).counted_bytes == 7.0
+    assert (shares.epoch_steps, shares.bytes_per_epoch) == (15000, 12_000_000)
+    assert shares.counted_bytes_per_epoch == 15000 * 820.0
+    unknown_data = communication.step_shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
+    assert (unknown_data.bytes_per_epoch, unknown_data.counted_bytes_per_epoch) == (None, None)
+    interface_bytes = {"lo": 5.0, "eth0": 7.0}
+    assert communication.step_shares([launch(0, interface_bytes)]).counted_bytes == 5.0
+    two_nodes = {"nodes": 2, "ranks": 2, "global_batch_size": 8, "launcher": "slurm"}
+    assert communication.step_shares([launch(0, interface_bytes, **two_nodes)]).counted_bytes == 7.0
     assert communication.step_shares([launch(0, {"lo": 0.0})]).counted_bytes is None
     assert communication.step_shares([record()]) is None
 
@@ -105,13 +112,13 @@ def test_communication_shares_are_medians_over_launches(record):
     ],
 )
 def test_epoch_steps_equal_the_batches_of_the_data_set(cell, workload, data, batch, steps):
-    chosen = {"workload": workload, "data": data}
-    request = cell(global_batch_size=batch, batch_size_per_rank=batch, **chosen).request(1)
+    settings = {"workload": workload, "data": data}
+    request = cell(global_batch_size=batch, batch_size_per_rank=batch, **settings).request(1)
     assert communication.epoch_steps(request) == steps
 
 
 def test_communication_table_has_bytes_per_step_and_epoch(record):
-    told = Communication(
+    communication_figures = Communication(
         strategy="ddp",
         bytes_per_step=2_000_000,
         exposed_seconds=(0.02,),
@@ -119,8 +126,8 @@ def test_communication_table_has_bytes_per_step_and_epoch(record):
         compute_seconds=(0.05,),
         interface_bytes={"lo": 2_100_000.0},
     )
-    shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
-    made = record(fields={"communication": told}, **shared)
-    table = tables.to_text(leaderboard.tables([made], {}), "communication")
+    rank_settings = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
+    launch_record = record(fields={"communication": communication_figures}, **rank_settings)
+    table = tables.to_text(leaderboard.tables([launch_record], {}), "communication")
     # Of MNIST's 60,000 images in batches of 8.
     assert all(figure in table for figure in ("2 MB", "2.1 MB", "15 GB", "15.8 GB"))

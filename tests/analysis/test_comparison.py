@@ -27,12 +27,12 @@ def folder(record, tmp_path):
         store.prepare()
         fields = {"software": software, "machine": describe()}
         if proven:
-            made = certified(record(fields=fields, **request))
-            made.write(store.certificate_path(made.id))
-            fields["certificate"] = made.id
-        noise = random.Random(f"{name} {request}")
+            certificate = certified(record(fields=fields, **request))
+            certificate.write(store.certificate_path(certificate.id))
+            fields["certificate"] = certificate.id
+        rng = random.Random(f"{name} {request}")
         for n in range(launches):  # a drift that all share, and chance
-            steps = (0.1 * slower * (1 + 0.001 * n) * (1 + noise.uniform(-0.01, 0.01)),)
+            steps = (0.1 * slower * (1 + 0.001 * n) * (1 + rng.uniform(-0.01, 0.01)),)
             store.add(record(steps=steps, launch=n + 1, fields=fields, **request))
         return tmp_path / name
 
@@ -43,32 +43,36 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(folder):
     for workload in ("lenet", "convnet"):
         for threads, slower in ((1, 2.0), (2, 1.0)):
             results = folder(workload=workload, threads=threads, slower=slower)
-    found = comparison.compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
-    assert {one.a for one in found} == {
+    comparisons = comparison.compare(
+        Side.parse("threads=2", results), Side.parse("threads=1", results)
+    )
+    assert {pair.a for pair in comparisons} == {
         f"{name} · reference · numpy · 2 threads" for name in ("lenet", "convnet")
     }
-    assert [one.a.split(" · ")[0] for one in found] == [one.b.split(" · ")[0] for one in found]
-    for one in found:
-        assert one.verdict == "faster" and one.figures.paired
-        assert one.figures.ratio.value == pytest.approx(2.0, rel=0.01)
-        assert one.figures.ratio.low < 2.0 < one.figures.ratio.high
-    ratios = [one.figures.ratio.value for one in found]
-    assert comparison.overall_ratio(found) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
-    assert comparison.overall_ratio(found[:1]) is None
+    assert [pair.a.split(" · ")[0] for pair in comparisons] == [
+        pair.b.split(" · ")[0] for pair in comparisons
+    ]
+    for pair in comparisons:
+        assert pair.verdict == "faster" and pair.figures.paired
+        assert pair.figures.ratio.value == pytest.approx(2.0, rel=0.01)
+        assert pair.figures.ratio.low < 2.0 < pair.figures.ratio.high
+    ratios = [pair.figures.ratio.value for pair in comparisons]
+    assert comparison.overall_ratio(comparisons) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
+    assert comparison.overall_ratio(comparisons[:1]) is None
 
 
 def test_frameworks_are_compared_only_if_both_are_certified(folder):
     results = folder(framework="torch", kernel="onednn", proven=True)
     results = folder(framework="mxnet", kernel="native", slower=1.5)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
-    [one] = comparison.compare(*sides)
-    assert one.verdict is None and "no equality certificate" in one.reason
+    [pair] = comparison.compare(*sides)
+    assert pair.verdict is None and "no equality certificate" in pair.reason
     results = folder("proven", framework="torch", kernel="onednn", proven=True)
     results = folder("proven", framework="mxnet", kernel="native", slower=1.5, proven=True)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
-    [one] = comparison.compare(*sides)
-    assert (one.verdict, one.reason) == ("faster", None)
-    assert one.a == "lenet · torch · onednn" and one.b == "lenet · mxnet · native"
+    [pair] = comparison.compare(*sides)
+    assert (pair.verdict, pair.reason) == ("faster", None)
+    assert pair.a == "lenet · torch · onednn" and pair.b == "lenet · mxnet · native"
 
 
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
@@ -79,61 +83,65 @@ def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     noise = (-1.46, -0.88, -0.29, 0.29, 0.88, 1.46)
     for workload in ("lenet", "convnet", "convnet-quick"):
         for n, z in enumerate(noise):
-            asked = {"workload": workload, "launch": n + 1, "fields": fields}
-            store.add(record(steps=(0.1,), threads=2, **asked))
-            store.add(record(steps=(0.1 * math.exp(0.0133 + 0.01 * z),), threads=1, **asked))
-    two, one = Side.parse("threads=2", tmp_path), Side.parse("threads=1", tmp_path)
-    found = comparison.compare(two, one)
-    assert [c.figures.verdict for c in found] == ["faster"] * 3
-    assert [c.verdict for c in found] == ["not_distinguishable"] * 3
-    alone = comparison.compare(Side.parse("threads=2,workload=lenet", tmp_path), one)
-    assert [c.verdict for c in alone] == ["faster"]
+            settings = {"workload": workload, "launch": n + 1, "fields": fields}
+            store.add(record(steps=(0.1,), threads=2, **settings))
+            store.add(record(steps=(0.1 * math.exp(0.0133 + 0.01 * z),), threads=1, **settings))
+    two_threads, one_thread = Side.parse("threads=2", tmp_path), Side.parse("threads=1", tmp_path)
+    comparisons = comparison.compare(two_threads, one_thread)
+    assert [c.figures.verdict for c in comparisons] == ["faster"] * 3
+    assert [c.verdict for c in comparisons] == ["not_distinguishable"] * 3
+    single_comparison = comparison.compare(
+        Side.parse("threads=2,workload=lenet", tmp_path), one_thread
+    )
+    assert [c.verdict for c in single_comparison] == ["faster"]
 
 
 def test_folders_and_revisions_can_be_compared(folder):
     before = folder("before")
     after = folder("after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"}))
-    [one] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
-    assert one.verdict == "slower"
-    assert one.a.endswith("after") and one.b.endswith("before")
+    [pair] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    assert pair.verdict == "slower"
+    assert pair.a.endswith("after") and pair.b.endswith("before")
     folder("after", software=SOFTWARE.model_copy(update={"git_commit": "cafe"}))
-    [one] = comparison.compare(
+    [pair] = comparison.compare(
         Side.parse("revision=fad", after), Side.parse("revision=cafe", after)
     )
-    assert one.verdict == "slower" and one.a.endswith("fad")
-    failed = comparison.parse_fail_limit("slower:5%")
-    assert failed(one) and not comparison.parse_fail_limit("slower:15%")(one)
-    assert not comparison.parse_fail_limit("faster")(one)
+    assert pair.verdict == "slower" and pair.a.endswith("fad")
+    exceeds_limit = comparison.parse_fail_limit("slower:5%")
+    assert exceeds_limit(pair) and not comparison.parse_fail_limit("slower:15%")(pair)
+    assert not comparison.parse_fail_limit("faster")(pair)
 
 
 def test_cell_compared_with_itself_is_not_distinguishable(folder):
     results = folder(launches=22)
-    found, trials, alarms = comparison.compare_with_itself(Side.parse("workload=lenet", results))
-    assert [one.verdict for one in found] == ["not_distinguishable"]
-    assert (trials, alarms) == (2, 0)
-    assert found[0].figures.ratio.launches == 11
+    comparisons, trials, false_alarms = comparison.compare_with_itself(
+        Side.parse("workload=lenet", results)
+    )
+    assert [pair.verdict for pair in comparisons] == ["not_distinguishable"]
+    assert (trials, false_alarms) == (2, 0)
+    assert comparisons[0].figures.ratio.launches == 11
 
 
 def test_allocators_can_be_compared(folder):
     folder(allocator="jemalloc")
     results = folder(slower=1.2)
-    [one] = comparison.compare(
+    [pair] = comparison.compare(
         Side.parse("allocator=jemalloc", results), Side.parse("allocator=system", results)
     )
-    assert one.verdict == "faster" and (one.a[-8:], one.b[-6:]) == ("jemalloc", "system")
+    assert pair.verdict == "faster" and (pair.a[-8:], pair.b[-6:]) == ("jemalloc", "system")
 
 
 def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, capsys):
     results = folder()
     store, fields = Store(results), {"software": SOFTWARE, "machine": describe()}
-    good = record(fields=fields, launch=7)
-    of_nothing = good.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
-    forged = record(fields={**fields, "measurement": of_nothing}, launch=7)
+    valid = record(fields=fields, launch=7)
+    zero_measurement = valid.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
+    forged = record(fields={**fields, "measurement": zero_measurement}, launch=7)
     store.add(forged)
-    found, _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
-    assert found[0].figures.ratio.launches == 3
+    comparisons, _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
+    assert comparisons[0].figures.ratio.launches == 3
     assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
-    assert listing.images_per_second(good) and listing.images_per_second(forged) is None
+    assert listing.images_per_second(valid) and listing.images_per_second(forged) is None
     assert listing.format_table([forged])
 
 
@@ -160,7 +168,7 @@ def test_invalid_fail_on_limit_is_a_usage_error(limit):
 def test_compare_command_exits_with_1_on_a_regression(folder):
     before, after = folder("before"), folder("after", slower=1.1)
 
-    def command(*words):
+    def run_compare(*words):
         return subprocess.run(
             [sys.executable, "-m", "xfbench", "compare", *map(str, words)],
             capture_output=True,
@@ -169,18 +177,18 @@ def test_compare_command_exits_with_1_on_a_regression(folder):
             check=False,
         )
 
-    shown = command(after, before)
-    assert shown.returncode == 0 and "slower" in shown.stdout and "6 pairs" in shown.stdout
-    failed = command(after, before, "--fail-on", "slower:5%", "--json")
-    assert failed.returncode == 1
-    document = json.loads(failed.stdout)
+    process = run_compare(after, before)
+    assert process.returncode == 0 and "slower" in process.stdout and "6 pairs" in process.stdout
+    failed_process = run_compare(after, before, "--fail-on", "slower:5%", "--json")
+    assert failed_process.returncode == 1
+    document = json.loads(failed_process.stdout)
     assert document["geometric_mean"] is None
-    [one] = document["comparisons"]
-    assert set(one) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
-    assert command(after, before, "--fail-on", "slower:20%").returncode == 0
-    assert command(after).returncode == 2
-    itself = command("--self", "workload=lenet", "--results", before, "--json")
-    assert json.loads(itself.stdout)["a_a"]["trials"] == 0
+    [pair] = document["comparisons"]
+    assert set(pair) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
+    assert run_compare(after, before, "--fail-on", "slower:20%").returncode == 0
+    assert run_compare(after).returncode == 2
+    self_process = run_compare("--self", "workload=lenet", "--results", before, "--json")
+    assert json.loads(self_process.stdout)["a_a"]["trials"] == 0
 
 
 @pytest.mark.parametrize(("launches", "verdicts"), [(9, 0), (10, 1), (20, 2)])
@@ -190,7 +198,7 @@ def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
     assert trials == verdicts
 
 
-def compared(ratio, verdict):
+def build_comparison(ratio, verdict):
     """A comparison with this ratio and verdict."""
     figures = Comparison(Interval(ratio, None, None, 5), 0.001, None, True)
     return CellComparison("a", "b", figures, verdict)
@@ -207,12 +215,16 @@ def compared(ratio, verdict):
     ],
 )
 def test_fail_on_limit_includes_its_own_value(limit, ratio, verdict, expected):
-    assert comparison.parse_fail_limit(limit)(compared(ratio, verdict)) is expected
+    assert comparison.parse_fail_limit(limit)(build_comparison(ratio, verdict)) is expected
 
 
 def test_overall_ratio_excludes_unproven_comparisons():
-    found = [compared(2.0, "faster"), compared(8.0, "faster"), compared(100.0, None)]
-    assert comparison.overall_ratio(found) == pytest.approx(4.0)
+    comparisons = [
+        build_comparison(2.0, "faster"),
+        build_comparison(8.0, "faster"),
+        build_comparison(100.0, None),
+    ]
+    assert comparison.overall_ratio(comparisons) == pytest.approx(4.0)
 
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
@@ -221,13 +233,13 @@ def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     for n in range(8):
         fields = {"software": SOFTWARE, "machine": describe()}
         store.add(record(steps=(0.1 * 1.01**n,), launch=n + 1, fields=fields))
-    [found], _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", tmp_path))
-    assert found.figures.ratio.value == pytest.approx(1.0)
+    [self_comparison], _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", tmp_path))
+    assert self_comparison.figures.ratio.value == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("changed", ["adapter_digest", "environment_digest"])
-def test_changed_translation_needs_a_certificate(folder, changed):
+@pytest.mark.parametrize("digest_name", ["adapter_digest", "environment_digest"])
+def test_changed_translation_needs_a_certificate(folder, digest_name):
     before = folder("before")
-    after = folder("after", software=SOFTWARE.model_copy(update={changed: "sha256:9"}))
-    [one] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
-    assert one.verdict is None and "no equality certificate" in one.reason
+    after = folder("after", software=SOFTWARE.model_copy(update={digest_name: "sha256:9"}))
+    [pair] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    assert pair.verdict is None and "no equality certificate" in pair.reason

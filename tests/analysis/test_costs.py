@@ -6,7 +6,7 @@ from xfbench.analysis.costs import costs
 from xfbench.records.record import Epoch
 
 
-def epochs(*accuracies):
+def build_epochs(*accuracies):
     return tuple(
         Epoch(epoch=n + 1, seconds=10.0, train_loss=1.0, test_loss=1.0, test_accuracy=accuracy)
         for n, accuracy in enumerate(accuracies)
@@ -18,25 +18,31 @@ def trained(record):
     """A launch of three epochs: 2 s to start, 1 s to build, 10 s each."""
 
     def make(*accuracies, **measured):
-        one = record()
-        changed = {"startup_seconds": 2.0, **measured}
-        measurement = one.measurement.model_copy(update=changed)
-        return one.model_copy(update={"measurement": measurement, "learning": epochs(*accuracies)})
+        launch_record = record()
+        updates = {"startup_seconds": 2.0, **measured}
+        measurement = launch_record.measurement.model_copy(update=updates)
+        return launch_record.model_copy(
+            update={"measurement": measurement, "learning": build_epochs(*accuracies)}
+        )
 
     return make
 
 
 def test_solution_time_includes_startup_build_and_all_epochs(trained):
-    found = costs([trained(0.5, 0.9, 0.97)], 0.95)
-    assert (found.startup_seconds, found.build_seconds, found.first_step_seconds) == (2, 1, 0.5)
-    assert found.solution_seconds == 33
+    launch_costs = costs([trained(0.5, 0.9, 0.97)], 0.95)
+    assert (
+        launch_costs.startup_seconds,
+        launch_costs.build_seconds,
+        launch_costs.first_step_seconds,
+    ) == (2, 1, 0.5)
+    assert launch_costs.solution_seconds == 33
 
 
 def test_accuracy_time_ends_with_the_first_accurate_epoch(trained):
-    made = [trained(0.5, 0.96, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
-    assert costs(made, 0.95).accuracy_seconds == 23
-    assert costs(made[1:2], 0.97).accuracy_seconds == 33
-    assert costs(made[1:2], 0.98).accuracy_seconds is None
+    launches = [trained(0.5, 0.96, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
+    assert costs(launches, 0.95).accuracy_seconds == 23
+    assert costs(launches[1:2], 0.97).accuracy_seconds == 33
+    assert costs(launches[1:2], 0.98).accuracy_seconds is None
 
 
 def test_launch_below_the_accuracy_leaves_no_accuracy_time(trained):
@@ -44,29 +50,31 @@ def test_launch_below_the_accuracy_leaves_no_accuracy_time(trained):
 
 
 def test_memory_is_the_peak_and_energy_is_per_image(trained):
-    made = [trained(0.9, peak_rss_bytes=5), trained(0.9, peak_rss_bytes=9)]
-    assert costs(made, 0.95).peak_rss_bytes == 9
-    assert costs(made, 0.95).joules_per_image is None
+    launches = [trained(0.9, peak_rss_bytes=5), trained(0.9, peak_rss_bytes=9)]
+    assert costs(launches, 0.95).peak_rss_bytes == 9
+    assert costs(launches, 0.95).joules_per_image is None
     # 80 J in 0.8 s are 100 W; a step of 4 images takes 0.1 s.
-    [one] = [trained(0.9, energy_joules=80.0)]
-    assert costs([one], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
+    [launch] = [trained(0.9, energy_joules=80.0)]
+    assert costs([launch], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
 
 
 def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
-    found = costs([record()], 0.95)
-    assert (found.solution_seconds, found.startup_seconds) == (None, None)
-    nothing = costs([record(fields={"status": "failed", "reason": "x", "measurement": None})], 0.95)
-    assert (nothing.build_seconds, nothing.peak_rss_bytes) == (None, None)
+    step_costs = costs([record()], 0.95)
+    assert (step_costs.solution_seconds, step_costs.startup_seconds) == (None, None)
+    failed_costs = costs(
+        [record(fields={"status": "failed", "reason": "x", "measurement": None})], 0.95
+    )
+    assert (failed_costs.build_seconds, failed_costs.peak_rss_bytes) == (None, None)
 
 
 def test_costs_are_medians_over_launches(trained):
-    made = [trained(0.9, startup_seconds=seconds) for seconds in (1.0, 2.0, 9.0)]
-    assert costs(made, 0.95).startup_seconds == 2.0
-    assert costs(made, 0.95).solution_seconds == 13.0
+    launches = [trained(0.9, startup_seconds=seconds) for seconds in (1.0, 2.0, 9.0)]
+    assert costs(launches, 0.95).startup_seconds == 2.0
+    assert costs(launches, 0.95).solution_seconds == 13.0
 
 
 def test_invalid_launch_has_no_part_in_costs(trained):
-    bad = trained(0.9, startup_seconds=50.0, peak_rss_bytes=10**9)
-    bad = bad.model_copy(update={"status": "invalid", "reason": "swap"})
-    found = costs([trained(0.9), bad], 0.95)
-    assert (found.startup_seconds, found.peak_rss_bytes) == (2.0, 10**8)
+    invalid = trained(0.9, startup_seconds=50.0, peak_rss_bytes=10**9)
+    invalid = invalid.model_copy(update={"status": "invalid", "reason": "swap"})
+    launch_costs = costs([trained(0.9), invalid], 0.95)
+    assert (launch_costs.startup_seconds, launch_costs.peak_rss_bytes) == (2.0, 10**8)

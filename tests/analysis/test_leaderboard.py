@@ -19,18 +19,18 @@ from xfbench.records.provenance import impossible_number
 from xfbench.records.record import Checkpoints, Epoch, Limit
 
 
-def leaderboards(records):
+def uncertified_tables(records):
     """With no certificate at hand; ranks are the matter of equality/test_certificate.py."""
     return all_tables(records, {})
 
 
 def test_tables_separate_workloads_and_batch_sizes(record):
-    made = [
+    records = [
         record(framework="reference", kernel="numpy"),
         record(framework="reference", kernel="numpy", global_batch_size=8, batch_size_per_rank=8),
         record(workload="convnet"),
     ]
-    assert [table.title for table in leaderboards(made)] == [
+    assert [table.title for table in uncertified_tables(records)] == [
         "convnet · synthetic · float32 · cpu · batch 4 · unknown machine",
         "lenet · synthetic · float32 · cpu · batch 4 · unknown machine",
         "lenet · synthetic · float32 · cpu · batch 8 · unknown machine",
@@ -38,37 +38,41 @@ def test_tables_separate_workloads_and_batch_sizes(record):
 
 
 def test_launches_of_a_cell_form_a_single_row(record):
-    made = [record(steps=(0.1,), launch=n) for n in (1, 2, 3)]
-    made += [record(steps=(0.2,), launch=n, threads=2) for n in (1, 2, 3)]
-    [table] = leaderboards(made)
+    records = [record(steps=(0.1,), launch=n) for n in (1, 2, 3)]
+    records += [record(steps=(0.2,), launch=n, threads=2) for n in (1, 2, 3)]
+    [table] = uncertified_tables(records)
     assert [row.relative_to_best for row in table.unranked] == pytest.approx([1.0, 0.5])
     assert [row.images_per_second.launches for row in table.unranked] == [3, 3]
 
 
 def test_memory_limit_column_appears_only_if_needed(record):
-    made = [record(), record(memory_limit=500_000_000)]
-    [table] = leaderboards(made)
+    records = [record(), record(memory_limit=500_000_000)]
+    [table] = uncertified_tables(records)
     shown = tables.to_text([table])
     assert "memory limit" in shown and "500 MB" in shown
-    assert "memory limit" not in tables.to_text(leaderboards(made[:1]))
+    assert "memory limit" not in tables.to_text(uncertified_tables(records[:1]))
 
 
 def test_rows_that_look_alike_show_their_differences(record):
     """Two cells of one name, with figures apart, were nothing that anybody could act on."""
     first = record()
-    longer = vary_record(first, request={"steps": 9, "affinity": "cores"})
-    other = vary_record(first, request={"threads": 2})
-    [table] = leaderboards([first, longer, other])
-    told = {row.records[0]: row.differs for row in table.unranked}
-    own = f"{first.request.steps} steps, affinity none"
-    assert told == {first.id: own, longer.id: "9 steps, affinity cores", other.id: ""}
+    more_steps = vary_record(first, request={"steps": 9, "affinity": "cores"})
+    more_threads = vary_record(first, request={"threads": 2})
+    [table] = uncertified_tables([first, more_steps, more_threads])
+    differences = {row.records[0]: row.differs for row in table.unranked}
+    first_difference = f"{first.request.steps} steps, affinity none"
+    assert differences == {
+        first.id: first_difference,
+        more_steps.id: "9 steps, affinity cores",
+        more_threads.id: "",
+    }
     shown = tables.to_text([table])
-    assert "differs" in shown and own in shown
-    assert "differs" not in tables.to_text(leaderboards([first, other]))
+    assert "differs" in shown and first_difference in shown
+    assert "differs" not in tables.to_text(uncertified_tables([first, more_threads]))
     # The same was asked for, of another translation.
     software = SOFTWARE.model_copy(update={"adapter_digest": "sha256:5"})
-    again = vary_record(first, software=software, cell="sha256:" + "7" * 64)
-    [table] = leaderboards([first, again])
+    other_adapter = vary_record(first, software=software, cell="sha256:" + "7" * 64)
+    [table] = uncertified_tables([first, other_adapter])
     assert {row.differs for row in table.unranked} == {f"cell {first.cell[7:15]}", "cell 77777777"}
 
 
@@ -91,7 +95,7 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
     limit = Limit(
         threads=1, precision="float32", matrix_product=1e9, memory_bandwidth=1e9, source="measured"
     )
-    saved = Checkpoints(
+    checkpoints = Checkpoints(
         format="a",
         file_system="b",
         bytes=9,
@@ -100,10 +104,10 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
         wall_seconds=0.2,
         equal=True,
     )
-    good = record(steps=(0.1,) * 9, fields={"limit": limit, "checkpoints": saved})
-    assert impossible_number(good) is None
-    changed = getattr(good, part).model_copy(update={name: value})
-    [table] = leaderboards([good.model_copy(update={part: changed})])
+    valid = record(steps=(0.1,) * 9, fields={"limit": limit, "checkpoints": checkpoints})
+    assert impossible_number(valid) is None
+    forged_part = getattr(valid, part).model_copy(update={name: value})
+    [table] = uncertified_tables([valid.model_copy(update={part: forged_part})])
     [row] = table.unranked
     assert row.reason.startswith("invalid: ") and row.images_per_second is None
     assert name in row.reason or "checkpoints that took" in row.reason
@@ -113,35 +117,42 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
 def test_impossible_step_times_are_not_counted(record, steps):
     """Records come from others, and have the digest that they say."""
-    [table] = leaderboards([record(steps=steps, launch=n) for n in (1, 2)])
+    [table] = uncertified_tables([record(steps=steps, launch=n) for n in (1, 2)])
     [row] = table.unranked
     assert row.images_per_second is None
-    why = f"step_seconds of {min(steps)}" if steps and min(steps) <= 0.0 else None
-    assert (why or ("which no launch has" if steps else "never became steady")) in row.reason
+    zero_reason = f"step_seconds of {min(steps)}" if steps and min(steps) <= 0.0 else None
+    assert (
+        zero_reason or ("which no launch has" if steps else "never became steady")
+    ) in row.reason
 
 
 def test_seeds_share_a_row_with_an_accuracy_interval(record):
 
-    def trained(seed, launch, accuracy, **fields):
+    def trained_launch(seed, launch, accuracy, **fields):
         learning = [Epoch(epoch=1, seconds=1, train_loss=1, test_loss=1, test_accuracy=accuracy)]
-        made = {"software": SOFTWARE, "learning": learning, "cell": f"sha256:{seed}", **fields}
-        return record(seed=seed, launch=launch, fields=made)
+        record_fields = {
+            "software": SOFTWARE,
+            "learning": learning,
+            "cell": f"sha256:{seed}",
+            **fields,
+        }
+        return record(seed=seed, launch=launch, fields=record_fields)
 
     accuracies = {0: (0.97, 0.99), 1: (0.96,), 2: (0.97,)}
-    made = [
-        trained(seed, launch, accuracy)
-        for seed, of_seed in accuracies.items()
-        for launch, accuracy in enumerate(of_seed, 1)
+    launches = [
+        trained_launch(seed, launch, accuracy)
+        for seed, seed_accuracies in accuracies.items()
+        for launch, accuracy in enumerate(seed_accuracies, 1)
     ]
-    other = SOFTWARE.model_copy(update={"adapter_digest": "sha256:9"})
-    [table] = leaderboards([*made, trained(3, 1, 0.5, software=other)])
-    row, alone = sorted(table.unranked, key=lambda row: -row.seeds)
+    other_software = SOFTWARE.model_copy(update={"adapter_digest": "sha256:9"})
+    [table] = uncertified_tables([*launches, trained_launch(3, 1, 0.5, software=other_software)])
+    row, single_seed_row = sorted(table.unranked, key=lambda row: -row.seeds)
     assert row.seeds == 3 and row.images_per_second.launches == 4
     assert row.accuracy.value == row.test_accuracy == pytest.approx((0.98 + 0.96 + 0.97) / 3)
-    half = stats.t.ppf(0.975, 2) * np.std([0.98, 0.96, 0.97], ddof=1) / math.sqrt(3)
-    assert row.accuracy.high - row.accuracy.value == pytest.approx(half)
+    half_width = stats.t.ppf(0.975, 2) * np.std([0.98, 0.96, 0.97], ddof=1) / math.sqrt(3)
+    assert row.accuracy.high - row.accuracy.value == pytest.approx(half_width)
     assert row.cell == "sha256:0"
-    assert alone.seeds == 1 and alone.accuracy.low is None
+    assert single_seed_row.seeds == 1 and single_seed_row.accuracy.low is None
     shown = tables.to_text([table], "accuracy")
     assert "97.00% (94.52%–99.48%)" in shown and "50.00%" in shown
     document = json.loads(tables.FORMATS["json"]([table], "accuracy"))
@@ -149,35 +160,35 @@ def test_seeds_share_a_row_with_an_accuracy_interval(record):
 
 
 def test_rows_without_a_certificate_are_not_ranked(record):
-    [table] = leaderboards([record()])
+    [table] = uncertified_tables([record()])
     assert not table.rows
     assert table.unranked[0].reason == NO_CERTIFICATE
     assert NO_CERTIFICATE in tables.to_text([table])
 
 
 def test_unavailable_cell_is_shown_with_its_reason(record):
-    bad = record(fields={"status": "unavailable", "reason": "no apt", "measurement": None})
-    [table] = leaderboards([bad])
+    unavailable = record(fields={"status": "unavailable", "reason": "no apt", "measurement": None})
+    [table] = uncertified_tables([unavailable])
     assert table.unranked[0].images_per_second is None
     assert table.unranked[0].reason == "unavailable: no apt"
 
 
 def test_invalid_launch_is_not_averaged(record):
-    good = [record(steps=(0.1,), launch=n) for n in (1, 2)]
-    bad = record(steps=(9.0,), launch=3, fields={"status": "invalid", "reason": "swap"})
-    [table] = leaderboards([*good, bad])
+    valid = [record(steps=(0.1,), launch=n) for n in (1, 2)]
+    invalid = record(steps=(9.0,), launch=3, fields={"status": "invalid", "reason": "swap"})
+    [table] = uncertified_tables([*valid, invalid])
     [row] = table.unranked
     assert row.images_per_second.value == pytest.approx(40)
     assert row.reason == "1 of 3 launches invalid: swap"
 
 
-RISING = tuple(0.1 * 1.05**n for n in range(20))
+RISING_STEPS_S = tuple(0.1 * 1.05**n for n in range(20))
 
 
 def test_unstable_launch_is_shown_but_not_averaged(record):
-    made = [record(steps=(0.1,) * 20, launch=n) for n in (1, 2, 3)]
-    made.append(record(steps=RISING, launch=4))
-    [table] = leaderboards(made)
+    launches = [record(steps=(0.1,) * 20, launch=n) for n in (1, 2, 3)]
+    launches.append(record(steps=RISING_STEPS_S, launch=4))
+    [table] = uncertified_tables(launches)
     [row] = table.unranked
     assert row.images_per_second.value == pytest.approx(40)
     assert (row.images_per_second.launches, row.unstable) == (3, 1)
@@ -186,18 +197,18 @@ def test_unstable_launch_is_shown_but_not_averaged(record):
 
 
 def test_row_with_half_of_its_launches_unstable_is_not_ranked(record):
-    made = [record(steps=(0.1,) * 20), record(steps=RISING, launch=2)]
-    [table] = leaderboards(made)
+    launches = [record(steps=(0.1,) * 20), record(steps=RISING_STEPS_S, launch=2)]
+    [table] = uncertified_tables(launches)
     assert table.unranked[0].reason == "1 of 2 launches never became steady"
-    [table] = leaderboards(made[1:])
+    [table] = uncertified_tables(launches[1:])
     assert table.unranked[0].images_per_second is None
     assert "0 (1 unstable)" in tables.to_text([table])
 
 
 def test_outlier_is_marked_and_counted(record):
-    speeds = (0.1, 0.101, 0.099, 0.1005, 0.0995, 0.2)
-    made = [record(steps=(each,), launch=n) for n, each in enumerate(speeds, start=1)]
-    [table] = leaderboards(made)
+    step_times_s = (0.1, 0.101, 0.099, 0.1005, 0.0995, 0.2)
+    launches = [record(steps=(step_s,), launch=n) for n, step_s in enumerate(step_times_s, start=1)]
+    [table] = uncertified_tables(launches)
     assert table.unranked[0].outliers == 1
     assert table.unranked[0].images_per_second.launches == 6
     assert "6 (claim, 1 far off)" in tables.to_text([table])
@@ -205,13 +216,13 @@ def test_outlier_is_marked_and_counted(record):
 
 @pytest.mark.parametrize("columns", tables.COLUMNS)
 def test_columns_without_data_are_omitted(columns, record):
-    shown = tables.to_text(leaderboards([record()]), columns)
+    shown = tables.to_text(uncertified_tables([record()]), columns)
     assert "images/s" in shown
     assert not any(word in shown for word in ("of peak", "test acc.", "to accuracy", "J/image"))
 
 
 def test_costs_table_has_cost_columns(record):
-    shown = tables.to_text(leaderboards([record()]), "costs")
+    shown = tables.to_text(uncertified_tables([record()]), "costs")
     for word in ("start-up", "build", "first step", "memory", "0.1 GB", "0.5 s"):
         assert word in shown
 
@@ -233,19 +244,19 @@ def test_figures_have_the_digits_their_interval_supports(interval, shown):
 
 @pytest.mark.parametrize("name", tables.FORMATS)
 def test_every_format_shows_the_throughput(name, record):
-    shown = tables.FORMATS[name](leaderboards([record(steps=(0.1,))]))
+    shown = tables.FORMATS[name](uncertified_tables([record(steps=(0.1,))]))
     assert "40" in shown and "reference" in shown
 
 
 def test_json_has_the_documented_field_names(record):
-    document = json.loads(tables.to_json(leaderboards([record()])))
+    document = json.loads(tables.to_json(uncertified_tables([record()])))
     [table] = document["tables"]
     assert {"workload", "device", "precision", "scaling", "rows", "unranked"} <= set(table)
-    fixed = (
+    field_names = (
         "framework framework_version kernel threads ranks nodes batch_size_per_rank "
         "global_batch_size images_per_second share_of_peak relative_to_best certificate cell source"
     )
-    assert set(fixed.split()) <= set(table["unranked"][0])
+    assert set(field_names.split()) <= set(table["unranked"][0])
     assert set(table["unranked"][0]["images_per_second"]) == {
         "value",
         "low",
@@ -256,8 +267,8 @@ def test_json_has_the_documented_field_names(record):
 
 
 def test_csv_escapes_formulas(record):
-    bad = record(fields={"status": "failed", "reason": "x", "measurement": None})
-    [table] = leaderboards([bad.model_copy(update={"source": "=cmd|' /C calc'!A0"})])
+    failed = record(fields={"status": "failed", "reason": "x", "measurement": None})
+    [table] = uncertified_tables([failed.model_copy(update={"source": "=cmd|' /C calc'!A0"})])
     [row] = csv.DictReader(io.StringIO(tables.to_csv([table])))
     assert row["source"].startswith("'=")
 
@@ -265,7 +276,7 @@ def test_csv_escapes_formulas(record):
 def test_row_shows_what_its_latest_launch_observed(record):
     first, latest = record(launch=1), record(launch=2)
     observed = latest.observed.model_copy(update={"threads": 7})
-    [table] = leaderboards([latest.model_copy(update={"observed": observed}), first])
+    [table] = uncertified_tables([latest.model_copy(update={"observed": observed}), first])
     [row] = table.unranked
     assert row.records == (first.id, latest.id)
     assert row.threads_observed == 7
@@ -283,9 +294,11 @@ def test_rows_are_relative_to_the_fastest_ranked_row(record):
 @pytest.mark.parametrize(("has_cell", "shown"), [(True, 2), (False, 1)])
 def test_row_without_a_cell_gives_way_to_a_measured_row(record, has_cell, shown):
     """A launch that failed has a cell; what was unavailable has none."""
-    bad = {"status": "failed", "reason": "x", "measurement": None}
-    failed = record(affinity="cores", fields=bad if has_cell else {**bad, "cell": None})
-    [table] = leaderboards([failed, record()])
+    failed_fields = {"status": "failed", "reason": "x", "measurement": None}
+    failed = record(
+        affinity="cores", fields=failed_fields if has_cell else {**failed_fields, "cell": None}
+    )
+    [table] = uncertified_tables([failed, record()])
     assert len(table.unranked) == shown
 
 
@@ -294,23 +307,27 @@ def test_accuracy_is_that_of_the_last_epoch(record):
         Epoch(epoch=n, seconds=1, train_loss=1, test_loss=1, test_accuracy=accuracy)
         for n, accuracy in ((1, 0.5), (2, 0.9))
     ]
-    [table] = leaderboards([record(fields={"learning": epochs})])
+    [table] = uncertified_tables([record(fields={"learning": epochs})])
     assert table.unranked[0].test_accuracy == pytest.approx(0.9)
 
 
 def test_machines_with_other_accelerators_have_separate_tables(record):
-    here = describe()
-    there = here.model_copy(update={"accelerators": ("a GPU",)})
-    found = leaderboards([record(fields={"machine": machine}) for machine in (here, there)])
-    assert sorted(table.machine.endswith(" + a GPU") for table in found) == [False, True]
+    cpu_machine = describe()
+    gpu_machine = cpu_machine.model_copy(update={"accelerators": ("a GPU",)})
+    machine_tables = uncertified_tables(
+        [record(fields={"machine": machine}) for machine in (cpu_machine, gpu_machine)]
+    )
+    assert sorted(table.machine.endswith(" + a GPU") for table in machine_tables) == [False, True]
 
 
 def test_share_of_peak_is_that_of_steady_launches(record):
     limit = Limit(
         threads=1, precision="float32", matrix_product=1e9, memory_bandwidth=1e9, source="measured"
     )
-    made = [record(steps=(0.1,) * 20, launch=n, fields={"limit": limit}) for n in (1, 2, 3)]
-    [steady] = leaderboards(made)
-    [table] = leaderboards([*made, record(steps=RISING, launch=4, fields={"limit": limit})])
-    assert table.unranked[0].share_of_peak == pytest.approx(steady.unranked[0].share_of_peak)
+    launches = [record(steps=(0.1,) * 20, launch=n, fields={"limit": limit}) for n in (1, 2, 3)]
+    [steady_table] = uncertified_tables(launches)
+    [table] = uncertified_tables(
+        [*launches, record(steps=RISING_STEPS_S, launch=4, fields={"limit": limit})]
+    )
+    assert table.unranked[0].share_of_peak == pytest.approx(steady_table.unranked[0].share_of_peak)
     assert table.unranked[0].unstable == 1

@@ -14,7 +14,7 @@ from xfbench.report import profiles as pictures
 from xfbench.report.figures import MOST_BARS
 
 # LeNet's seconds of a step, by part; a step of 0.1 s under the profiler, of 0.08 s without.
-PARTS = {
+PARTS_S = {
     "step": 0.1,
     "update": 0.005,
     "other": 0.003,
@@ -39,13 +39,15 @@ def profiled(record):
     """A function that makes a launch with these parts of a step, and others of PARTS."""
 
     def make(parts=None, scale=1.0, profiler="a profiler 1.0", **request):
-        one = record(steps=(0.08,) * 5, **request)
-        told = {name: scale * value for name, value in {**PARTS, **(parts or {})}.items()}
-        phases = {"input_seconds": 0.0, **{f"profile/{k}": v for k, v in told.items()}}
+        launch_record = record(steps=(0.08,) * 5, **request)
+        part_seconds = {
+            name: scale * seconds for name, seconds in {**PARTS_S, **(parts or {})}.items()
+        }
+        phases = {"input_seconds": 0.0, **{f"profile/{k}": v for k, v in part_seconds.items()}}
         return vary_record(
-            one,
-            measurement=one.measurement.model_copy(update={"phases": phases}),
-            observed=one.observed.model_copy(update={"profiler": profiler}),
+            launch_record,
+            measurement=launch_record.measurement.model_copy(update={"phases": phases}),
+            observed=launch_record.observed.model_copy(update={"profiler": profiler}),
             limit=LIMIT,
         )
 
@@ -53,20 +55,24 @@ def profiled(record):
 
 
 def test_profile_parts_are_medians_over_launches(profiled):
-    found = profiles.profile([profiled(scale=scale) for scale in (0.9, 1.0, 1.3)])
-    layers = {one.layer: one for one in found.layers}
-    assert (found.launches, found.profiler) == (3, "a profiler 1.0")
-    assert (found.step_seconds, found.update_seconds, found.other_seconds) == (0.1, 0.005, 0.003)
-    assert found.slowdown == pytest.approx(0.1 / 0.08)
+    median_profile = profiles.profile([profiled(scale=scale) for scale in (0.9, 1.0, 1.3)])
+    layers = {layer.layer: layer for layer in median_profile.layers}
+    assert (median_profile.launches, median_profile.profiler) == (3, "a profiler 1.0")
+    assert (
+        median_profile.step_seconds,
+        median_profile.update_seconds,
+        median_profile.other_seconds,
+    ) == (0.1, 0.005, 0.003)
+    assert median_profile.slowdown == pytest.approx(0.1 / 0.08)
     assert (layers["conv1"].forward_seconds, layers["conv1"].backward_seconds) == (0.01, 0.012)
-    seen = 0.01 + 0.012 + 0.02 + 0.03 + 0.002 + 0.004 + 0.005 + 0.003
-    assert found.unseen_seconds == pytest.approx(0.1 - seen)
+    parts_sum_s = 0.01 + 0.012 + 0.02 + 0.03 + 0.002 + 0.004 + 0.005 + 0.003
+    assert median_profile.unseen_seconds == pytest.approx(0.1 - parts_sum_s)
 
 
 def test_layers_keep_network_order_and_kinds(profiled):
-    found = profiles.profile([profiled()])
-    assert [one.layer for one in found.layers][:3] == ["conv1", "pool1", "conv2"]
-    kinds = {one.layer: one.kind for one in found.layers}
+    launch_profile = profiles.profile([profiled()])
+    assert [layer.layer for layer in launch_profile.layers][:3] == ["conv1", "pool1", "conv2"]
+    kinds = {layer.layer: layer.kind for layer in launch_profile.layers}
     assert (kinds["conv1"], kinds["pool1"], kinds["ip1"]) == (
         *("Convolution", "Pooling", "InnerProduct"),
     )
@@ -74,8 +80,8 @@ def test_layers_keep_network_order_and_kinds(profiled):
 
 def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
     """conv1 reads the images: its input has no gradient."""
-    found = profiles.profile([profiled(batch_size_per_rank=4, global_batch_size=4)])
-    layers = {one.layer: one for one in found.layers}
+    launch_profile = profiles.profile([profiled(batch_size_per_rank=4, global_batch_size=4)])
+    layers = {layer.layer: layer for layer in launch_profile.layers}
     # 20 maps of 24 by 24 from 5 by 5; 50 of 8 by 8 from 20 of 5 by 5.
     assert layers["conv1"].flops == pytest.approx(2 * 20 * 24**2 * 25 * 2 * 4 / 0.022)
     assert layers["conv2"].flops == pytest.approx(2 * 50 * 8**2 * 20 * 25 * 3 * 4 / 0.05)
@@ -84,30 +90,30 @@ def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
 
 
 def test_changed_network_keeps_layers_without_flops(profiled):
-    one = profiled()
-    facts = one.workload.model_copy(update={"digest": "sha256:another"})
-    found = profiles.profile([vary_record(one, workload=facts)])
-    assert [layer.layer for layer in found.layers] == ["conv1", "conv2", "pool1"]
-    assert {layer.flops for layer in found.layers} == {None}
+    launch = profiled()
+    facts = launch.workload.model_copy(update={"digest": "sha256:another"})
+    launch_profile = profiles.profile([vary_record(launch, workload=facts)])
+    assert [layer.layer for layer in launch_profile.layers] == ["conv1", "conv2", "pool1"]
+    assert {layer.flops for layer in launch_profile.layers} == {None}
 
 
 def test_profile_ignores_failed_and_unprofiled_launches(profiled, record):
     assert profiles.profile([record()]) is None
-    bad = vary_record(profiled(scale=9), status="invalid", reason="disturbed")
-    assert profiles.profile([bad]) is None
-    assert profiles.profile([record(), profiled(), bad]).step_seconds == 0.1
+    invalid = vary_record(profiled(scale=9), status="invalid", reason="disturbed")
+    assert profiles.profile([invalid]) is None
+    assert profiles.profile([record(), profiled(), invalid]).step_seconds == 0.1
 
 
-@pytest.mark.parametrize("step", [0.0, -1.0, float("inf"), float("nan")])
-def test_impossible_profile_times_are_ignored(profiled, step):
-    one = profiled()
-    phases = {**one.measurement.phases, "profile/step": step}
-    measured = one.measurement.model_copy(update={"phases": phases})
-    assert profiles.profile([one.model_copy(update={"measurement": measured})]) is None
-    phases = {**one.measurement.phases, "profile/forward/conv1": step}
-    measured = one.measurement.model_copy(update={"phases": phases})
-    found = profiles.profile([one.model_copy(update={"measurement": measured})])
-    assert found.layers[0].forward_seconds == 0.0
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_impossible_profile_times_are_ignored(profiled, seconds):
+    launch = profiled()
+    phases = {**launch.measurement.phases, "profile/step": seconds}
+    measurement = launch.measurement.model_copy(update={"phases": phases})
+    assert profiles.profile([launch.model_copy(update={"measurement": measurement})]) is None
+    phases = {**launch.measurement.phases, "profile/forward/conv1": seconds}
+    measurement = launch.measurement.model_copy(update={"phases": phases})
+    launch_profile = profiles.profile([launch.model_copy(update={"measurement": measurement})])
+    assert launch_profile.layers[0].forward_seconds == 0.0
 
 
 def test_profiling_does_not_change_the_cell(record):
@@ -115,94 +121,111 @@ def test_profiling_does_not_change_the_cell(record):
     assert record(profile=True).request != record().request
 
 
-def shown(records, how="text"):
-    return profile_tables.FORMATS[how](leaderboard.tables(records, {}))
+def render_profiles(records, format_name="text"):
+    return profile_tables.FORMATS[format_name](leaderboard.tables(records, {}))
 
 
 def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
-    made = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
-    text = shown(made)
-    [conv2] = [line for line in text.splitlines() if line.startswith("conv2")]
-    assert "20 + 30" in conv2 and "40 + 60" in conv2
-    [step] = [line for line in text.splitlines() if line.startswith("step")]
-    assert "100" in step and "200" in step
+    launches = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
+    text = render_profiles(launches)
+    [conv2_line] = [line for line in text.splitlines() if line.startswith("conv2")]
+    assert "20 + 30" in conv2_line and "40 + 60" in conv2_line
+    [step_line] = [line for line in text.splitlines() if line.startswith("step")]
+    assert "100" in step_line and "200" in step_line
     assert "a profiler 1.0, 1 launch, 1.25 times a timed step" in text
 
 
 def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):
     parts = {f"forward/layer {n}": 0.0001 * n for n in range(1, 41)}
-    one = profiled(parts)
-    made = vary_record(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
-    text = shown([made])
+    launch = profiled(parts)
+    other_network = vary_record(
+        launch, workload=launch.workload.model_copy(update={"digest": "sha256:another"})
+    )
+    text = render_profiles([other_network])
     lines = text.splitlines()
     assert any(line.startswith("layer 40 ") for line in lines)
     assert not any(line.startswith("layer 1 ") for line in lines)
-    [rest] = [line for line in lines if line.startswith("23 more")]
+    [rest_line] = [line for line in lines if line.startswith("23 more")]
     # Of 43 layers 20 are shown: three of LeNet's, and those from 24 on.
-    assert f"{1e3 * sum(0.0001 * n for n in range(1, 24)):.3g} + 0" in rest
+    assert f"{1e3 * sum(0.0001 * n for n in range(1, 24)):.3g} + 0" in rest_line
 
 
 def test_layers_of_a_kind_are_summed(profiled):
     """ip1 and ip2 took no time; of conv1 and conv2 operations and seconds are added up."""
-    made = profiled(batch_size_per_rank=4, global_batch_size=4)
-    found = profiles.profile([made])
-    layers = {one.layer: one for one in found.layers}
-    kinds = {one.kind: one for one in found.kinds}
-    assert [one.kind for one in found.kinds][:2] == ["Convolution", "Pooling"]
+    launch = profiled(batch_size_per_rank=4, global_batch_size=4)
+    launch_profile = profiles.profile([launch])
+    layers = {layer.layer: layer for layer in launch_profile.layers}
+    kinds = {kind.kind: kind for kind in launch_profile.kinds}
+    assert [kind.kind for kind in launch_profile.kinds][:2] == ["Convolution", "Pooling"]
     assert "ReLU" not in kinds and "SoftmaxLoss" not in kinds  # of which LeNet has one each
-    both, pooling = kinds["Convolution"], kinds["Pooling"]
-    assert both.layer == "all 2" and both.forward_seconds == pytest.approx(0.03)
-    assert both.backward_seconds == pytest.approx(0.042)
-    done = layers["conv1"].flops * 0.022 + layers["conv2"].flops * 0.05
-    assert both.flops == pytest.approx(done / 0.072)
-    assert both.share_of_peak == pytest.approx(both.flops / 1e12)
+    convolutions, pooling = kinds["Convolution"], kinds["Pooling"]
+    assert convolutions.layer == "all 2" and convolutions.forward_seconds == pytest.approx(0.03)
+    assert convolutions.backward_seconds == pytest.approx(0.042)
+    operations = layers["conv1"].flops * 0.022 + layers["conv2"].flops * 0.05
+    assert convolutions.flops == pytest.approx(operations / 0.072)
+    assert convolutions.share_of_peak == pytest.approx(convolutions.flops / 1e12)
     assert (pooling.layer, pooling.flops, pooling.share_of_peak) == ("all 2", None, None)
     assert kinds["InnerProduct"].flops is None
-    unknown = vary_record(made, limit=None)
-    [together, *_] = profiles.profile([unknown]).kinds
-    assert together.flops == both.flops and together.share_of_peak is None
+    without_limit = vary_record(launch, limit=None)
+    [unlimited_convolutions, *_] = profiles.profile([without_limit]).kinds
+    assert (
+        unlimited_convolutions.flops == convolutions.flops
+        and unlimited_convolutions.share_of_peak is None
+    )
 
-    lines = shown([made]).splitlines()
-    [line] = [one for one in lines if one.split()[:3] == ["all", "2", "Convolution"]]
-    assert line.endswith(f"30 + 42 ({both.share_of_peak:.0%})")
-    [told] = json.loads(shown([made], "json"))["profiles"]
-    assert told["kinds"][0]["kind"] == "Convolution" and told["kinds"][0]["layer"] == "all 2"
-    assert "kinds" not in shown([made], "csv")
+    lines = render_profiles([launch]).splitlines()
+    [convolution_line] = [line for line in lines if line.split()[:3] == ["all", "2", "Convolution"]]
+    assert convolution_line.endswith(f"30 + 42 ({convolutions.share_of_peak:.0%})")
+    [profile_document] = json.loads(render_profiles([launch], "json"))["profiles"]
+    assert (
+        profile_document["kinds"][0]["kind"] == "Convolution"
+        and profile_document["kinds"][0]["layer"] == "all 2"
+    )
+    assert "kinds" not in render_profiles([launch], "csv")
 
 
 def test_csv_and_json_contain_all_profile_data(profiled):
-    made = [profiled()]
-    lines = list(csv.DictReader(io.StringIO(shown(made, "csv"))))
+    launches = [profiled()]
+    lines = list(csv.DictReader(io.StringIO(render_profiles(launches, "csv"))))
     assert {line["layer"] for line in lines} >= {"conv1", "conv2", "pool1"}
     assert float(lines[0]["forward_seconds"]) == 0.01
-    [told] = json.loads(shown(made, "json"))["profiles"]
-    assert told["layers"][0]["layer"] == "conv1" and told["update_seconds"] == 0.005
+    [profile_document] = json.loads(render_profiles(launches, "json"))["profiles"]
+    assert (
+        profile_document["layers"][0]["layer"] == "conv1"
+        and profile_document["update_seconds"] == 0.005
+    )
 
 
 def test_table_without_profiles_explains_how_to_profile(record):
-    assert shown([record()]).strip() == profile_tables.NO_PROFILE
-    assert json.loads(shown([record()], "json")) == {"profiles": []}
-    assert shown([record()], "csv") == ""
+    assert render_profiles([record()]).strip() == profile_tables.NO_PROFILE
+    assert json.loads(render_profiles([record()], "json")) == {"profiles": []}
+    assert render_profiles([record()], "csv") == ""
 
 
 def test_hostile_names_in_a_profile_are_escaped(profiled):
-    evil = {"forward/\x1b[31m<script>alert(1)</script>": 0.05, "forward/=cmd|' /C calc'!A0": 0.04}
-    one = profiled(evil, profiler="<b>x</b>\x1b[0m")
-    made = vary_record(one, workload=one.workload.model_copy(update={"digest": "sha256:another"}))
-    assert "\x1b" not in shown([made])
-    assert "<script>" not in shown([made], "html")
+    hostile_parts = {
+        "forward/\x1b[31m<script>alert(1)</script>": 0.05,
+        "forward/=cmd|' /C calc'!A0": 0.04,
+    }
+    launch = profiled(hostile_parts, profiler="<b>x</b>\x1b[0m")
+    other_network = vary_record(
+        launch, workload=launch.workload.model_copy(update={"digest": "sha256:another"})
+    )
+    assert "\x1b" not in render_profiles([other_network])
+    assert "<script>" not in render_profiles([other_network], "html")
     assert not any(
-        line["layer"].startswith("=") for line in csv.DictReader(io.StringIO(shown([made], "csv")))
+        line["layer"].startswith("=")
+        for line in csv.DictReader(io.StringIO(render_profiles([other_network], "csv")))
     )
 
 
 def test_figure_draws_the_longest_layers_and_data_has_all(profiled):
-    made = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
-    [table] = leaderboard.tables(made, {})
+    launches = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
+    [table] = leaderboard.tables(launches, {})
     [figure] = pictures.figures(table)
-    drawn = {bar.name: bar.value for bar in figure.bars}
-    assert drawn["conv2 · reference · numpy · 1 thread"] == pytest.approx(50)
-    assert drawn["conv2 · caffe · openblas · 1 thread"] == pytest.approx(100)
+    bar_values = {bar.name: bar.value for bar in figure.bars}
+    assert bar_values["conv2 · reference · numpy · 1 thread"] == pytest.approx(50)
+    assert bar_values["conv2 · caffe · openblas · 1 thread"] == pytest.approx(100)
     layers = {line[1] for line in figure.data}
     assert {"conv1", "ip1", "update", "between operations"} <= layers
 
@@ -213,8 +236,8 @@ def test_table_without_profiles_has_no_figure(record):
 
 
 def test_as_many_launches_as_bars_leave_one_layer(profiled):
-    made = [profiled(threads=threads) for threads in range(1, MOST_BARS + 1)]
-    [table] = leaderboard.tables(made, {})
+    launches = [profiled(threads=threads) for threads in range(1, MOST_BARS + 1)]
+    [table] = leaderboard.tables(launches, {})
     [figure] = pictures.figures(table)
     assert len(figure.bars) == MOST_BARS
     assert {bar.name.partition(" · ")[0] for bar in figure.bars} == {"conv2"}

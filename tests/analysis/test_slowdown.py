@@ -31,13 +31,13 @@ def launches(record):
     """A function that makes five launches, whose noise is that of the block they ran in."""
 
     def make(speed, fields=None, **request):
-        chance = random.Random(1)
-        shared = {"software": SOFTWARE, "machine": describe()}
+        rng = random.Random(1)
+        common_fields = {"software": SOFTWARE, "machine": describe()}
         return [
             record(
-                steps=(4 / speed * (1 + chance.uniform(0, 0.3)) * (1 + 0.002 * (launch % 2)),) * 3,
+                steps=(4 / speed * (1 + rng.uniform(0, 0.3)) * (1 + 0.002 * (launch % 2)),) * 3,
                 launch=launch,
-                fields={**shared, **(fields or {})},
+                fields={**common_fields, **(fields or {})},
                 **request,
             )
             for launch in range(1, 6)
@@ -49,140 +49,164 @@ def launches(record):
 @pytest.fixture
 def boards(launches):
     """Three frameworks on three networks, one of them tried by one alone; two have no figure."""
-    made = [
-        one
+    launch_records = [
+        launch
         for (framework, workload), speed in SPEEDS.items()
         for threads in (1, 2)
-        for one in launches(
+        for launch in launches(
             speed / threads, framework=framework, workload=workload, threads=threads
         )
     ]
-    known, certificates = certify_records(made)
-    bad = {"status": "unsupported", "reason": "no such layer", "measurement": None}
+    ranked, certificates = certify_records(launch_records)
+    unsupported_fields = {"status": "unsupported", "reason": "no such layer", "measurement": None}
     missing = [
-        launches(1, framework="mxnet", workload="alexnet", fields=bad)[0],
+        launches(1, framework="mxnet", workload="alexnet", fields=unsupported_fields)[0],
         *launches(5, framework="jax", workload="lenet"),
     ]
-    return all_tables([*known, *missing], certificates)
+    return all_tables([*ranked, *missing], certificates)
 
 
-def entries(found):
+def entries_by_name(slowdowns):
     return {
         (line.name, network.name): entry
-        for line in found.lines
-        for network, entry in zip(found.networks, line.entries, strict=True)
+        for line in slowdowns.lines
+        for network, entry in zip(slowdowns.networks, line.entries, strict=True)
     }
 
 
 def test_slowdown_is_relative_to_the_best_of_each_network(boards):
-    [found] = slowdown.slowdowns(boards)
-    values = {key: one.slowdown.value for key, one in entries(found).items() if one.slowdown}
+    [slowdown_table] = slowdown.slowdowns(boards)
+    values = {
+        key: entry.slowdown.value
+        for key, entry in entries_by_name(slowdown_table).items()
+        if entry.slowdown
+    }
     best = {"lenet": 100, "convnet": 80, "alexnet": 10}
     assert values == pytest.approx(
         {key: best[key[1]] / speed for key, speed in SPEEDS.items()}, rel=1e-6
     )
-    assert {one.row.threads for one in entries(found).values() if one.slowdown} == {1}
+    assert {
+        entry.row.threads for entry in entries_by_name(slowdown_table).values() if entry.slowdown
+    } == {1}
 
 
 def test_slowdown_compares_launches_of_the_same_block(boards):
     """What all of a block have in common, here up to 30 %, is no part of a slowdown."""
-    [found] = slowdown.slowdowns(boards)
-    one = entries(found)["caffe", "lenet"].slowdown
-    assert one.high / one.low - 1 < 1e-6
-    apart = statistics.geometric_interval([*entries(found)["caffe", "lenet"].row.speeds.values()])
-    assert apart.high / apart.low > 1.1
+    [slowdown_table] = slowdown.slowdowns(boards)
+    paired_interval = entries_by_name(slowdown_table)["caffe", "lenet"].slowdown
+    assert paired_interval.high / paired_interval.low - 1 < 1e-6
+    unpaired_interval = statistics.geometric_interval(
+        [*entries_by_name(slowdown_table)["caffe", "lenet"].row.speeds.values()]
+    )
+    assert unpaired_interval.high / unpaired_interval.low > 1.1
 
 
 def test_missing_slowdown_shows_its_reason(boards):
-    [found] = slowdown.slowdowns(boards)
-    why = {key: one.reason for key, one in entries(found).items() if not one.slowdown}
-    assert why["torch", "alexnet"] == slowdown.NOT_MEASURED
-    assert why["mxnet", "alexnet"] == "unsupported: no such layer"
-    assert "no equality certificate" in why["jax", "lenet"]
-    shown = slowdown_tables.FORMATS["text"]([found])
+    [slowdown_table] = slowdown.slowdowns(boards)
+    reasons = {
+        key: entry.reason
+        for key, entry in entries_by_name(slowdown_table).items()
+        if not entry.slowdown
+    }
+    assert reasons["torch", "alexnet"] == slowdown.NOT_MEASURED
+    assert reasons["mxnet", "alexnet"] == "unsupported: no such layer"
+    assert "no equality certificate" in reasons["jax", "lenet"]
+    shown = slowdown_tables.FORMATS["text"]([slowdown_table])
     for text in ("not measured", "unsupported", "not ranked", "mxnet in alexnet: unsupported: no"):
         assert text in shown
 
 
 def test_shared_reason_for_missing_figures_is_printed_once(launches):
-    made = [one for name in ("torch", "caffe") for one in launches(10, framework=name)]
-    made += [
-        one
-        for name in ("torch", "caffe")
-        for one in launches(9, framework=name, workload="convnet")
+    launch_records = [
+        launch for name in ("torch", "caffe") for launch in launches(10, framework=name)
     ]
-    [found] = slowdown.slowdowns(all_tables(made, {}))
-    [note] = slowdown_tables.notes(found)
+    launch_records += [
+        launch
+        for name in ("torch", "caffe")
+        for launch in launches(9, framework=name, workload="convnet")
+    ]
+    [slowdown_table] = slowdown.slowdowns(all_tables(launch_records, {}))
+    [note] = slowdown_tables.notes(slowdown_table)
     assert note.startswith("caffe, torch in convnet, lenet: no equality certificate")
 
 
 def test_mean_slowdown_covers_only_common_networks(boards):
-    [found] = slowdown.slowdowns(boards)
-    assert found.common == ("convnet", "lenet")
-    means = {line.name: line.overall for line in found.lines}
+    [slowdown_table] = slowdown.slowdowns(boards)
+    assert slowdown_table.common == ("convnet", "lenet")
+    means = {line.name: line.overall for line in slowdown_table.lines}
     assert means["jax"] is None
     assert means["torch"].value == pytest.approx(math.sqrt(80 / 40))
     assert means["caffe"].value == pytest.approx(math.sqrt(100 / 50))
     assert means["mxnet"].value == pytest.approx(math.sqrt(80 / 20 * 100 / 20))
-    assert [line.name for line in found.lines][-1] == "jax"
-    [alone] = slowdown.slowdowns([table for table in boards if table.workload == "lenet"])
-    assert all(line.overall is None for line in alone.lines)
+    assert [line.name for line in slowdown_table.lines][-1] == "jax"
+    [lenet_slowdowns] = slowdown.slowdowns([table for table in boards if table.workload == "lenet"])
+    assert all(line.overall is None for line in lenet_slowdowns.lines)
 
 
 def test_mean_of_ratios_has_the_interval_of_a_mean():
     """Of one pair it is that pair's; of as many alike, narrower by the root of their number."""
     a = {(n, 0): 10 * 1.02 ** (n % 3) for n in range(6)}
     b = {(n, 0): 5 * 1.03 ** (n % 2) for n in range(6)}
-    one, ratio = statistics.overall_ratio([(a, b)]), statistics.compare(a, b).ratio
-    assert (one.value, one.low, one.high) == pytest.approx((ratio.value, ratio.low, ratio.high))
-    many = statistics.overall_ratio([(a, b)] * 4)
-    assert many.value == pytest.approx(one.value)
-    narrower = math.log(one.high / one.low) / math.log(many.high / many.low)
-    assert 2 < narrower < 2 * 1.4  # more launches are more degrees of freedom, too
-    itself = statistics.overall_ratio([(a, b), (a, a)])
-    assert itself.value == pytest.approx(math.sqrt(one.value))
-    assert math.log(itself.high / itself.low) == pytest.approx(math.log(one.high / one.low) / 2)
-    certain = statistics.overall_ratio([(a, a), (b, b)])
-    assert (certain.value, certain.low, certain.high) == (1, None, None)
-    single = {(0, 0): 5.0}
-    assert statistics.overall_ratio([(a, b), (a, single)]).low is None
+    single_mean, ratio = statistics.overall_ratio([(a, b)]), statistics.compare(a, b).ratio
+    assert (single_mean.value, single_mean.low, single_mean.high) == pytest.approx(
+        (ratio.value, ratio.low, ratio.high)
+    )
+    mean_of_four = statistics.overall_ratio([(a, b)] * 4)
+    assert mean_of_four.value == pytest.approx(single_mean.value)
+    width_ratio = math.log(single_mean.high / single_mean.low) / math.log(
+        mean_of_four.high / mean_of_four.low
+    )
+    assert 2 < width_ratio < 2 * 1.4  # more launches are more degrees of freedom, too
+    with_itself = statistics.overall_ratio([(a, b), (a, a)])
+    assert with_itself.value == pytest.approx(math.sqrt(single_mean.value))
+    assert math.log(with_itself.high / with_itself.low) == pytest.approx(
+        math.log(single_mean.high / single_mean.low) / 2
+    )
+    without_noise = statistics.overall_ratio([(a, a), (b, b)])
+    assert (without_noise.value, without_noise.low, without_noise.high) == (1, None, None)
+    single_launch = {(0, 0): 5.0}
+    assert statistics.overall_ratio([(a, b), (a, single_launch)]).low is None
     with pytest.raises(ValueError):
         statistics.overall_ratio([])
 
 
 def test_mean_of_ratios_covers_the_truth():
-    chance = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
 
-    def cell(speed):
-        return {(n, 0): float(speed * np.exp(chance.normal(0, 0.05))) for n in range(5)}
+    def draw_cell(speed):
+        return {(n, 0): float(speed * np.exp(rng.normal(0, 0.05))) for n in range(5)}
 
     covered = 0
     for _ in range(400):
-        found = statistics.overall_ratio(
-            [(cell(2), cell(1)), (cell(8), cell(1)), (cell(4), cell(1))]
+        mean_ratio = statistics.overall_ratio(
+            [
+                (draw_cell(2), draw_cell(1)),
+                (draw_cell(8), draw_cell(1)),
+                (draw_cell(4), draw_cell(1)),
+            ]
         )
-        covered += found.low < 4 < found.high
+        covered += mean_ratio.low < 4 < mean_ratio.high
     assert 0.92 <= covered / 400 <= 0.98
 
 
 def test_slowdown_rows_can_be_grouped_by_several_fields(boards):
-    [found] = slowdown.slowdowns(boards, ["framework", "threads"])
-    names = [line.name for line in found.lines]
+    [slowdown_table] = slowdown.slowdowns(boards, ["framework", "threads"])
+    names = [line.name for line in slowdown_table.lines]
     assert "torch · 2" in names and len(names) == 7
-    shown = slowdown_tables.FORMATS["text"]([found])
+    shown = slowdown_tables.FORMATS["text"]([slowdown_table])
     assert "threads" in shown and "1 thread" not in shown
 
 
 def test_network_names_include_the_batch_only_if_ambiguous(launches):
-    made, certificates = certify_records(
+    launch_records, certificates = certify_records(
         [
             *launches(10, workload="lenet"),
             *launches(10, workload="lenet", global_batch_size=8, batch_size_per_rank=8),
             *launches(10, workload="convnet"),
         ]
     )
-    [found] = slowdown.slowdowns(all_tables(made, certificates))
-    names = [network.name for network in found.networks]
+    [slowdown_table] = slowdown.slowdowns(all_tables(launch_records, certificates))
+    names = [network.name for network in slowdown_table.networks]
     assert names == ["convnet", "lenet · batch 4", "lenet · batch 8"]
 
 
@@ -194,10 +218,10 @@ def test_every_slowdown_format_has_figures_and_reasons(boards, name):
 
 
 def test_slowdown_json_and_csv_contain_all_entries(boards):
-    [found] = json.loads(slowdown_tables.to_json(slowdown.slowdowns(boards)))["slowdowns"]
-    assert [one["name"] for one in found["networks"]] == ["alexnet", "convnet", "lenet"]
-    first = next(row for row in found["rows"] if row["group"] == {"framework": "torch"})
-    lenet = next(one for one in first["networks"] if one["network"] == "lenet")
+    [document] = json.loads(slowdown_tables.to_json(slowdown.slowdowns(boards)))["slowdowns"]
+    assert [network["name"] for network in document["networks"]] == ["alexnet", "convnet", "lenet"]
+    torch_row = next(row for row in document["rows"] if row["group"] == {"framework": "torch"})
+    lenet = next(network for network in torch_row["networks"] if network["network"] == "lenet")
     assert lenet["slowdown"]["value"] == 1 and lenet["configuration"]["kernel"] == "numpy"
     assert lenet["configuration"]["configurations"] == 2
     lines = list(csv.DictReader(io.StringIO(slowdown_tables.to_csv(slowdown.slowdowns(boards)))))

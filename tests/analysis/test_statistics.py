@@ -20,34 +20,39 @@ from xfbench.analysis.statistics import (
 )
 
 SIMULATIONS = 1000
-BETWEEN, WITHIN = 0.03, 0.02  # deviations of log speed: from launch to launch, from step to step
+LAUNCH_DEVIATION, STEP_DEVIATION = (
+    0.03,
+    0.02,
+)  # deviations of log speed: from launch to launch, from step to step
 
 
-def simulated(random, launches, truth=100.0, steps=20):
+def simulate_speeds(random, launches, truth=100.0, steps=20):
     """Steps' speeds, (launches, steps): each launch has its own level, and steps drift along."""
-    level = random.normal(0, BETWEEN, (launches, 1))
-    noise = random.normal(0, WITHIN, (launches, steps))
+    level = random.normal(0, LAUNCH_DEVIATION, (launches, 1))
+    noise = random.normal(0, STEP_DEVIATION, (launches, steps))
     for step in range(1, steps):  # neighbours resemble one another
         noise[:, step] = 0.6 * noise[:, step - 1] + 0.8 * noise[:, step]
     return truth * np.exp(level + noise)
 
 
-def by_launch(steps):
+def medians_by_launch(steps):
     return {(n + 1, 0): float(np.median(row)) for n, row in enumerate(steps)}
 
 
-def coverage(interval, launches):
+def measure_coverage(estimate, launches):
     random, hits = np.random.default_rng(1), 0
     for _ in range(SIMULATIONS):
-        found = interval(simulated(random, launches))
-        hits += found.low <= 100.0 <= found.high
+        bounds = estimate(simulate_speeds(random, launches))
+        hits += bounds.low <= 100.0 <= bounds.high
     return hits / SIMULATIONS
 
 
 @pytest.mark.parametrize("launches", [3, 5, 10])
 def test_launch_interval_has_95_percent_coverage(launches):
-    found = coverage(lambda steps: geometric_interval([*by_launch(steps).values()]), launches)
-    assert 0.93 <= found <= 0.97
+    share = measure_coverage(
+        lambda steps: geometric_interval([*medians_by_launch(steps).values()]), launches
+    )
+    assert 0.93 <= share <= 0.97
 
 
 @pytest.mark.parametrize("rounds", [6, 15, 30])
@@ -55,27 +60,28 @@ def test_median_interval_has_95_percent_coverage(rounds):
     """Of a skewed distribution, as times are: its median is exp(0)."""
     random, hits = np.random.default_rng(2), 0
     for _ in range(SIMULATIONS):
-        found = median_interval([*np.exp(random.normal(0, 1, rounds))])
-        hits += found.low <= 1.0 <= found.high
+        interval = median_interval([*np.exp(random.normal(0, 1, rounds))])
+        hits += interval.low <= 1.0 <= interval.high
     assert 0.94 <= hits / SIMULATIONS <= 0.98
 
 
 @pytest.mark.parametrize("launches", [2, 3, 5, 20])
 def test_spread_interval_has_95_percent_coverage(launches):
     random = np.random.RandomState(launches)
-    found = [
-        spread_interval(np.exp(random.normal(5, BETWEEN, launches))) for _ in range(SIMULATIONS)
+    intervals = [
+        spread_interval(np.exp(random.normal(5, LAUNCH_DEVIATION, launches)))
+        for _ in range(SIMULATIONS)
     ]
-    covered = np.mean([one.low <= BETWEEN <= one.high for one in found])
+    covered = np.mean([interval.low <= LAUNCH_DEVIATION <= interval.high for interval in intervals])
     assert 0.93 <= covered <= 0.97
     assert spread_interval([100.0]) is None
 
 
 def test_mean_interval_uses_student_t():
-    found = mean_interval([1.0, 2.0, 4.0])
-    half = 4.302653 * np.std([1.0, 2.0, 4.0], ddof=1) / np.sqrt(3)
-    assert found.value == pytest.approx(7 / 3) and found.launches == 3
-    assert (found.low, found.high) == pytest.approx((7 / 3 - half, 7 / 3 + half))
+    interval = mean_interval([1.0, 2.0, 4.0])
+    half_width = 4.302653 * np.std([1.0, 2.0, 4.0], ddof=1) / np.sqrt(3)
+    assert interval.value == pytest.approx(7 / 3) and interval.launches == 3
+    assert (interval.low, interval.high) == pytest.approx((7 / 3 - half_width, 7 / 3 + half_width))
     assert mean_interval([0.5]).low is None
     with pytest.raises(ValueError, match="values are needed"):
         mean_interval([])
@@ -89,7 +95,7 @@ def test_median_interval_needs_six_measurements():
 
 
 def test_interval_over_pooled_steps_has_low_coverage():
-    assert coverage(lambda steps: geometric_interval([*steps.ravel()]), 5) < 0.6
+    assert measure_coverage(lambda steps: geometric_interval([*steps.ravel()]), 5) < 0.6
 
 
 @pytest.mark.parametrize("spread", [0.005, 0.02, 0.03, 0.06])
@@ -99,16 +105,18 @@ def test_stopping_at_a_narrow_interval_keeps_coverage(spread):
     for _ in range(SIMULATIONS):
         values = list(np.exp(random.normal(0, spread, 20)))
         count = next((n for n in range(5, 20) if is_precise(values[:n], 0.02)), 20)
-        found = geometric_interval(values[:count])
-        hits += found.low <= 1 <= found.high
+        interval = geometric_interval(values[:count])
+        hits += interval.low <= 1 <= interval.high
     assert hits / SIMULATIONS >= 0.92
 
 
-def pair(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=True):
+def compare_simulated(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=True):
     """Launches of A and of B, `ratio` times slower; the machine's drift is that of the block."""
-    of_block = random.normal(0, drift, launches)
-    a = by_launch(simulated(random, launches) * np.exp(of_block)[:, None])
-    b = by_launch(simulated(random, launches, 100.0 / ratio) * np.exp(of_block)[:, None])
+    block_drift = random.normal(0, drift, launches)
+    a = medians_by_launch(simulate_speeds(random, launches) * np.exp(block_drift)[:, None])
+    b = medians_by_launch(
+        simulate_speeds(random, launches, 100.0 / ratio) * np.exp(block_drift)[:, None]
+    )
     if not blocks_shared:
         b = {(n + 100, k): value for (n, k), value in b.items()}
     return compare(a, b)
@@ -117,37 +125,45 @@ def pair(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=True):
 @pytest.mark.parametrize("blocks_shared", [True, False])
 def test_identical_cells_are_rarely_distinguishable(blocks_shared):
     random = np.random.default_rng(2)
-    found = [pair(random, blocks_shared=blocks_shared) for _ in range(SIMULATIONS)]
-    assert all(one.paired == blocks_shared for one in found)
-    verdicts = [one.verdict for one in found]
+    comparisons = [
+        compare_simulated(random, blocks_shared=blocks_shared) for _ in range(SIMULATIONS)
+    ]
+    assert all(comparison.paired == blocks_shared for comparison in comparisons)
+    verdicts = [comparison.verdict for comparison in comparisons]
     assert 0.93 <= verdicts.count("not_distinguishable") / SIMULATIONS <= 0.97
     assert 0.015 < verdicts.count("faster") / SIMULATIONS < 0.035
-    covered = sum(one.ratio.low <= 1 <= one.ratio.high for one in found)
+    covered = sum(comparison.ratio.low <= 1 <= comparison.ratio.high for comparison in comparisons)
     assert covered == verdicts.count("not_distinguishable")
 
 
 def test_pairing_by_block_reveals_a_difference_despite_drift():
     random = np.random.default_rng(3)
 
-    def seen(blocks_shared):
-        found = [pair(random, 1.1, 5, 0.2, blocks_shared) for _ in range(300)]
-        return sum(one.verdict == "faster" for one in found) / 300
+    def share_faster(blocks_shared):
+        comparisons = [compare_simulated(random, 1.1, 5, 0.2, blocks_shared) for _ in range(300)]
+        return sum(comparison.verdict == "faster" for comparison in comparisons) / 300
 
-    assert seen(True) > 0.9
-    assert seen(False) < 0.3
+    assert share_faster(True) > 0.9
+    assert share_faster(False) < 0.3
 
 
 def test_smallest_visible_difference_has_80_percent_power():
     random = np.random.default_rng(4)
-    visible = np.median([pair(random).smallest_visible_difference for _ in range(500)])
-    found = [pair(random, 1 + visible) for _ in range(SIMULATIONS)]
-    assert 0.72 <= sum(one.verdict == "faster" for one in found) / SIMULATIONS <= 0.88
+    smallest_difference = np.median(
+        [compare_simulated(random).smallest_visible_difference for _ in range(500)]
+    )
+    comparisons = [compare_simulated(random, 1 + smallest_difference) for _ in range(SIMULATIONS)]
+    assert (
+        0.72
+        <= sum(comparison.verdict == "faster" for comparison in comparisons) / SIMULATIONS
+        <= 0.88
+    )
 
 
 def test_single_launch_has_no_interval_and_zero_is_an_error():
-    one = compare({(1, 0): 2.0}, {(1, 0): 1.0})
-    assert one == Comparison(Interval(2.0, None, None, 1), None, None, False)
-    assert one.verdict == "not_distinguishable"
+    comparison = compare({(1, 0): 2.0}, {(1, 0): 1.0})
+    assert comparison == Comparison(Interval(2.0, None, None, 1), None, None, False)
+    assert comparison.verdict == "not_distinguishable"
     with pytest.raises(ValueError, match="launch"):
         compare({}, {(1, 0): 1.0})
 
@@ -157,17 +173,17 @@ def test_holm_correction_limits_the_family_error_rate():
     assert are_distinguishable([0.001, 0.03, 0.04]) == [True, False, False]
     assert are_distinguishable([None, None]) == [False, False]
     random = np.random.default_rng(5)
-    wrong = sum(
-        any(are_distinguishable([pair(random).p for _ in range(6)]))
+    families_with_errors = sum(
+        any(are_distinguishable([compare_simulated(random).p for _ in range(6)]))
         for _ in range(SIMULATIONS // 2)
     )
-    assert wrong / (SIMULATIONS // 2) < 0.07
+    assert families_with_errors / (SIMULATIONS // 2) < 0.07
 
 
 def test_indistinguishable_cells_share_ranks():
     random = np.random.default_rng(6)
     speeds = [200.0, 100.0, 100.5, 30.0]
-    cells = [by_launch(simulated(random, 8, truth)) for truth in speeds]
+    cells = [medians_by_launch(simulate_speeds(random, 8, truth)) for truth in speeds]
     assert cell_ranks(cells) == [(1, 1), (2, 3), (2, 3), (4, 4)]
     assert cell_ranks([{(1, 0): 3.0}, {(1, 0): 1.0}]) == [(1, 2), (1, 2)]
     assert cell_ranks([{(1, 0): 3.0}]) == [(1, 1)]
@@ -179,16 +195,16 @@ def test_launch_throughput_uses_the_median_step(record):
 
 
 def test_geometric_interval_uses_student_t_on_logarithms():
-    found = geometric_interval([90.0, 100.0, 110.0])
+    interval = geometric_interval([90.0, 100.0, 110.0])
     # By hand: logs' mean 4.60182, standard error 0.05799, t(0.975, 2) 4.30265.
-    assert found.value == pytest.approx(99.666, rel=1e-4)
-    assert (found.low, found.high) == pytest.approx((77.65, 127.9), rel=1e-3)
-    assert found.label == "indicative"
+    assert interval.value == pytest.approx(99.666, rel=1e-4)
+    assert (interval.low, interval.high) == pytest.approx((77.65, 127.9), rel=1e-3)
+    assert interval.label == "indicative"
 
 
 def test_single_launch_is_labelled_smoke_without_interval():
-    found = geometric_interval([100.0])
-    assert (found.low, found.high, found.label) == (None, None, "smoke")
+    interval = geometric_interval([100.0])
+    assert (interval.low, interval.high, interval.label) == (None, None, "smoke")
 
 
 @pytest.mark.parametrize(
@@ -199,11 +215,11 @@ def test_label_depends_on_the_number_of_launches(count, label):
 
 
 @pytest.mark.parametrize("side", [1, -1])
-@pytest.mark.parametrize(("farthest", "outlying"), [(5.18, False), (5.2, True)])
-def test_modified_z_score_above_3_5_marks_an_outlier(side, farthest, outlying):
+@pytest.mark.parametrize(("farthest", "is_outlier"), [(5.18, False), (5.2, True)])
+def test_modified_z_score_above_3_5_marks_an_outlier(side, farthest, is_outlier):
     """The median of the logarithms is 0, and that of their deviations is 1."""
     values = np.exp(side * np.array([-2, -1, 0, 1, farthest]))
-    assert outliers([*values]) == [False] * 4 + [outlying]
+    assert outliers([*values]) == [False] * 4 + [is_outlier]
 
 
 def test_four_launches_have_no_outlier():
@@ -220,14 +236,16 @@ def test_launches_are_paired_only_if_all_blocks_match(blocks, paired):
 def test_unpaired_cells_are_compared_by_welchs_test():
     random = np.random.default_rng(8)
     a, b = random.normal(5.0, 0.01, 3), random.normal(5.02, 0.05, 8)
-    found = compare(
+    comparison = compare(
         {(n, 0): float(np.exp(value)) for n, value in enumerate(a)},
         {(n + 100, 0): float(np.exp(value)) for n, value in enumerate(b)},
     )
     expected = stats.ttest_ind(a, b, equal_var=False)
     low, high = expected.confidence_interval(0.95)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert (found.ratio.low, found.ratio.high) == pytest.approx((np.exp(low), np.exp(high)))
+    assert comparison.p == pytest.approx(expected.pvalue)
+    assert (comparison.ratio.low, comparison.ratio.high) == pytest.approx(
+        (np.exp(low), np.exp(high))
+    )
 
 
 @pytest.mark.parametrize(

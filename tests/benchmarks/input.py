@@ -39,34 +39,37 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--network", default="alexnet")
     parser.add_argument("--batch-size", type=int, default=16)
-    chosen = parser.parse_args()
-    make(chosen.sets)
-    here = machine.describe()
-    print(f"{here.cores} cores {here.cpu_model}, {chosen.network}, batch {chosen.batch_size}")
+    arguments = parser.parse_args()
+    make_data_sets(arguments.sets)
+    host = machine.describe()
+    print(f"{host.cores} cores {host.cpu_model}, {arguments.network}, batch {arguments.batch_size}")
     lines = []
-    for framework in chosen.framework.split(","):
-        found = measure(framework, chosen, here.cores)
-        lines += [(framework, name, *told(found["one batch"], one)) for name, one in found.items()]
+    for framework in arguments.framework.split(","):
+        times = measure(framework, arguments, host.cores)
+        lines += [
+            (framework, name, *format_times(times["one batch"], input_times))
+            for name, input_times in times.items()
+        ]
     headers = ["framework", "input", "seconds per step", "of one batch's throughput", "waiting"]
     print(tabulate(lines, headers, "github", disable_numparse=True))
 
 
-def make(folder: Path) -> None:
+def make_data_sets(folder: Path) -> None:
     """The photographs at 256×256 in every form that is needed, where they are not there yet."""
     folder.mkdir(exist_ok=True)
     source = sources.imagenet(photographs.make_image_set(folder))
     for name, form, encoding in SETS:
-        how = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
+        preprocessing = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
         if not (folder / name).exists():
-            writing.make_data_set(source, folder / name, form, how)
+            writing.make_data_set(source, folder / name, form, preprocessing)
 
 
-def told(plain: dict, one: dict) -> tuple[str, str, str]:
+def format_times(baseline: dict, input_times: dict) -> tuple[str, str, str]:
     """Median seconds of a step, the ratio with its interval, the share that is waiting."""
-    steps, waiting = np.asarray(one["step"]), np.asarray(one["waiting"])
-    ratios = np.asarray(plain["step"]) / steps
+    steps, waiting = np.asarray(input_times["step"]), np.asarray(input_times["waiting"])
+    ratios = np.asarray(baseline["step"]) / steps
     ratio = "1"
-    if one is not plain:
+    if input_times is not baseline:
         low, high = stats.bootstrap((ratios,), np.median, rng=0).confidence_interval
         ratio = f"{np.median(ratios):.1%} ({low:.1%} – {high:.1%})"
     return (
@@ -76,20 +79,28 @@ def told(plain: dict, one: dict) -> tuple[str, str, str]:
     )
 
 
-def measure(framework: str, chosen: argparse.Namespace, threads: int) -> dict:
+def measure(framework: str, arguments: argparse.Namespace, threads: int) -> dict:
     """Seconds of each step and of its waiting, by kind of input."""
-    own = PIXELS[framework]
+    native_format = PIXELS[framework]
     sets = [
-        ("raw, ours", chosen.sets / "raw", "ours"),
-        ("LMDB pixels, ours", chosen.sets / "lmdb", "ours"),
-        ("JPEG files, ours", chosen.sets / f"jpeg-{own}", "ours"),
-        (f"JPEG in {own}, its own", chosen.sets / f"jpeg-{own}", "native"),
+        ("raw, ours", arguments.sets / "raw", "ours"),
+        ("LMDB pixels, ours", arguments.sets / "lmdb", "ours"),
+        ("JPEG files, ours", arguments.sets / f"jpeg-{native_format}", "ours"),
+        (f"JPEG in {native_format}, its own", arguments.sets / f"jpeg-{native_format}", "native"),
     ]
-    if own == "lmdb":
-        sets.append(("LMDB pixels, its own", chosen.sets / "lmdb", "native"))
-    listed = json.dumps([(name, str(folder.absolute()), reading) for name, folder, reading in sets])
-    asked = (chosen.network, chosen.rounds, chosen.batch_size, threads, listed)
-    return inside.answer("input_steps.py", framework, threads, *asked)
+    if native_format == "lmdb":
+        sets.append(("LMDB pixels, its own", arguments.sets / "lmdb", "native"))
+    sets_json = json.dumps(
+        [(name, str(folder.absolute()), reading) for name, folder, reading in sets]
+    )
+    script_arguments = (
+        arguments.network,
+        arguments.rounds,
+        arguments.batch_size,
+        threads,
+        sets_json,
+    )
+    return inside.run_script("input_steps.py", framework, threads, *script_arguments)
 
 
 if __name__ == "__main__":

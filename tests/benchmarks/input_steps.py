@@ -41,21 +41,21 @@ def main() -> None:
         files = TrainingFiles(Path(folder), form, len(data.train), workload, size, 1)
         reader = importlib.import_module(f"xfbench.adapters.{framework}.reader")
         feeds[name] = feed.Feed(feed.reader_epochs(reader.open_reader(files, options), 0))
-    found: dict = {name: {"step": [], "waiting": []} for name in feeds}
+    times: dict = {name: {"step": [], "waiting": []} for name in feeds}
     order = random.Random(0)
-    for number in range(-3, int(rounds)):
+    for round_number in range(-3, int(rounds)):
         for name in order.sample(list(feeds), len(feeds)):
             start = time.perf_counter()
             batch = feeds[name].batch()
-            waited = time.perf_counter() - start
+            waiting_s = time.perf_counter() - start
             trainer.step(batch)
             trainer.synchronize()
-            if number >= 0:
-                found[name]["step"].append(time.perf_counter() - start)
-                found[name]["waiting"].append(waited)
-    for one in feeds.values():
-        one.end()
-    print(json.dumps(found))
+            if round_number >= 0:
+                times[name]["step"].append(time.perf_counter() - start)
+                times[name]["waiting"].append(waiting_s)
+    for feed_of_input in feeds.values():
+        feed_of_input.end()
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":

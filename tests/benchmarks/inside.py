@@ -12,7 +12,7 @@ from xfbench.request import Request
 from xfbench.running import job, worker_archive
 
 
-def answer(
+def run_script(
     script: str,
     framework: str,
     threads: int,
@@ -26,11 +26,14 @@ def answer(
 
     Its arguments are the worker's archive, the framework, the kernel (its default), and `words`.
     """
-    described = adapter.load(framework)
-    found, kernel = environment.ensure(described), kernel or described.default_kernel
+    framework_adapter = adapter.load(framework)
+    python_environment, kernel = (
+        environment.ensure(framework_adapter),
+        kernel or framework_adapter.default_kernel,
+    )
     request = Request(
         framework=framework,
-        environment=found.kind,
+        environment=python_environment.kind,
         workload="lenet",
         kernel=kernel,
         threads=threads,
@@ -48,18 +51,21 @@ def answer(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "worker.pyz").symlink_to(archive)
-        start, helpers = job.prepared(request, described, found, folder)
+        launch_start, helpers = job.prepared(request, framework_adapter, python_environment, folder)
         # Instead of the worker with its request and its reply.
-        ranks_do = [replace(one, argv=(*one.argv[:-3], *map(str, words))) for one in start.commands]
-        count = len(ranks_do) + len(helpers)
+        rank_commands = [
+            replace(command, argv=(*command.argv[:-3], *map(str, words)))
+            for command in launch_start.commands
+        ]
+        count = len(rank_commands) + len(helpers)
         outcome = processes.run(
-            ranks_do,
+            rank_commands,
             helpers=helpers,
             stdout=[folder / f"stdout.{number}" for number in range(count)],
             stderr=[folder / f"stderr.{number}" for number in range(count)],
             time_limit=3600,
         )
         if outcome.status or outcome.timed_out:
-            said = (folder / f"stderr.{outcome.rank}").read_text(errors="replace")
-            raise RuntimeError(f"{script} in {framework}: {outcome}: {said[-2000:]}")
+            stderr_tail = (folder / f"stderr.{outcome.rank}").read_text(errors="replace")
+            raise RuntimeError(f"{script} in {framework}: {outcome}: {stderr_tail[-2000:]}")
         return json.loads((folder / "stdout.0").read_text().splitlines()[-1])

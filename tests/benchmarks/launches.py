@@ -21,7 +21,7 @@ from xfbench.analysis import statistics
 from xfbench.request import Protocol
 from xfbench.results.store import Store
 
-FEW = 5
+SMALL_SAMPLE = 5
 DRAWS = 2000
 
 
@@ -29,46 +29,48 @@ def main() -> None:
     """Print a table of the cells, and the sums."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
-    cells = cells_of(parser.parse_args().results)
-    random = np.random.default_rng(0)
-    found = {name: judged(records, random) for name, records in cells.items()}
+    records_by_cell = read_cells(parser.parse_args().results)
+    rng = np.random.default_rng(0)
+    figures_by_cell = {
+        name: summarise_cell(records, rng) for name, records in records_by_cell.items()
+    }
     rows = [
         [
             name,
-            one["launches"],
-            f"{one['spread']:.1%}",
-            f"{one['coverage']:.1%}",
-            f"{one['pooled']:.1%}",
-            one["stopped_after"],
-            f"±{one['half_width']:.1%}",
-            f"{one['share']:.0%}",
-            f"{one['mean_share']:.0%}",
-            f"{one['stopped_coverage']:.1%}",
+            figures["launches"],
+            f"{figures['spread']:.1%}",
+            f"{figures['coverage']:.1%}",
+            f"{figures['pooled']:.1%}",
+            figures["stopped_after"],
+            f"±{figures['half_width']:.1%}",
+            f"{figures['share']:.0%}",
+            f"{figures['mean_share']:.0%}",
+            f"{figures['stopped_coverage']:.1%}",
         ]
-        for name, one in found.items()
+        for name, figures in figures_by_cell.items()
     ]
     headers = ["cell", "launches", "spread", "coverage of 5", "of pooled steps", "stopped after"]
     headers += ["at", "of all time", "any order", "coverage then"]
     print(tabulate(rows, headers, "github", disable_numparse=True))
-    spent = sum(one["spent"] for one in found.values())
-    total = sum(one["total"] for one in found.values())
-    print(f"\nadaptive stopping: {spent:.0f} s of {total:.0f} s, {spent / total:.0%}")
-    mean = np.mean([one["mean_share"] for one in found.values()])
-    print(f"mean over cells and orders: {mean:.0%} of the launches")
+    spent_s = sum(figures["spent"] for figures in figures_by_cell.values())
+    total_s = sum(figures["total"] for figures in figures_by_cell.values())
+    print(f"\nadaptive stopping: {spent_s:.0f} s of {total_s:.0f} s, {spent_s / total_s:.0%}")
+    mean_share = np.mean([figures["mean_share"] for figures in figures_by_cell.values()])
+    print(f"mean over cells and orders: {mean_share:.0%} of the launches")
 
 
-def cells_of(results: Path) -> dict[str, list]:
+def read_cells(results: Path) -> dict[str, list]:
     """The records that count, in the order of their launches, by cell."""
-    found: dict[str, list] = {}
+    records_by_cell: dict[str, list] = {}
     for record in Store(results).records():
         if record.request and record.status == "ok" and statistics.is_steady(record):
-            found.setdefault(record.request.label(), []).append(record)
-    for records in found.values():
+            records_by_cell.setdefault(record.request.label(), []).append(record)
+    for records in records_by_cell.values():
         records.sort(key=lambda record: record.request.launch)
-    return dict(sorted(found.items()))
+    return dict(sorted(records_by_cell.items()))
 
 
-def judged(records: list, random: np.random.Generator) -> dict[str, float]:
+def summarise_cell(records: list, rng: np.random.Generator) -> dict[str, float]:
     """The figures of one cell."""
     speeds = np.array([statistics.launch_throughput(record) for record in records])
     steps = [
@@ -80,14 +82,14 @@ def judged(records: list, random: np.random.Generator) -> dict[str, float]:
     hits = pooled = stopped_hits = 0
     shares = []
     for _ in range(DRAWS):
-        order = random.permutation(len(speeds))
-        hits += contains(statistics.geometric_interval(list(speeds[order[:FEW]])), truth)
-        all_steps = np.concatenate([steps[n] for n in order[:FEW]])
-        pooled += contains(statistics.geometric_interval(list(all_steps)), truth)
-        count = stop(speeds[order])
-        stopped_hits += contains(statistics.geometric_interval(list(speeds[order[:count]])), truth)
+        order = rng.permutation(len(speeds))
+        hits += is_within(statistics.geometric_interval(list(speeds[order[:SMALL_SAMPLE]])), truth)
+        all_steps = np.concatenate([steps[n] for n in order[:SMALL_SAMPLE]])
+        pooled += is_within(statistics.geometric_interval(list(all_steps)), truth)
+        count = stopping_count(speeds[order])
+        stopped_hits += is_within(statistics.geometric_interval(list(speeds[order[:count]])), truth)
         shares.append(count / len(speeds))
-    count = stop(speeds)
+    count = stopping_count(speeds)
     interval = statistics.geometric_interval(list(speeds[:count]))
     return {
         "launches": len(speeds),
@@ -104,17 +106,17 @@ def judged(records: list, random: np.random.Generator) -> dict[str, float]:
     }
 
 
-def stop(speeds: np.ndarray) -> int:
+def stopping_count(speeds: np.ndarray) -> int:
     """After how many launches the stop rule would have ended the cell."""
     rule = Protocol()
-    most = min(rule.most, len(speeds))
-    for count in range(rule.least, most):
+    max_launches = min(rule.most, len(speeds))
+    for count in range(rule.least, max_launches):
         if statistics.is_precise(list(speeds[:count]), rule.precision):
             return count
-    return most
+    return max_launches
 
 
-def contains(interval: statistics.Interval, value: float) -> bool:
+def is_within(interval: statistics.Interval, value: float) -> bool:
     """Whether the interval has the value in it."""
     return interval.low <= value <= interval.high
 

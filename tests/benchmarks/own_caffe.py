@@ -22,23 +22,23 @@ def loops(workload, images, labels, threads, group):  # its environment has set 
     net.write_text(prototxt.train_val(workload, len(labels)))
     solver.write_text(prototxt.solver(workload, str(net)))
     os.environ.setdefault("GLOG_minloglevel", "2")
-    trained = caffe.SGDSolver(str(solver))
+    caffe_solver = caffe.SGDSolver(str(solver))
     for name, value in initial_parameters(workload.network, 0).items():
         layer, _, kind = name.rpartition("/")
         if kind in KINDS:  # averages start from 0 as they are
-            holder = layer if kind in ("weight", "bias") else prototxt.scale_name(layer)
-            trained.net.params[holder][KINDS[kind]].data[...] = value
-    trained.net.blobs["data"].data[...] = images
-    trained.net.blobs["label"].data[...] = labels
+            caffe_layer = layer if kind in ("weight", "bias") else prototxt.scale_name(layer)
+            caffe_solver.net.params[caffe_layer][KINDS[kind]].data[...] = value
+    caffe_solver.net.blobs["data"].data[...] = images
+    caffe_solver.net.blobs["label"].data[...] = labels
     if group.size > 1:
         from mpi4py import MPI
 
-        def join():
-            for blobs in trained.net.params.values():
+        def reduce_gradients():
+            for blobs in caffe_solver.net.params.values():
                 for blob in blobs:
                     MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, blob.diff)
                     blob.diff[...] /= group.size
 
-        trained.add_callback(lambda: None, join)
-        return {"the solver's step, MPI_Allreduce": lambda: trained.step(1)}
-    return {"the solver's own step": lambda: trained.step(1)}
+        caffe_solver.add_callback(lambda: None, reduce_gradients)
+        return {"the solver's step, MPI_Allreduce": lambda: caffe_solver.step(1)}
+    return {"the solver's own step": lambda: caffe_solver.step(1)}

@@ -14,7 +14,7 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.initial import initial_parameters
 
 
-def block(layer):
+def build_layer(layer):
     """What one would put for the layer into `__init__`; None where there is nothing to put."""
     if isinstance(layer, xl.Convolution):
         options = {"groups": layer.groups, "use_bias": layer.bias}
@@ -39,9 +39,9 @@ class Network(gluon.HybridBlock):
         self.network = network
         with self.name_scope():
             for layer in network.layers:
-                made = block(layer)
-                if made is not None:
-                    setattr(self, f"layer_{layer.name}", made)
+                layer_block = build_layer(layer)
+                if layer_block is not None:
+                    setattr(self, f"layer_{layer.name}", layer_block)
 
     def hybrid_forward(self, F, x):
         values, heads = {"data": x}, []
@@ -78,14 +78,14 @@ def loops(workload, images, labels, threads, group):  # its environment has set 
     if group.size > 1:
         os.environ["MXNET_UPDATE_ON_KVSTORE"] = "0"
         store = exchange._store(group.strategy)
-        return {f"Module, {group.strategy}": symbolic(workload, images, labels, store)}
+        return {f"Module, {group.strategy}": build_module_step(workload, images, labels, store)}
     return {
-        "Gluon, hybridized": hybridized(workload, images, labels),
-        "Module": symbolic(workload, images, labels),
+        "Gluon, hybridized": build_gluon_step(workload, images, labels),
+        "Module": build_module_step(workload, images, labels),
     }
 
 
-def chosen(workload):
+def solver_options(workload):
     solver = workload.solver
     return {
         "learning_rate": solver.base_lr,
@@ -94,11 +94,11 @@ def chosen(workload):
     }
 
 
-def weights(workload):
-    return [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
+def head_weights(workload):
+    return [layer.weight for layer in workload.network.layers if isinstance(layer, xl.SoftmaxLoss)]
 
 
-def initial(workload, model):
+def initial_pairs(workload, model):
     """Each of the model's learned parameters, and what it starts from."""
     for name, value in initial_parameters(workload.network, 0).items():
         layer, _, kind = name.rpartition("/")
@@ -106,19 +106,20 @@ def initial(workload, model):
             yield getattr(getattr(model, f"layer_{layer}"), kind), mx.nd.array(value)
 
 
-def hybridized(workload, images, labels):
-    model, heads = Network(workload.network), weights(workload)
+def build_gluon_step(workload, images, labels):
+    model, heads = Network(workload.network), head_weights(workload)
     model.initialize(mx.init.Xavier())
-    for parameter, value in initial(workload, model):
-        parameter.set_data(value)
+    for parameter, initial_value in initial_pairs(workload, model):
+        parameter.set_data(initial_value)
     model.hybridize(static_alloc=True, static_shape=True)
     criterion = gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(model.collect_params(), "sgd", chosen(workload))
+    trainer = gluon.Trainer(model.collect_params(), "sgd", solver_options(workload))
 
     def step():
         with autograd.record():
             losses = [
-                w * criterion(one, labels) for w, one in zip(heads, model(images), strict=True)
+                w * criterion(scores, labels)
+                for w, scores in zip(heads, model(images), strict=True)
             ]
             loss = sum(losses[1:], losses[0])
         loss.backward()
@@ -129,19 +130,19 @@ def hybridized(workload, images, labels):
     return step
 
 
-def symbolic(workload, images, labels, store="local"):
+def build_module_step(workload, images, labels, store="local"):
     model = Network(workload.network)
     heads = model(mx.sym.var("data"))
     names = [f"label{number}" for number in range(len(heads))]
-    ends = [
-        mx.sym.SoftmaxOutput(one, mx.sym.var(name), grad_scale=weight, name=f"end_{name}")
-        for name, one, weight in zip(names, heads, weights(workload), strict=True)
+    outputs = [
+        mx.sym.SoftmaxOutput(scores, mx.sym.var(name), grad_scale=weight, name=f"end_{name}")
+        for name, scores, weight in zip(names, heads, head_weights(workload), strict=True)
     ]
-    module = mx.mod.Module(mx.sym.Group(ends), ("data",), names, context=mx.cpu())
+    module = mx.mod.Module(mx.sym.Group(outputs), ("data",), names, context=mx.cpu())
     module.bind([("data", images.shape)], [(name, labels.shape) for name in names])
-    started = {parameter.name: value for parameter, value in initial(workload, model)}
-    module.init_params(mx.init.Xavier(), started, allow_missing=True)  # running averages
-    module.init_optimizer(store, "sgd", chosen(workload))
+    initial_values = {parameter.name: value for parameter, value in initial_pairs(workload, model)}
+    module.init_params(mx.init.Xavier(), initial_values, allow_missing=True)  # running averages
+    module.init_optimizer(store, "sgd", solver_options(workload))
     batch = mx.io.DataBatch([images], [labels] * len(names))
     metric = mx.metric.create("acc")  # what `Module.fit` reads in each step where nothing is said
 

@@ -11,12 +11,12 @@ from xfbench.adapters.tensorflow import train
 from xfbench.workloads import layers as xl
 
 
-def padded(x, layer, sizes):
+def pad_input(x, layer, sizes):
     """`x` and Keras' word for the padding; what the word cannot say is a layer of its own."""
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     counts = [layer.output_shape([(1, *sizes)])[axis] for axis in (1, 2)]
     pads = [
-        (pad, max((count - 1) * stride + kernel - pad - size, 0) if pooling(layer) else pad)
+        (pad, max((count - 1) * stride + kernel - pad - size, 0) if is_pooling(layer) else pad)
         for count, size in zip(counts, sizes, strict=True)
     ]
     if not any(map(any, pads)):
@@ -27,11 +27,11 @@ def padded(x, layer, sizes):
     return keras.layers.ZeroPadding2D(pads)(x), "valid"
 
 
-def pooling(layer):
+def is_pooling(layer):
     return isinstance(layer, xl.Pooling)
 
 
-def normalised(layer):
+def build_lrn(layer):
     if layer.region == "across":
         half, alpha = layer.size // 2, layer.alpha / layer.size
         return lambda x: tf.nn.local_response_normalization(x, half, layer.k, alpha, layer.beta)
@@ -39,18 +39,20 @@ def normalised(layer):
     return lambda x: x / (layer.k + layer.alpha * tf.nn.avg_pool2d(x * x, *window[0])) ** layer.beta
 
 
-def convolution(layer, x, options):
+def apply_convolution(layer, x, options):
     """One of groups is two on halves: a grouped one has no gradient on the CPU."""
     make = keras.layers.Conv2D
     if layer.groups == 1:
         return make(layer.channels, layer.kernel, layer.stride, **options)(x)
-    each = layer.channels // layer.groups
+    channels_per_group = layer.channels // layer.groups
     parts = keras.ops.split(x, layer.groups, axis=-1)
-    made = [make(each, layer.kernel, layer.stride, **options)(part) for part in parts]
-    return keras.layers.Concatenate()(made)
+    convolved = [
+        make(channels_per_group, layer.kernel, layer.stride, **options)(part) for part in parts
+    ]
+    return keras.layers.Concatenate()(convolved)
 
 
-def model_of(workload):
+def build_model(workload):
     """The functional model; its outputs are the scores of each head."""
     network, decay = workload.network, keras.regularizers.L2(workload.solver.weight_decay / 2)
     channels, height, width = network.input_shape
@@ -62,21 +64,25 @@ def model_of(workload):
         if isinstance(layer, xl.SoftmaxLoss):
             heads.append(x)
         elif isinstance(layer, xl.Convolution):
-            x, padding = padded(x, layer, shape[1:])
+            x, padding = pad_input(x, layer, shape[1:])
             options = {"use_bias": layer.bias, "kernel_regularizer": decay, "padding": padding}
-            x = convolution(layer, x, options)
+            x = apply_convolution(layer, x, options)
         elif isinstance(layer, xl.InnerProduct):
             flat = keras.layers.Flatten()(x) if len(shape) == 3 else x
             x = keras.layers.Dense(layer.channels, kernel_regularizer=decay)(flat)
-        elif pooling(layer):
-            x, padding = padded(x, layer, shape[1:])
-            two = keras.layers
-            kind = two.MaxPooling2D if layer.method == "max" else two.AveragePooling2D
+        elif is_pooling(layer):
+            x, padding = pad_input(x, layer, shape[1:])
+            keras_layers = keras.layers
+            kind = (
+                keras_layers.MaxPooling2D
+                if layer.method == "max"
+                else keras_layers.AveragePooling2D
+            )
             x = kind(layer.kernel, layer.stride, padding)(x)
         elif isinstance(layer, xl.ReLU):
             x = keras.layers.ReLU()(x)
         elif isinstance(layer, xl.LRN):
-            x = keras.layers.Lambda(normalised(layer))(x)
+            x = keras.layers.Lambda(build_lrn(layer))(x)
         elif isinstance(layer, xl.Dropout):
             x = keras.layers.Dropout(layer.ratio)(x)
         elif isinstance(layer, xl.BatchNorm):
@@ -103,15 +109,19 @@ def loops(workload, images, labels, threads, group):
     labels = tf.constant(labels)
     if group.size > 1:
         strategy = train._meet(group)
-        return {"MultiWorkerMirroredStrategy": joined(workload, images, labels, strategy)}
+        return {
+            "MultiWorkerMirroredStrategy": build_multi_worker_step(
+                workload, images, labels, strategy
+            )
+        }
     return {
-        "Keras, as fit does it": fitted(workload, images, labels),
-        "tf.function": function(workload, images, labels),
+        "Keras, as fit does it": build_fit_step(workload, images, labels),
+        "tf.function": build_function_step(workload, images, labels),
     }
 
 
-def fitted(workload, images, labels):
-    model, heads = model_of(workload), weights(workload)
+def build_fit_step(workload, images, labels):
+    model, heads = build_model(workload), head_weights(workload)
     model.compile(
         keras.optimizers.SGD(workload.solver.base_lr, workload.solver.momentum),
         [keras.losses.SparseCategoricalCrossentropy(from_logits=True) for _ in heads],
@@ -127,29 +137,30 @@ def fitted(workload, images, labels):
     return step
 
 
-def function(workload, images, labels):
-    update = tf.function(update_of(workload, ranks=1))
+def build_function_step(workload, images, labels):
+    update = tf.function(build_update(workload, ranks=1))
     return lambda: float(update(images, labels))
 
 
-def joined(workload, images, labels, strategy):
+def build_multi_worker_step(workload, images, labels, strategy):
     with strategy.scope():
-        update = update_of(workload, strategy.num_replicas_in_sync)
-    together = tf.function(lambda *batch: strategy.run(update, batch))
-    return lambda: float(together(images, labels))
+        update = build_update(workload, strategy.num_replicas_in_sync)
+    distributed_update = tf.function(lambda *batch: strategy.run(update, batch))
+    return lambda: float(distributed_update(images, labels))
 
 
-def update_of(workload, ranks):
+def build_update(workload, ranks):
     """A model and its optimizer, as a function of images and labels that gives the loss."""
-    model, heads = model_of(workload), weights(workload)
+    model, heads = build_model(workload), head_weights(workload)
     optimizer = keras.optimizers.SGD(workload.solver.base_lr, workload.solver.momentum)
-    each = tf.nn.sparse_softmax_cross_entropy_with_logits
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
 
     def update(images, labels):
         with tf.GradientTape() as tape:
             scores = tf.nest.flatten(model(images, training=True))
             losses = [
-                w * tf.reduce_mean(each(labels, s)) for w, s in zip(heads, scores, strict=True)
+                w * tf.reduce_mean(cross_entropy(labels, s))
+                for w, s in zip(heads, scores, strict=True)
             ]
             loss = tf.add_n([*losses, *model.losses]) / ranks
         gradients = tape.gradient(loss, model.trainable_variables)
@@ -159,5 +170,5 @@ def update_of(workload, ranks):
     return update
 
 
-def weights(workload):
-    return [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
+def head_weights(workload):
+    return [layer.weight for layer in workload.network.layers if isinstance(layer, xl.SoftmaxLoss)]

@@ -7,7 +7,7 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.initial import initial_parameters
 
 
-class Within(nn.Module):
+class WithinChannelLRN(nn.Module):
     """LRN over an image's own surroundings, which PyTorch has not."""
 
     def __init__(self, layer):
@@ -18,7 +18,7 @@ class Within(nn.Module):
         return x / (self.layer.k + self.layer.alpha * self.pool(x * x)) ** self.layer.beta
 
 
-def module(layer, shape):
+def build_module(layer, shape):
     """What one would put for the layer into `__init__`; None where there is nothing to put."""
     if isinstance(layer, xl.Convolution):
         options = {"groups": layer.groups, "bias": layer.bias}
@@ -32,7 +32,7 @@ def module(layer, shape):
         return kind(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
     if isinstance(layer, xl.LRN):
         if layer.region == "within":
-            return Within(layer)
+            return WithinChannelLRN(layer)
         return nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k)
     if isinstance(layer, xl.BatchNorm):
         return nn.BatchNorm2d(shape[0], layer.eps, 1 - layer.momentum)
@@ -53,21 +53,21 @@ class Network(nn.Module):
                 heads.append(inputs[0])
                 continue
             names[layer.name] = f"x{number}"
-            made = module(layer, network.input_shapes(layer)[0])
-            if made is not None:
-                setattr(self, f"layer{number}", made)
-            called = f"self.layer{number}({inputs[0]})"
+            layer_module = build_module(layer, network.input_shapes(layer)[0])
+            if layer_module is not None:
+                setattr(self, f"layer{number}", layer_module)
+            expression = f"self.layer{number}({inputs[0]})"
             if isinstance(layer, xl.InnerProduct):
-                called = f"self.layer{number}({inputs[0]}.flatten(1))"
+                expression = f"self.layer{number}({inputs[0]}.flatten(1))"
             if isinstance(layer, xl.Concat):
-                called = f"torch.cat([{', '.join(inputs)}], 1)"
+                expression = f"torch.cat([{', '.join(inputs)}], 1)"
             if isinstance(layer, xl.Eltwise):
-                called = " + ".join(inputs)
-            lines.append(f"    x{number} = {called}")
+                expression = " + ".join(inputs)
+            lines.append(f"    x{number} = {expression}")
         lines.append(f"    return [{', '.join(heads)}]")
-        space = {"torch": torch}
-        exec("\n".join(lines), space)
-        self.lines = space["forward"]
+        namespace = {"torch": torch}
+        exec("\n".join(lines), namespace)
+        self.lines = namespace["forward"]
 
     def forward(self, images):
         """Scores of each head."""
@@ -79,35 +79,46 @@ def loops(workload, images, labels, threads, group):
     torch.set_num_threads(threads)
     images, labels = torch.from_numpy(images), torch.from_numpy(labels)
     if group.size > 1:  # the adapter's trainer has called init_process_group
-        joined = loop(workload, images, labels, nn.parallel.DistributedDataParallel)
-        return {"DistributedDataParallel": joined}
-    last = images.to(memory_format=torch.channels_last)
+        ddp_step = build_step(workload, images, labels, nn.parallel.DistributedDataParallel)
+        return {"DistributedDataParallel": ddp_step}
+    channels_last_images = images.to(memory_format=torch.channels_last)
     return {
-        "plain loop": loop(workload, images, labels, lambda model: model),
-        "plain loop, channels_last": loop(workload, last, labels, _last),
-        "torch.compile": loop(workload, images, labels, torch.compile),
-        "torch.compile, channels_last": loop(
-            workload, last, labels, lambda model: torch.compile(_last(model))
+        "plain loop": build_step(workload, images, labels, lambda model: model),
+        "plain loop, channels_last": build_step(
+            workload, channels_last_images, labels, _to_channels_last
+        ),
+        "torch.compile": build_step(workload, images, labels, torch.compile),
+        "torch.compile, channels_last": build_step(
+            workload,
+            channels_last_images,
+            labels,
+            lambda model: torch.compile(_to_channels_last(model)),
         ),
     }
 
 
-def _last(model):
+def _to_channels_last(model):
     return model.to(memory_format=torch.channels_last)
 
 
-def loop(workload, images, labels, prepared):
+def build_step(workload, images, labels, prepare_model):
     """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
     network = Network(workload.network).train()
     assert sum(p.numel() for p in network.parameters()) == workload.network.learned_count
-    learned = {name for name, one in workload.network.parameters.items() if one.learned}
+    learned = {
+        name
+        for name, parameter_spec in workload.network.parameters.items()
+        if parameter_spec.learned
+    }
     initial = initial_parameters(workload.network, 0)
     with torch.no_grad():
         values = [value for name, value in initial.items() if name in learned]
         for parameter, value in zip(network.parameters(), values, strict=True):
             parameter.copy_(torch.from_numpy(value))
-    model, solver = prepared(network), workload.solver
-    weights = [one.weight for one in workload.network.layers if isinstance(one, xl.SoftmaxLoss)]
+    model, solver = prepare_model(network), workload.solver
+    weights = [
+        layer.weight for layer in workload.network.layers if isinstance(layer, xl.SoftmaxLoss)
+    ]
     criterion = nn.CrossEntropyLoss()
     options = {"momentum": solver.momentum, "weight_decay": solver.weight_decay}
     optimizer = torch.optim.SGD(model.parameters(), solver.base_lr, **options)
@@ -116,7 +127,8 @@ def loop(workload, images, labels, prepared):
         optimizer.zero_grad()
         scores = model(images)
         loss = sum(
-            weight * criterion(one, labels) for weight, one in zip(weights, scores, strict=True)
+            weight * criterion(head_scores, labels)
+            for weight, head_scores in zip(weights, scores, strict=True)
         )
         loss.backward()
         optimizer.step()

@@ -38,7 +38,7 @@ def alexnet():
     )
 
 
-class Plain:
+class PlainLoop:
     """The loop of any tutorial: forward, backward, an SGD step, the loss read each time.
 
     It starts from the same weights, since how many values are zero, or too small to be
@@ -74,7 +74,7 @@ class Plain:
         return time.perf_counter() - start
 
 
-class Adapter:
+class AdapterLoop:
     """The same network and batch in the trainer that xfbench's loop drives."""
 
     def __init__(self, workload, options, images, labels, initial):
@@ -92,7 +92,7 @@ class Adapter:
         return time.perf_counter() - start
 
 
-class Nothing:
+class EmptyTrainer:
     """A trainer that trains nothing: what is left is the loop's own time."""
 
     def __getattr__(self, name):
@@ -103,8 +103,10 @@ def loop_seconds(workload, options, steps):
     """Seconds per step of the worker's loop around nothing, as its own record tells them."""
     request = {"batch_size_per_rank": 1, "global_batch_size": 1, "seed": 0, "warmup": 0}
     request.update(data="synthetic", epochs=None, steps=steps, window=1)
-    done = loop.train(workload, request, options, lambda *_: Nothing(), Group())["measurement"]
-    return done["wall_seconds"] / len(done["losses"])
+    measurement = loop.train(workload, request, options, lambda *_: EmptyTrainer(), Group())[
+        "measurement"
+    ]
+    return measurement["wall_seconds"] / len(measurement["losses"])
 
 
 def main(kernel, pairs, batch_size, threads):
@@ -112,18 +114,20 @@ def main(kernel, pairs, batch_size, threads):
     workload, options = workloads()["alexnet"], Options(kernel, threads)
     images, labels = synthetic_batch(workload, batch_size, 0)
     initial = initial_parameters(workload.network, 0)
-    through = Adapter(workload, options, images, labels, initial)
-    plain = Plain(images, labels, initial)
-    found = {"plain": [], "xfbench": []}
+    adapter_loop = AdapterLoop(workload, options, images, labels, initial)
+    plain_loop = PlainLoop(images, labels, initial)
+    step_times = {"plain": [], "xfbench": []}
     for pair in range(pairs + 3):
-        turns = [("plain", plain), ("xfbench", through)]
-        for which, loop_of in turns if pair % 2 else turns[::-1]:
-            seconds = loop_of.step()
+        loops = [("plain", plain_loop), ("xfbench", adapter_loop)]
+        for loop_name, timed_loop in loops if pair % 2 else loops[::-1]:
+            seconds = timed_loop.step()
             if pair >= 3:
-                found[which].append(seconds)
-    alone = float(np.median([loop_seconds(workloads()["lenet"], options, 5000) for _ in range(5)]))
+                step_times[loop_name].append(seconds)
+    loop_alone_s = float(
+        np.median([loop_seconds(workloads()["lenet"], options, 5000) for _ in range(5)])
+    )
     versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
-    print(json.dumps({**found, "loop_alone": alone, "versions": versions}))
+    print(json.dumps({**step_times, "loop_alone": loop_alone_s, "versions": versions}))
 
 
 if __name__ == "__main__":

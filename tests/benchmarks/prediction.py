@@ -21,7 +21,7 @@ from xfbench.environments import environment
 from xfbench.results.store import Store
 from xfbench.running import canary
 
-FITTED, HELD_OUT = (1, 2, 4), (3, 6, 8)
+FITTED_RANKS, HELD_OUT_RANKS = (1, 2, 4), (3, 6, 8)
 XFBENCH = (sys.executable, "-P", "-m", "xfbench")
 # Workload, law, images of an update or of each rank, strategy.
 CASES = [("lenet", "weak", 8, "ddp"), ("lenet", "strong", 24, "mpi")]
@@ -35,41 +35,41 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--results", type=Path, default=None, help="a folder to keep them in")
-    chosen = parser.parse_args()
-    refused = slurm.missing() or namespaces.refusal()
-    if refused:
-        sys.exit(f"no cluster: {refused}")
+    arguments = parser.parse_args()
+    refusal = slurm.missing() or namespaces.refusal()
+    if refusal:
+        sys.exit(f"no cluster: {refusal}")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = chosen.results or Path(scratch)
+        folder = arguments.results or Path(scratch)
         adapters = Path(scratch) / "adapters"
         os.environ["XFBENCH_ADAPTERS"] = str(adapters)
-        write(adapters / "sleeping")
-        cluster = slurm.Cluster(namespaces, count=max(FITTED + HELD_OUT))
+        write_adapter(adapters / "sleeping")
+        cluster = slurm.Cluster(namespaces, count=max(FITTED_RANKS + HELD_OUT_RANKS))
         try:
-            found = [
-                one
-                for megabits in map(int, chosen.megabits.split(","))
-                for one in on_link(cluster, megabits, folder, chosen)
+            errors_and_hits = [
+                error_and_hit
+                for megabits in map(int, arguments.megabits.split(","))
+                for error_and_hit in measure_link(cluster, megabits, folder, arguments)
             ]
         finally:
             cluster.end()
-    errors = [abs(error) for error, _ in found]
-    inside = sum(within for _, within in found)
+    errors = [abs(error) for error, _ in errors_and_hits]
+    hits = sum(is_hit for _, is_hit in errors_and_hits)
     print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
-    print(f"{inside} of {len(found)} intervals hold what was measured")
+    print(f"{hits} of {len(errors_and_hits)} intervals hold what was measured")
 
 
-def write(folder: Path, cases=CASES) -> None:
+def write_adapter(folder: Path, cases=CASES) -> None:
     """The adapter, with the losses that its launches are to have: it has no network to ask."""
-    here = Path(__file__).parent
-    shutil.copytree(here / "sleeping", folder)
-    shutil.copy(here.parent / "fake_trainer.py", folder)
+    benchmarks_folder = Path(__file__).parent
+    shutil.copytree(benchmarks_folder / "sleeping", folder)
+    shutil.copy(benchmarks_folder.parent / "fake_trainer.py", folder)
     shutil.copy(adapter.load("torch").folder / "requirements.lock", folder)
     (folder / "__init__.py").write_text("")
     sizes = {
         (workload, images if law == "weak" else images // ranks)
         for workload, law, images, _ in cases
-        for ranks in FITTED + HELD_OUT
+        for ranks in FITTED_RANKS + HELD_OUT_RANKS
     }
     losses: dict[str, dict[int, float]] = {}
     for workload, images in sorted(sizes):
@@ -81,42 +81,53 @@ def write(folder: Path, cases=CASES) -> None:
     script.write_text(script.read_text().replace('"LOSSES"', repr(losses)))
 
 
-def on_link(cluster, megabits, folder, chosen):
+def measure_link(cluster, megabits, folder, arguments):
     """Error and "was it within" of each held-out case on links of so many Mbit/s."""
     shaping.shape(cluster, megabits)
     results = folder / f"{megabits}"
     for workload, law, images, strategy in CASES:
-        if strategy not in chosen.strategies.split(","):
+        if strategy not in arguments.strategies.split(","):
             continue
-        for ranks in FITTED + HELD_OUT:
-            asked = f"run --framework sleeping --workload {workload} --scaling {law} --no-verify"
-            asked += f" --batch-size {images} --ranks {ranks} --nodes {ranks} --launcher slurm"
-            asked += f" --steps {chosen.steps} --launches {chosen.launches} --affinity none"
-            asked += " --threads 1" + (f" --strategy {strategy}" if ranks > 1 else "")
-            words = (*XFBENCH, *asked.split(), "--results", str(results))
-            done = cluster.run("salloc", "--quiet", f"-N{ranks}", *words, timeout=900)
-            if done.returncode:
-                sys.exit(done.stdout + done.stderr)
-    found = []
-    for one in series.build_series(Store(results).records(print)):
-        kept = {key: group for key, group in one.groups.items() if key[0] in FITTED}
-        fitted = prediction.fit(replace(one, groups=kept))
-        for ranks in HELD_OUT:
-            point, measured = fitted.predict(ranks), one.measured_speed(ranks)
+        for ranks in FITTED_RANKS + HELD_OUT_RANKS:
+            run_options = (
+                f"run --framework sleeping --workload {workload} --scaling {law} --no-verify"
+            )
+            run_options += (
+                f" --batch-size {images} --ranks {ranks} --nodes {ranks} --launcher slurm"
+            )
+            run_options += (
+                f" --steps {arguments.steps} --launches {arguments.launches} --affinity none"
+            )
+            run_options += " --threads 1" + (f" --strategy {strategy}" if ranks > 1 else "")
+            words = (*XFBENCH, *run_options.split(), "--results", str(results))
+            process = cluster.run("salloc", "--quiet", f"-N{ranks}", *words, timeout=900)
+            if process.returncode:
+                sys.exit(process.stdout + process.stderr)
+    errors_and_hits = []
+    for rank_series in series.build_series(Store(results).records(print)):
+        fitted_groups = {
+            key: group for key, group in rank_series.groups.items() if key[0] in FITTED_RANKS
+        }
+        fit = prediction.fit(replace(rank_series, groups=fitted_groups))
+        for ranks in HELD_OUT_RANKS:
+            point, measured = fit.predict(ranks), rank_series.measured_speed(ranks)
             assert measured
-            said = point.images_per_second
-            error = said.value / measured - 1
-            within = bool(said.low and said.high and said.low <= measured <= said.high)
-            found.append((error, within))
+            interval = point.images_per_second
+            error = interval.value / measured - 1
+            is_within = bool(
+                interval.low and interval.high and interval.low <= measured <= interval.high
+            )
+            errors_and_hits.append((error, is_within))
             print(
-                f"{megabits} Mbit/s · {one.title} · {ranks} ranks: said {said.value:.1f} "
-                f"({said.low:.1f} to {said.high:.1f}), measured {measured:.1f}, "
-                f"error {error:+.1%}, {'within' if within else 'OUTSIDE'}",
+                f"{megabits} Mbit/s · {rank_series.title} · {ranks} ranks: "
+                f"said {interval.value:.1f} "
+                f"({interval.low:.1f} to {interval.high:.1f}), measured {measured:.1f}, "
+                f"error {error:+.1%}, {'within' if is_within else 'OUTSIDE'}",
                 flush=True,
             )
-        link = fitted.best.link
+        link = fit.best.link
         print(f"  link {8e-6 * link.bandwidth:.0f} Mbit/s, {1e6 * link.latency:.0f} µs", flush=True)
-    return found
+    return errors_and_hits
 
 
 if __name__ == "__main__":

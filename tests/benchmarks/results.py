@@ -35,9 +35,9 @@ THREADS = (1, 2, 4, 8, 16, 32, 48, 64)
 WORKLOADS = ("lenet", "convnet", "alexnet", "googlenet")
 
 
-def template(framework: str, threads: int, workload: str) -> dict:
+def build_template(framework: str, threads: int, workload: str) -> dict:
     """A record's JSON values, as long as a measured one's."""
-    asked = Cell(
+    request = Cell(
         framework=framework,
         environment="managed",
         workload=workload,
@@ -50,17 +50,17 @@ def template(framework: str, threads: int, workload: str) -> dict:
         warmup=5,
     ).request(1)
     steps = tuple(0.1 + n / 1e5 for n in range(20))
-    made = Record.make(
+    record = Record.make(
         status="ok",
-        cell=digests.of_json(asked.cell_fields()),
-        request=asked,
+        cell=digests.of_json(request.cell_fields()),
+        request=request,
         workload=workload_facts(workloads()[workload]),
         observed=Observed(
             framework_version="1.0",
             threads=threads,
             cpus=float(threads),
             affinity=tuple(range(threads)),
-            kernel=asked.kernel,
+            kernel=request.kernel,
             kernel_evidence=("a line that the framework wrote about its kernels",) * 2,
             libraries=tuple(f"/opt/lib/libsomething.{n}.so" for n in range(12)),
             layout="NCHW",
@@ -94,50 +94,56 @@ def template(framework: str, threads: int, workload: str) -> dict:
             packages={f"package-{n}": f"1.{n}.0" for n in range(40)},
         ),
     )
-    return made.document()
+    return record.document()
 
 
-def generated(count: int) -> Iterator[tuple[str, bytes]]:
+def generate_records(count: int) -> Iterator[tuple[str, bytes]]:
     """So many records: hexadecimal id and canonical form without it."""
-    kinds = [
-        template(framework, threads, workload)
+    templates = [
+        build_template(framework, threads, workload)
         for workload in WORKLOADS
         for framework in KERNELS
         for threads in THREADS
     ]
     # The canonical form is written once of each kind; what differs stands in for marks in it.
-    marks = []
-    for kind in kinds:
-        del kind["id"]
-        kind["created"], kind["machine"]["cpu_model"] = "@created@", "@model@"
-        kind["request"]["launch"], kind["measurement"]["build_seconds"] = 987654321, 987654.321
-        marks.append(rfc8785.dumps(kind).decode())
-    made = 0
-    while made < count:
-        machine_number, within = divmod(made, len(marks) * LAUNCHES)
-        launch, kind_number = divmod(within, len(marks))
-        seconds = 1_700_000_000 + made
-        created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
+    bodies = []
+    for record_template in templates:
+        del record_template["id"]
+        record_template["created"], record_template["machine"]["cpu_model"] = "@created@", "@model@"
+        record_template["request"]["launch"], record_template["measurement"]["build_seconds"] = (
+            987654321,
+            987654.321,
+        )
+        bodies.append(rfc8785.dumps(record_template).decode())
+    number = 0
+    while number < count:
+        machine_number, number_on_machine = divmod(number, len(bodies) * LAUNCHES)
+        launch, template_number = divmod(number_on_machine, len(bodies))
+        created_s = 1_700_000_000 + number
+        created = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(created_s))
         body = (
-            marks[kind_number]
+            bodies[template_number]
             .replace("@created@", created)
             .replace("@model@", f"Processor {machine_number}")
             .replace("987654321", str(launch + 1))
-            .replace("987654.321", repr(1 + (made % 999 + 1) / 1000))
+            .replace("987654.321", repr(1 + (number % 999 + 1) / 1000))
         ).encode()
         yield hashlib.sha256(body).hexdigest(), body
-        made += 1
+        number += 1
 
 
 def write_pack(folder: Path, count: int) -> None:
     """Put generated records into a pack."""
-    lines = (b'{"id":"sha256:%s",%s\n' % (one.encode(), body[1:]) for one, body in generated(count))
+    lines = (
+        b'{"id":"sha256:%s",%s\n' % (identity.encode(), body[1:])
+        for identity, body in generate_records(count)
+    )
     pack.write(folder / "packs", lines)
 
 
 def write_singles(folder: Path, count: int, skip: int = 0) -> None:
     """Put generated records, but the first of them, into single files."""
-    for number, (identity, body) in enumerate(generated(count)):
+    for number, (identity, body) in enumerate(generate_records(count)):
         if number >= skip:
             path = folder / "records" / identity[:2] / f"{identity}.json"
             path.parent.mkdir(exist_ok=True)
@@ -145,15 +151,17 @@ def write_singles(folder: Path, count: int, skip: int = 0) -> None:
             path.write_text(json.dumps(document, indent=1))
 
 
-def timed(what: str, *command: str) -> None:
+def run_timed(activity: str, *command: str) -> None:
     """Run xfbench, and say how long it took and what memory it had at most."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "xfbench", *command], stdout=subprocess.DEVNULL
     )
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
-    print(f"{what}: {seconds:.2f} s, {used.ru_maxrss / 2**20:.2f} GiB, exit {status}", flush=True)
+    print(
+        f"{activity}: {seconds:.2f} s, {usage.ru_maxrss / 2**20:.2f} GiB, exit {status}", flush=True
+    )
 
 
 def main() -> None:
@@ -162,19 +170,19 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--singles", action="store_true")
-    chosen = parser.parse_args()
-    folder, count = chosen.folder, chosen.records
+    arguments = parser.parse_args()
+    folder, count = arguments.folder, arguments.records
     (folder / "records").mkdir(parents=True)
     start = time.perf_counter()
-    (write_singles if chosen.singles else write_pack)(folder, count)
+    (write_singles if arguments.singles else write_pack)(folder, count)
     print(f"{count} records made: {time.perf_counter() - start:.0f} s", flush=True)
-    at = ["--results", str(folder)]
-    timed("first index", "results", "list", "--limit", "1", *at)
-    timed("nothing new", "results", "list", "--limit", "1", *at)
+    folder_options = ["--results", str(folder)]
+    run_timed("first index", "results", "list", "--limit", "1", *folder_options)
+    run_timed("nothing new", "results", "list", "--limit", "1", *folder_options)
     write_singles(folder, count + 1000, count)
-    timed("a thousand new", "results", "list", "--limit", "1", *at)
-    one = ["--workload", "lenet", "--where", "machine.cpu_model=Processor 1"]
-    timed("a leaderboard", "leaderboard", *one, *at)
+    run_timed("a thousand new", "results", "list", "--limit", "1", *folder_options)
+    leaderboard_options = ["--workload", "lenet", "--where", "machine.cpu_model=Processor 1"]
+    run_timed("a leaderboard", "leaderboard", *leaderboard_options, *folder_options)
     print(f"index: {(folder / 'index.duckdb').stat().st_size / 1e6:.0f} MB")
     print(f"here: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 

@@ -7,6 +7,6 @@ from tests.benchmarks import overhead
 
 @pytest.mark.long
 def test_overhead_measures_both_loops_and_the_bare_loop():
-    found = overhead.measure(pairs=1, batch_size=1, threads=1)
-    assert len(found["plain"]) == len(found["xfbench"]) == 1
-    assert 0 < found["loop_alone"] < min(found["plain"] + found["xfbench"])
+    times = overhead.measure(pairs=1, batch_size=1, threads=1)
+    assert len(times["plain"]) == len(times["xfbench"]) == 1
+    assert 0 < times["loop_alone"] < min(times["plain"] + times["xfbench"])

@@ -49,7 +49,7 @@ from xfbench.worker import distance
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
 BATCHES = {"lenet": (), "convnet": (), "alexnet": (16,), "googlenet": (8,)}
-NEAR, SHARE, CLOSE = 0.98, 0.25, 0.9
+MIN_NEAR_SPEED, MAX_TIME_SHARE, MIN_BEST_SPEED = 0.98, 0.25, 0.9
 
 
 def main() -> None:
@@ -66,234 +66,325 @@ def main() -> None:
     parser.add_argument("--trials", type=positive_int, default=200)
     parser.add_argument("--searches", type=int, default=0, help="of `tune` itself")
     parser.add_argument("--over", action="append", default=[], help="as `tune` has it")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     over = {
-        name: values.split(",") for name, _, values in (one.partition("=") for one in chosen.over)
+        name: values.split(",")
+        for name, _, values in (option.partition("=") for option in arguments.over)
     }
     assert {*over} <= {*OVER}, over
     print(machine_class(machine.describe()))
-    rows: list[list] = []
-    own: list[list] = []
+    replay_rows: list[list] = []
+    search_rows: list[list] = []
     for framework, workload in itertools.product(
-        parse_list(chosen.framework, str, "--framework") or (),
-        parse_list(chosen.workload, str, "--workload") or (),
+        parse_list(arguments.framework, str, "--framework") or (),
+        parse_list(arguments.workload, str, "--workload") or (),
     ):
         sizes = BATCHES.get(workload, ())
-        asked = SpaceRequest(framework, workload, batch_sizes=sizes, over=over, steps=chosen.steps)
-        searched = build_space(asked, {})
-        store = Store(chosen.results)
-        cells = [*dict.fromkeys([*searched.cells, searched.default])]
-        launched = launches(searched, cells, chosen.launches, store)
-        best = [one for one, speed in speeds(launched).items() if speed >= CLOSE]
-        launched |= launches(searched, best, max(chosen.launches, chosen.of_the_best), store)
-        alike = of_blocks(launched, range(1, 1 + chosen.launches))
-        replays = [Recorded(alike, searched.default, seed) for seed in range(chosen.trials)]
-        by_all = speeds(launched)
-        trials = [trial(one, by_all) for one in replays]
-        facts = [len(launched), f"{spread(launched):.1%}", describe_setting(next(iter(by_all)))]
-        facts.append(often([by_half(one) >= NEAR for one in replays]))
-        rows.append([framework, workload, *facts, *summary(trials)])
-        print(*rows[-1], file=sys.stderr, flush=True)
-        if chosen.searches:
-            line = ["--framework", framework, "--workload", workload, *again(chosen, sizes)]
-            found = searches(line, chosen.results, chosen.searches)
-            own.append([framework, workload, *on_machine(found, launched, replays)])
-            print(*own[-1], file=sys.stderr, flush=True)
+        space_request = SpaceRequest(
+            framework, workload, batch_sizes=sizes, over=over, steps=arguments.steps
+        )
+        space = build_space(space_request, {})
+        store = Store(arguments.results)
+        cells = [*dict.fromkeys([*space.cells, space.default])]
+        launches_by_cell = measure_launches(space, cells, arguments.launches, store)
+        best_cells = [
+            cell for cell, speed in rank_speeds(launches_by_cell).items() if speed >= MIN_BEST_SPEED
+        ]
+        launches_by_cell |= measure_launches(
+            space, best_cells, max(arguments.launches, arguments.of_the_best), store
+        )
+        equal_counts = select_blocks(launches_by_cell, range(1, 1 + arguments.launches))
+        replays = [
+            RecordedMachine(equal_counts, space.default, seed) for seed in range(arguments.trials)
+        ]
+        speeds_by_all = rank_speeds(launches_by_cell)
+        trials = [run_trial(replay, speeds_by_all) for replay in replays]
+        facts = [
+            len(launches_by_cell),
+            f"{launch_spread(launches_by_cell):.1%}",
+            describe_setting(next(iter(speeds_by_all))),
+        ]
+        facts.append(format_share([speed_by_half(replay) >= MIN_NEAR_SPEED for replay in replays]))
+        replay_rows.append([framework, workload, *facts, *summarise_trials(trials)])
+        print(*replay_rows[-1], file=sys.stderr, flush=True)
+        if arguments.searches:
+            tune_options = [
+                "--framework",
+                framework,
+                "--workload",
+                workload,
+                *build_tune_options(arguments, sizes),
+            ]
+            tunings = run_searches(tune_options, arguments.results, arguments.searches)
+            search_rows.append(
+                [framework, workload, *summarise_searches(tunings, launches_by_cell, replays)]
+            )
+            print(*search_rows[-1], file=sys.stderr, flush=True)
     head = ["framework", "network", "settings", "launches differ by", "best of all"]
     head += ["within 2 %: all of a half", "the search", "of all", "farthest"]
     head += ["search, of its time", "with the confirmation", "both held"]
-    print(tabulate(rows, head, tablefmt="github", disable_numparse=True))
-    if own:
+    print(tabulate(replay_rows, head, tablefmt="github", disable_numparse=True))
+    if search_rows:
         head = ["framework", "network", "searches", "within 2 %", "farthest", "of its time", "both"]
-        print(tabulate(own, head, tablefmt="github", disable_numparse=True))
+        print(tabulate(search_rows, head, tablefmt="github", disable_numparse=True))
 
 
-def again(chosen: argparse.Namespace, sizes: tuple[int, ...]) -> list[str]:
+def build_tune_options(arguments: argparse.Namespace, sizes: tuple[int, ...]) -> list[str]:
     """The rest of `tune`'s command line."""
     batch = ["--batch-size", *map(str, sizes)] if sizes else []
-    steps = ["--steps", str(chosen.steps)] if chosen.steps else []
-    return [*batch, *steps, *(word for one in chosen.over for word in ("--over", one))]
+    steps = ["--steps", str(arguments.steps)] if arguments.steps else []
+    return [
+        *batch,
+        *steps,
+        *(word for over_option in arguments.over for word in ("--over", over_option)),
+    ]
 
 
-def launches(searched: Space, cells: Sequence[Cell], count: int, store: Store) -> dict:
+def measure_launches(space: Space, cells: Sequence[Cell], count: int, store: Store) -> dict:
     """Records of these settings, by block, unless no launch of one counts."""
     pairs = tuple((cell, Protocol.fixed(count)) for cell in cells)
-    whole = Plan(
+    plan = Plan(
         requests=tuple(launch_order(pairs)),
         protocols=pairs,
         pythons={},
         verify=False,
         strict=False,
         time_limit=DEFAULT_TIME_LIMIT,
-        data_folders=dict(searched.data_folders),
+        data_folders=dict(space.data_folders),
     )
-    done = lookup.finished_records(whole.requests, store)
-    of_cells = defaultdict(dict)
-    for record in [*done, *progress.measure(whole, store, done)]:
-        of_cells[record.request.cell()][record.request.launch] = record
-    return {cell: own for cell, own in of_cells.items() if statistics.launch_speeds(own.values())}
+    finished = lookup.finished_records(plan.requests, store)
+    records_by_cell = defaultdict(dict)
+    for record in [*finished, *progress.measure(plan, store, finished)]:
+        records_by_cell[record.request.cell()][record.request.launch] = record
+    return {
+        cell: cell_launches
+        for cell, cell_launches in records_by_cell.items()
+        if statistics.launch_speeds(cell_launches.values())
+    }
 
 
-class Recorded:
+class RecordedMachine:
     """The machine as its launches tell it: see `tests.tuning.trials`."""
 
-    def __init__(self, launched: dict, default, seed: int) -> None:
-        self.random, self.launched, self.default = random.Random(seed), launched, default
-        self.seconds = 0.0
-        every = [one for own in launched.values() for one in own.values()]
-        self.cores = repeating.Cores(
-            [one for record in every for one in handover.record_latencies(record)]
+    def __init__(self, launches_by_cell: dict, default, seed: int) -> None:
+        self.random, self.launches_by_cell, self.default = (
+            random.Random(seed),
+            launches_by_cell,
+            default,
         )
-        blocks = sorted({block for own in launched.values() for block in own})
+        self.seconds = 0.0
+        all_records = [
+            record
+            for cell_launches in launches_by_cell.values()
+            for record in cell_launches.values()
+        ]
+        self.cores = repeating.Cores(
+            [latency_s for record in all_records for latency_s in handover.record_latencies(record)]
+        )
+        blocks = sorted(
+            {block for cell_launches in launches_by_cell.values() for block in cell_launches}
+        )
         self.random.shuffle(blocks)
-        self.blocks, known = blocks[::2], blocks[1::2]
-        self.speed = speeds(of_blocks(launched, known))
+        self.blocks, evaluation_blocks = blocks[::2], blocks[1::2]
+        self.speed = rank_speeds(select_blocks(launches_by_cell, evaluation_blocks))
 
     factors = staticmethod(factors)
 
     def takes(self, cell) -> float:
-        own = self.launched[cell].values()
-        return stdlib_statistics.median(one.conditions.seconds for one in own)
+        cell_launches = self.launches_by_cell[cell].values()
+        return stdlib_statistics.median(record.conditions.seconds for record in cell_launches)
 
     def launch(self, cell, share: float) -> float | None:
         return self.block([cell], share).get(cell)
 
     def block(self, settings, share: float) -> dict:
-        block, begun = self.random.choice(self.blocks), set()
+        block, started = self.random.choice(self.blocks), set()
 
         def launch(cell):
-            again = cell in begun
-            begun.add(cell)
-            return self.one(cell, share, self.random.choice(self.blocks) if again else block)
+            is_repeated = cell in started
+            started.add(cell)
+            return self.measure_launch(
+                cell, share, self.random.choice(self.blocks) if is_repeated else block
+            )
 
-        found = repeating.block(settings, launch, self.cores.spoiled)
-        given = {cell: statistics.launch_speeds([one]) for cell, one in found.items()}
-        return {cell: next(iter(own.values())) for cell, own in given.items() if own}
+        records = repeating.block(settings, launch, self.cores.spoiled)
+        speeds_by_cell = {
+            cell: statistics.launch_speeds([record]) for cell, record in records.items()
+        }
+        return {
+            cell: next(iter(block_speeds.values()))
+            for cell, block_speeds in speeds_by_cell.items()
+            if block_speeds
+        }
 
-    def one(self, cell, share: float, block: int):
-        record = self.launched[cell].get(block)
+    def measure_launch(self, cell, share: float, block: int):
+        record = self.launches_by_cell[cell].get(block)
         if record is None or record.measurement is None:
             return None
-        shorter, saved = first(record, share)
-        self.seconds += record.conditions.seconds - saved
+        short_record, saved_s = keep_first_steps(record, share)
+        self.seconds += record.conditions.seconds - saved_s
         self.cores.see(record)
-        return shorter
+        return short_record
 
 
-def of_blocks(launched: dict, blocks: Iterable[int]) -> dict:
+def select_blocks(launches_by_cell: dict, blocks: Iterable[int]) -> dict:
     """The launches of these blocks alone."""
     return {
-        cell: {block: own[block] for block in blocks if block in own}
-        for cell, own in launched.items()
+        cell: {block: cell_launches[block] for block in blocks if block in cell_launches}
+        for cell, cell_launches in launches_by_cell.items()
     }
 
 
-def speeds(launched: dict) -> dict:
+def rank_speeds(launches_by_cell: dict) -> dict:
     """Each setting's speed over the fastest's, the fastest first, by all these launches."""
-    found = {cell: counted(own) for cell, own in launched.items()}
-    return relative_speeds({cell: own for cell, own in found.items() if own})
+    speeds_by_cell = {
+        cell: counted_speeds(cell_launches) for cell, cell_launches in launches_by_cell.items()
+    }
+    return relative_speeds(
+        {cell: cell_speeds for cell, cell_speeds in speeds_by_cell.items() if cell_speeds}
+    )
 
 
-def counted(records: dict) -> Launches:
+def counted_speeds(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
     nearest = distance.nearest_seconds(
-        [seen for one in records.values() for seen in handover.record_latencies(one)]
+        [
+            latency_s
+            for record in records.values()
+            for latency_s in handover.record_latencies(record)
+        ]
     )
-    near = {
-        block: one
-        for block, one in records.items()
-        if not repeating.has_distant_cores(one, nearest)
+    near_records = {
+        block: record
+        for block, record in records.items()
+        if not repeating.has_distant_cores(record, nearest)
     }
     return {
         (block, 0): speed
-        for block, one in (near or records).items()
-        for speed in statistics.launch_speeds([one]).values()
+        for block, record in (near_records or records).items()
+        for speed in statistics.launch_speeds([record]).values()
     }
 
 
-def first(record, share: float):
+def keep_first_steps(record, share: float):
     """The record of its first steps alone, and the seconds that the others took."""
-    measured, window = record.measurement, record.measurement.window
-    count = max(1, round(len(measured.step_seconds) * share))
-    kept = measured.model_copy(update={"step_seconds": measured.step_seconds[:count]})
-    others = measured.step_seconds[count:]
-    return record.model_copy(update={"measurement": kept}), window * sum(others)
+    measurement, window = record.measurement, record.measurement.window
+    count = max(1, round(len(measurement.step_seconds) * share))
+    short_measurement = measurement.model_copy(
+        update={"step_seconds": measurement.step_seconds[:count]}
+    )
+    dropped_steps_s = measurement.step_seconds[count:]
+    return record.model_copy(update={"measurement": short_measurement}), window * sum(
+        dropped_steps_s
+    )
 
 
-def by_half(recorded: Recorded) -> float:
+def speed_by_half(recorded: RecordedMachine) -> float:
     """How near to the best it is what looks the fastest by all that the search may launch."""
-    return recorded.speed[next(iter(speeds(of_blocks(recorded.launched, recorded.blocks))))]
+    return recorded.speed[
+        next(iter(rank_speeds(select_blocks(recorded.launches_by_cell, recorded.blocks))))
+    ]
 
 
-def trial(recorded: Recorded, by_all: dict) -> tuple[float, float, float, float]:
+def run_trial(recorded: RecordedMachine, speeds_by_all: dict) -> tuple[float, float, float, float]:
     """How near what it took is to the best, by one half and `by_all`; what it took of the time.
 
     That is the search's alone, and all, over exhaustive search's.
     """
-    whole = exhaustive(recorded)
-    taken, _, searched = tuned(recorded)
-    near = recorded.speed[taken], by_all[taken]
-    return *near, searched / whole, recorded.seconds / whole
+    exhaustive_s = exhaustive(recorded)
+    chosen_cell, _, search_s = tuned(recorded)
+    speeds_of_chosen = recorded.speed[chosen_cell], speeds_by_all[chosen_cell]
+    return *speeds_of_chosen, search_s / exhaustive_s, recorded.seconds / exhaustive_s
 
 
-def searches(words: list[str], results: Path, count: int) -> list[tuple[Tuning, dict]]:
+def run_searches(tune_options: list[str], results: Path, count: int) -> list[tuple[Tuning, dict]]:
     """What `xfbench tune` finds with each of so many seeds, and launches by cell and block.
 
     Without certificates, as the exhaustive search is.
     """
-    found = []
+    tunings = []
     for seed in range(count):
-        folder = results / "searches" / f"{'-'.join(words[1:4:2])}-{seed}"
+        folder = results / "searches" / f"{'-'.join(tune_options[1:4:2])}-{seed}"
         if not read_folder(folder, print):
-            line = [sys.executable, "-m", "xfbench", "tune", "--no-verify", "--resume", *words]
-            subprocess.run([*line, "--seed", str(seed), "--results", folder], check=True)
-        launched = defaultdict(dict)
+            command = [
+                sys.executable,
+                "-m",
+                "xfbench",
+                "tune",
+                "--no-verify",
+                "--resume",
+                *tune_options,
+            ]
+            subprocess.run([*command, "--seed", str(seed), "--results", folder], check=True)
+        launches_by_cell = defaultdict(dict)
         for record in Store(folder).records():
-            launched[record.request.cell()][seed, record.request.launch] = record
-        found.append((read_folder(folder, print)[-1], launched))
-    return found
+            launches_by_cell[record.request.cell()][seed, record.request.launch] = record
+        tunings.append((read_folder(folder, print)[-1], launches_by_cell))
+    return tunings
 
 
-def on_machine(
-    found: list[tuple[Tuning, dict]], launched: dict, replays: list[Recorded]
+def summarise_searches(
+    tunings: list[tuple[Tuning, dict]], launches_by_cell: dict, replays: list[RecordedMachine]
 ) -> list[str]:
     """How near to the best each of these is, and what it took of an exhaustive search's time.
 
     The best is known by all launches of usual length but the search's own: those that every setting
     had before, and those of the other searches' confirmations, which are of the best ones.
     """
-    whole = stdlib_statistics.median(map(exhaustive, replays))
-    near, shares = [], []
-    for one, own in found:
-        known = {cell: dict(others) for cell, others in launched.items()}
-        for _, confirmed in found:
-            for cell in known if confirmed is not own else ():
-                known[cell].update(confirmed.get(cell, {}))
-        near.append(speeds(known)[one.best])
-        shares.append(one.machine_seconds / whole)
-    held = sum(one >= NEAR and share <= SHARE for one, share in zip(near, shares, strict=True))
+    exhaustive_s = stdlib_statistics.median(map(exhaustive, replays))
+    relative_bests, shares = [], []
+    for tuning, own_launches in tunings:
+        other_launches = {
+            cell: dict(cell_launches) for cell, cell_launches in launches_by_cell.items()
+        }
+        for _, search_launches in tunings:
+            for cell in other_launches if search_launches is not own_launches else ():
+                other_launches[cell].update(search_launches.get(cell, {}))
+        relative_bests.append(rank_speeds(other_launches)[tuning.best])
+        shares.append(tuning.machine_seconds / exhaustive_s)
+    successes = sum(
+        speed >= MIN_NEAR_SPEED and share <= MAX_TIME_SHARE
+        for speed, share in zip(relative_bests, shares, strict=True)
+    )
     time = f"{stdlib_statistics.median(shares):.0%}, {max(shares):.0%} at most"
-    return [f"{len(found)}", f"{sum(one >= NEAR for one in near)}", f"{min(near):.3f}", time, held]
+    return [
+        f"{len(tunings)}",
+        f"{sum(speed >= MIN_NEAR_SPEED for speed in relative_bests)}",
+        f"{min(relative_bests):.3f}",
+        time,
+        successes,
+    ]
 
 
-def spread(launched: dict) -> float:
+def launch_spread(launches_by_cell: dict) -> float:
     """How much launches of one setting differ, beside their blocks: relative standard deviation."""
-    found = {cell: counted(own) for cell, own in launched.items()}
-    return estimate_noise(found, {cell: (cell,) for cell in found}) or math.nan
+    speeds_by_cell = {
+        cell: counted_speeds(cell_launches) for cell, cell_launches in launches_by_cell.items()
+    }
+    return estimate_noise(speeds_by_cell, {cell: (cell,) for cell in speeds_by_cell}) or math.nan
 
 
-def summary(trials: list) -> list[str]:
+def summarise_trials(trials: list) -> list[str]:
     """What is told of them."""
-    near, by_all, search, whole = zip(*trials, strict=True)
-    held = [one >= NEAR and share <= SHARE for one, share in zip(near, search, strict=True)]
-    shares = (f"{stdlib_statistics.median(one):.0%}" for one in (search, whole))
-    often_near = (often([one >= NEAR for one in of]) for of in (near, by_all))
-    return [*often_near, f"{min(near):.3f}", *shares, often(held)]
+    speeds_by_half, speeds_by_all, search_shares, total_shares = zip(*trials, strict=True)
+    successes = [
+        speed >= MIN_NEAR_SPEED and share <= MAX_TIME_SHARE
+        for speed, share in zip(speeds_by_half, search_shares, strict=True)
+    ]
+    shares = (
+        f"{stdlib_statistics.median(trial_shares):.0%}"
+        for trial_shares in (search_shares, total_shares)
+    )
+    often_near = (
+        format_share([speed >= MIN_NEAR_SPEED for speed in trial_speeds])
+        for trial_speeds in (speeds_by_half, speeds_by_all)
+    )
+    return [*often_near, f"{min(speeds_by_half):.3f}", *shares, format_share(successes)]
 
 
-def often(held: list[bool]) -> str:
+def format_share(outcomes: list[bool]) -> str:
     """In how many of all trials something held."""
-    return f"{sum(held) / len(held):.0%}"
+    return f"{sum(outcomes) / len(outcomes):.0%}"
 
 
 if __name__ == "__main__":

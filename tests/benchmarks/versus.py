@@ -29,7 +29,7 @@ from xfbench.worker import distance
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 30, "lenet": 60}
 KERNELS = {"torch": ("onednn", "channels_last", "inductor")}  # of the others their default
-TOGETHER = {"caffe": "mpi", "mxnet": "dist_sync", "tensorflow": "mirrored", "torch": "ddp"}
+STRATEGIES = {"caffe": "mpi", "mxnet": "dist_sync", "tensorflow": "mirrored", "torch": "ddp"}
 
 
 def main() -> None:
@@ -40,26 +40,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=0, help="0: 5, of small networks more")
     parser.add_argument("--launches", type=int, default=5, help="processes, of so many rounds each")
     parser.add_argument("--ranks", type=int, default=1, help="which share a batch and the cores")
-    chosen = parser.parse_args()
-    here, ranks = machine.describe(), chosen.ranks
-    print(f"{here.cores} cores {here.cpu_model}" + f", {ranks} ranks" * (ranks > 1))
+    arguments = parser.parse_args()
+    host, ranks = machine.describe(), arguments.ranks
+    print(f"{host.cores} cores {host.cpu_model}" + f", {ranks} ranks" * (ranks > 1))
     lines = []
-    for network in chosen.network.split(","):
-        for framework in chosen.framework.split(","):
-            rounds, kernels = chosen.rounds or ROUNDS.get(network, 5), of(framework, ranks)
-            found = [
-                measure(framework, kernels, network, rounds, ranks, here.cores, number % 2 == 1)
-                for number in range(chosen.launches)
+    for network in arguments.network.split(","):
+        for framework in arguments.framework.split(","):
+            rounds, kernels = (
+                arguments.rounds or ROUNDS.get(network, 5),
+                list_kernels(framework, ranks),
+            )
+            process_times = [
+                measure(framework, kernels, network, rounds, ranks, host.cores, number % 2 == 1)
+                for number in range(arguments.launches)
             ]
-            for kernel, name in itertools.product(kernels, sorted({*found[0]} - {*kernels})):
-                lines.append((network, framework, kernel, name, *told(found, kernel, name)))
+            for kernel, name in itertools.product(
+                kernels, sorted({*process_times[0]} - {*kernels})
+            ):
+                lines.append(
+                    (network, framework, kernel, name, *format_times(process_times, kernel, name))
+                )
                 print(*lines[-1], file=sys.stderr, flush=True)
     headers = ["network", "framework", "kernel", "its own", "ms per step", "through xfbench"]
     headers.append("ratio")
     print(tabulate(lines, headers, "github", disable_numparse=True))
 
 
-def of(framework: str, ranks: int) -> Sequence[str]:
+def list_kernels(framework: str, ranks: int) -> Sequence[str]:
     """The kernels through which the adapter trains."""
     default = (adapter.load(framework).default_kernel,)
     return KERNELS.get(framework, default) if ranks == 1 else default
@@ -75,20 +82,27 @@ def measure(
     own_first: bool,
 ) -> dict[str, list[float]]:
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
-    strategy, threads = TOGETHER[framework] if ranks > 1 else "none", max(cores // ranks, 1)
+    strategy, threads = STRATEGIES[framework] if ranks > 1 else "none", max(cores // ranks, 1)
     options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
-    asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), near())
-    found: dict[str, list[float]] = inside.answer(
+    script_arguments = (
+        network,
+        rounds,
+        BATCHES[network] // ranks,
+        threads,
+        int(own_first),
+        nearest_latency_s(),
+    )
+    times: dict[str, list[float]] = inside.run_script(
         *("versus_steps.py", framework, threads),
-        *(",".join(kernels), "all", *asked, strategy, json.dumps(options)),
+        *(",".join(kernels), "all", *script_arguments, strategy, json.dumps(options)),
         kernel=kernels[0],
         ranks=ranks,
         strategy=strategy,
     )
-    return found
+    return times
 
 
-def near() -> float:
+def nearest_latency_s() -> float:
     """Seconds between cores that lie near, as far as it is known."""
     return (
         distance.nearest_seconds(handover.read_latencies())
@@ -97,13 +111,17 @@ def near() -> float:
     )
 
 
-def told(found: Sequence[dict[str, list[float]]], kernel: str, own: str) -> tuple[str, str, str]:
+def format_times(
+    process_times: Sequence[dict[str, list[float]]], kernel: str, native_loop: str
+) -> tuple[str, str, str]:
     """Median milliseconds of a step of each, and the ratio with its interval over processes."""
-    ratios = [float(np.median(np.divide(one[own], one[kernel]))) for one in found]
+    ratios = [
+        float(np.median(np.divide(times[native_loop], times[kernel]))) for times in process_times
+    ]
     ratio = statistics.geometric_interval(ratios)
     medians = (
-        f"{1e3 * np.median(np.concatenate([one[name] for one in found])):.1f}"
-        for name in (own, kernel)
+        f"{1e3 * np.median(np.concatenate([times[name] for times in process_times])):.1f}"
+        for name in (native_loop, kernel)
     )
     interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
     return (*medians, f"{ratio.value:.3f}{interval}")

@@ -22,7 +22,9 @@ WAITS, WAIT_SECONDS = 120, 0.5
 
 
 def main() -> None:
-    archive, framework, _, kernels, named, *counts, nearest, strategy, chosen = sys.argv[1:]
+    archive, framework, _, kernels, native_loop_name, *counts, nearest, strategy, options_json = (
+        sys.argv[1:]
+    )
     network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
@@ -33,24 +35,26 @@ def main() -> None:
     from xfbench.workloads.initial import initial_parameters
 
     # Weights that hardly move: what diverges may be slower, and end Caffe (docs/findings.md).
-    known = workloads()[network]
-    workload = replace(known, solver=replace(known.solver, base_lr=1e-9, policy="fixed"))
+    standard_workload = workloads()[network]
+    workload = replace(
+        standard_workload, solver=replace(standard_workload.solver, base_lr=1e-9, policy="fixed")
+    )
     rank, size = distributed.rank_and_size()
     group = Group()
     if size > 1:
         distributed.fill_in_addresses(remote=False)
         affinity.pin_rank(rank, size, threads, 0)
-        meeting = str(Path("meeting").absolute())
-        group = Group(rank, size, strategy, meeting, options=json.loads(chosen))
+        rendezvous_path = str(Path("meeting").absolute())
+        group = Group(rank, size, strategy, rendezvous_path, options=json.loads(options_json))
     cores = (
         handover.CoreLatencyProbe() if size == 1 else None
     )  # before the framework, as in a launch
     images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
-    own = importlib.import_module(f"own_{framework}")
+    native_module = importlib.import_module(f"own_{framework}")
     initial = initial_parameters(workload.network, 0)
 
-    def through(kernel: str):
+    def build_adapter_step(kernel: str):
         trainer = train.build(workload.network, workload.solver, Options(kernel, threads), group)
         trainer.assign(initial)
         batch = trainer.load(images, labels)
@@ -61,39 +65,50 @@ def main() -> None:
 
         return step
 
-    def ours() -> dict:
-        return {kernel: through(kernel) for kernel in kernels.split(",") if kernel}
+    def build_adapter_steps() -> dict:
+        return {kernel: build_adapter_step(kernel) for kernel in kernels.split(",") if kernel}
 
-    def theirs() -> dict:
-        if named == "none":
+    def build_native_steps() -> dict:
+        if native_loop_name == "none":
             return {}
-        loops = own.loops(workload, images, labels, threads, group)
-        return loops if named == "all" else {named: loops[named]}
+        loops = native_module.loops(workload, images, labels, threads, group)
+        return loops if native_loop_name == "all" else {native_loop_name: loops[native_loop_name]}
 
     # On several ranks the adapter's trainer is what meets the others.
-    made = [one() for one in ((theirs, ours) if own_first and size == 1 else (ours, theirs))]
-    steps = {name: step for one in made for name, step in one.items()}
+    step_groups = [
+        build_steps()
+        for build_steps in (
+            (build_native_steps, build_adapter_steps)
+            if own_first and size == 1
+            else (build_adapter_steps, build_native_steps)
+        )
+    ]
+    steps = {name: step for step_group in step_groups for name, step in step_group.items()}
     order = random.Random(own_first)
 
-    def once() -> dict:
-        took = {}
+    def time_round() -> dict:
+        step_times = {}
         for name in order.sample(list(steps), len(steps)):
             start = time.perf_counter()
             steps[name]()
-            took[name] = time.perf_counter() - start
-        return took
+            step_times[name] = time.perf_counter() - start
+        return step_times
 
     for _ in range(2):
-        once()
+        time_round()
     if cores:
-        taken = while_near(once, rounds, float(nearest), cores)
+        rounds_times = measure_while_near(time_round, rounds, float(nearest), cores)
     else:
-        taken = [once() for _ in range(rounds)]
+        rounds_times = [time_round() for _ in range(rounds)]
     if not rank:
-        print(json.dumps({name: [took[name] for took in taken] for name in steps}))
+        print(
+            json.dumps(
+                {name: [round_times[name] for round_times in rounds_times] for name in steps}
+            )
+        )
 
 
-def while_near(once, rounds: int, nearest: float, cores) -> list:
+def measure_while_near(time_round, rounds: int, nearest: float, cores) -> list:
     """So many rounds during which cores lay as near as in any; all, where they rarely do.
 
     One of them costs half a loop's speed while they do not (docs/findings.md#two-modes), so that
@@ -101,26 +116,26 @@ def while_near(once, rounds: int, nearest: float, cores) -> list:
     """
     from xfbench.worker import distance
 
-    looks: list[float] = []
+    latencies_s: list[float] = []
 
-    def look() -> float:
-        looks.append(cores.seconds() or float("inf"))  # where they were too busy to answer
-        return looks[-1]
+    def measure_latency() -> float:
+        latencies_s.append(cores.seconds() or float("inf"))  # where they were too busy to answer
+        return latencies_s[-1]
 
-    def apart(seconds: float) -> bool:
-        return distance.is_far_apart([seconds], min(nearest, distance.nearest_seconds(looks)))
+    def is_far(seconds: float) -> bool:
+        return distance.is_far_apart([seconds], min(nearest, distance.nearest_seconds(latencies_s)))
 
-    seen, taken, waits = look(), [], 0
+    latency_s, timed_rounds, waits = measure_latency(), [], 0
     for _ in range(3 * rounds):
-        while apart(seen) and waits < WAITS:
+        while is_far(latency_s) and waits < WAITS:
             time.sleep(WAIT_SECONDS)
-            seen, waits = look(), waits + 1
-        took, before, seen = once(), seen, look()
-        taken.append((max(before, seen), took))
-        near = [took for far, took in taken if not apart(far)]
-        if len(near) >= rounds:
-            return near
-    return [took for _, took in taken]
+            latency_s, waits = measure_latency(), waits + 1
+        round_times, latency_before_s, latency_s = time_round(), latency_s, measure_latency()
+        timed_rounds.append((max(latency_before_s, latency_s), round_times))
+        near_rounds = [times for distance_s, times in timed_rounds if not is_far(distance_s)]
+        if len(near_rounds) >= rounds:
+            return near_rounds
+    return [times for _, times in timed_rounds]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from tests.benchmarks.versus import BATCHES, ROUNDS, near
+from tests.benchmarks.versus import BATCHES, ROUNDS, nearest_latency_s
 from xfbench import adapter
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
@@ -53,53 +53,58 @@ def main() -> None:
     parser.add_argument("--network", default="convnet,alexnet,googlenet,resnet50")
     parser.add_argument("--rounds", type=int, default=0, help="steps; 0: 5, of small networks more")
     parser.add_argument("--launches", type=int, default=5, help="of each")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     print(machine_class(machine.describe()))
-    session = LaunchContext(Store(chosen.results))
+    session = LaunchContext(Store(arguments.results))
     lines, ratios = [], []
-    for network in chosen.network.split(","):
-        for framework in chosen.framework.split(","):
-            found = searched(chosen.results, framework, network)
-            rounds = chosen.rounds or ROUNDS.get(network, 5)
-            records, of_plain = pairs(found, rounds, chosen.launches, session)
-            of_tuned = statistics.launch_speeds(records)
-            ratio = statistics.compare(of_tuned, of_plain).ratio
+    for network in arguments.network.split(","):
+        for framework in arguments.framework.split(","):
+            tuning = find_tuning(arguments.results, framework, network)
+            rounds = arguments.rounds or ROUNDS.get(network, 5)
+            records, plain_speeds = measure_pairs(tuning, rounds, arguments.launches, session)
+            tuned_speeds = statistics.launch_speeds(records)
+            ratio = statistics.compare(tuned_speeds, plain_speeds).ratio
             ratios.append(ratio.value)
             interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
-            both = (of_plain, of_tuned)
-            speeds = (f"{stdlib_statistics.median(one.values()):.4g}" for one in both)
-            certified = "yes" if all(one.certificate for one in records) else "no"
+            speeds_by_block = (plain_speeds, tuned_speeds)
+            speeds = (
+                f"{stdlib_statistics.median(launch_speeds.values()):.4g}"
+                for launch_speeds in speeds_by_block
+            )
+            certified = "yes" if all(record.certificate for record in records) else "no"
             lines.append((network, framework, *speeds, f"{ratio.value:.3f}{interval}"))
-            lines[-1] += (describe_setting(found.best), certified)
-            say(" ".join(lines[-1]))
+            lines[-1] += (describe_setting(tuning.best), certified)
+            print_progress(" ".join(lines[-1]))
     headers = ["network", "framework", "plain loop, images/s", "tuned", "ratio", "with"]
     print(tabulate(lines, [*headers, "certified"], "github", disable_numparse=True))
     print(f"geometric mean: {stdlib_statistics.geometric_mean(ratios):.3f}")
 
 
-def say(line: str) -> None:
+def print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def searched(results: Path, framework: str, network: str) -> Tuning:
+def find_tuning(results: Path, framework: str, network: str) -> Tuning:
     """The search that `run --tuned` would use."""
     version = environment.ensure(adapter.load(framework)).version
     cell = build_space(
         SpaceRequest(framework, network, batch_sizes=(BATCHES[network],)), {}
     ).default
-    fitting = [one for one in read_folder(results, say) if fits(one, cell, version, ())]
-    if not fitting:
+    fitting_tunings = [
+        tuning for tuning in read_folder(results, print_progress) if fits(tuning, cell, version, ())
+    ]
+    if not fitting_tunings:
         sys.exit(f"first: xfbench tune --framework {framework} --workload {network}")
-    return fitting[-1]
+    return fitting_tunings[-1]
 
 
-def pairs(
-    found: Tuning, rounds: int, launches: int, session: LaunchContext
+def measure_pairs(
+    tuning: Tuning, rounds: int, launches: int, session: LaunchContext
 ) -> tuple[list[Record], Launches]:
     """Records of launches with what was found, and images per second of the plain loop."""
-    cell, plain = found.best, found.default
-    session.prepare([cell.framework], {}, say, allocated=[cell.allocator])
-    certify.certify_requests([cell.request(1)], session, say, say)
+    cell, plain = tuning.best, tuning.default
+    session.prepare([cell.framework], {}, print_progress, allocated=[cell.allocator])
+    certify.certify_requests([cell.request(1)], session, print_progress, print_progress)
     cores = repeating.Cores(handover.read_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
@@ -108,10 +113,17 @@ def pairs(
         cores.see(record)
         return record
 
-    def loop(number: int) -> None:
-        steps = inside.answer(
+    def run_plain_loop(number: int) -> None:
+        steps = inside.run_script(
             *("versus_steps.py", plain.framework, plain.threads, "", PLAIN[plain.framework]),
-            *(plain.workload, rounds, plain.global_batch_size, plain.threads, 0, near()),
+            *(
+                plain.workload,
+                rounds,
+                plain.global_batch_size,
+                plain.threads,
+                0,
+                nearest_latency_s(),
+            ),
             *("none", json.dumps({})),
             kernel=plain.kernel,
         )
@@ -119,9 +131,9 @@ def pairs(
         speeds[number, 0] = plain.global_batch_size / stdlib_statistics.median(seconds)
 
     for number in range(1, launches + 1):
-        for which in order.sample(range(2), 2):
-            if which:
-                loop(number)
+        for is_plain in order.sample(range(2), 2):
+            if is_plain:
+                run_plain_loop(number)
             else:
                 records += repeating.block([number], launch, cores.spoiled).values()
     return records, speeds

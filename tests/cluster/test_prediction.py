@@ -23,7 +23,7 @@ def slow_cluster(network, cluster):
 
 def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
-    prediction.write(tmp_path / "adapters" / "sleeping", [("lenet", "weak", 8, "mpi")])
+    prediction.write_adapter(tmp_path / "adapters" / "sleeping", [("lenet", "weak", 8, "mpi")])
     results = ["--results", str(tmp_path / "results")]
     asked = "run --framework sleeping --workload lenet --batch-size 8 --scaling weak --no-verify"
     asked += " --launcher slurm --threads 1 --affinity none --steps 8 --launches 2"

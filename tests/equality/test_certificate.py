@@ -33,43 +33,43 @@ def covered(record):
 
     def make(**changes):
         fields = {"software": SOFTWARE, "machine": describe()}
-        made = certified(record(fields=fields), **changes)
-        return record(fields={**fields, "certificate": made.id}), made
+        certificate_of_cell = certified(record(fields=fields), **changes)
+        return record(fields={**fields, "certificate": certificate_of_cell.id}), certificate_of_cell
 
     return make
 
 
-def only_row(found, certificates):
-    [table] = tables([found], certificates)
+def only_row(ranked_record, certificates):
+    [table] = tables([ranked_record], certificates)
     return [*table.rows, *table.unranked][0]
 
 
 def test_record_with_a_valid_certificate_is_ranked(covered):
-    found, made = covered()
-    assert only_row(found, {made.id: made}).reason is None
-    [table] = tables([found], {made.id: made})
+    covered_record, stored = covered()
+    assert only_row(covered_record, {stored.id: stored}).reason is None
+    [table] = tables([covered_record], {stored.id: stored})
     assert len(table.rows) == 1 and table.unranked == ()
 
 
 def test_certificate_of_other_strategy_options_gives_no_rank(covered):
-    found, made = covered(strategy_options=(("overlap", "off"), ("servers", 2)))
-    assert only_row(found, {made.id: made}).reason == (
+    covered_record, stored = covered(strategy_options=(("overlap", "off"), ("servers", 2)))
+    assert only_row(covered_record, {stored.id: stored}).reason == (
         "the certificate is for another strategy options: overlap=off, servers=2, not none"
     )
 
 
 def test_indistinguishable_cells_share_a_rank(record):
     fields = {"software": SOFTWARE, "machine": describe()}
-    found, certificates = [], {}
+    records, certificates = [], {}
     for threads, seconds in ((1, 0.1), (2, 0.1), (4, 0.5)):
-        asked = {"threads": threads, "fields": fields}
-        made = certified(record(**asked))
-        certificates[made.id] = made
+        settings = {"threads": threads, "fields": fields}
+        stored = certified(record(**settings))
+        certificates[stored.id] = stored
         for launch in range(1, 6):
             noisy = seconds * (1 + 0.01 * ((launch * (threads + 2)) % 5))
-            asked["fields"] = {**fields, "certificate": made.id}
-            found.append(record(**asked, steps=(noisy,), launch=launch))
-    [table] = tables(found, certificates)
+            settings["fields"] = {**fields, "certificate": stored.id}
+            records.append(record(**settings, steps=(noisy,), launch=launch))
+    [table] = tables(records, certificates)
     assert [row.rank for row in table.rows] == [(1, 2), (1, 2), (3, 3)]
     shown = [line.split()[0] for line in to_text([table]).splitlines() if " reference " in line]
     assert shown == ["1–2", "1–2", "3"]
@@ -80,8 +80,8 @@ def test_a_record_without_a_certificate_has_no_rank(record):
 
 
 def test_missing_certificate_file_gives_no_rank(covered):
-    found, _ = covered()
-    assert "not in the results folder" in only_row(found, {}).reason
+    covered_record, _ = covered()
+    assert "not in the results folder" in only_row(covered_record, {}).reason
 
 
 @pytest.mark.parametrize(
@@ -102,22 +102,22 @@ def test_missing_certificate_file_gives_no_rank(covered):
     ],
 )
 def test_certificate_with_any_changed_field_gives_no_rank(covered, field, value):
-    found, made = covered(**{field: value})
-    reason = only_row(found, {made.id: made}).reason
+    covered_record, stored = covered(**{field: value})
+    reason = only_row(covered_record, {stored.id: stored}).reason
     assert f"the certificate is for another {field.replace('_', ' ')}" in reason
 
 
 def test_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
-    found, made = covered()
-    path = tmp_path / "certificates" / f"{made.id[7:]}.json"
-    made.write(path)
-    assert certificate.read_folder(tmp_path) == {made.id: made}
+    covered_record, stored = covered()
+    path = tmp_path / "certificates" / f"{stored.id[7:]}.json"
+    stored.write(path)
+    assert certificate.read_folder(tmp_path) == {stored.id: stored}
     document = json.loads(path.read_text())
     document["subject"]["kernel"] = "numpy2"
     path.write_text(json.dumps(document))
     with pytest.raises(CertificateError, match="was edited"):
         certificate.read(path)
-    assert "was edited" in only_row(found, certificate.read_folder(tmp_path)).reason
+    assert "was edited" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
 
 
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
@@ -126,38 +126,38 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     session = LaunchContext(Store(tmp_path / "results"))
     session.prepare([request.framework], {}, print)
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    of = certify.build_subject(request, session.environments[request.framework])
-    made = build_certificate(of)
-    document = made.document()
+    subject = certify.build_subject(request, session.environments[request.framework])
+    stored = build_certificate(subject)
+    document = stored.document()
     del document["id"], document["subject"]["strategy_options"]
     earlier = {"id": digests.of_json(document), **document}
-    kept = tmp_path / "home" / "certificates" / f"{of.key}.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_text(json.dumps(earlier))
+    cached_path = tmp_path / "home" / "certificates" / f"{subject.key}.json"
+    cached_path.parent.mkdir(parents=True)
+    cached_path.write_text(json.dumps(earlier))
     certify.attach_cached(request, session)
-    [given] = certificate.read_folder(session.store.folder).values()
-    assert given.id == earlier["id"] == session.certificates[certified_fields(request)]
-    assert given.subject == of
+    [copied] = certificate.read_folder(session.store.folder).values()
+    assert copied.id == earlier["id"] == session.certificates[certified_fields(request)]
+    assert copied.subject == subject
 
 
 def test_edited_certificate_with_a_recomputed_id_is_refused(covered, tmp_path):
-    found, made = covered(kernel="other")
-    forged = made.model_copy(update={"subject": certified(found).subject})
+    covered_record, stored = covered(kernel="other")
+    forged = stored.model_copy(update={"subject": certified(covered_record).subject})
     forged = forged.model_copy(update={"id": forged.computed_id()})
-    forged.write(tmp_path / "certificates" / f"{made.id[7:]}.json")  # under the name it had
-    reason = only_row(found, certificate.read_folder(tmp_path)).reason
+    forged.write(tmp_path / "certificates" / f"{stored.id[7:]}.json")  # under the name it had
+    reason = only_row(covered_record, certificate.read_folder(tmp_path)).reason
     assert "not the one that the record names" in reason
 
 
 def test_invalid_certificate_file_is_reported(covered, tmp_path):
-    found, made = covered()
-    path = tmp_path / "certificates" / f"{made.id[7:]}.json"
+    covered_record, stored = covered()
+    path = tmp_path / "certificates" / f"{stored.id[7:]}.json"
     path.parent.mkdir()
     path.write_text('{"schema": "xfbench.certificate/1"')
-    assert "is no certificate" in only_row(found, certificate.read_folder(tmp_path)).reason
+    assert "is no certificate" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
 
 
 def test_verdict_different_gives_no_rank(covered):
-    found, made = covered()
-    other = made.model_copy(update={"verdict": "different"})
-    assert "different" in only_row(found, {made.id: other}).reason
+    covered_record, stored = covered()
+    different = stored.model_copy(update={"verdict": "different"})
+    assert "different" in only_row(covered_record, {stored.id: different}).reason

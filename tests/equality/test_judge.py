@@ -23,15 +23,15 @@ EXPECTED = Expected(CASE, TRUTH, DRAWS)
 
 
 def compare(precision="float32", **changes):
-    found = {**TRUTH, **changes}
-    found = {key: value for key, value in found.items() if value is not None}
-    return {d.quantity: d for d in judge.compare(EXPECTED, precision, found)}
+    measured = {**TRUTH, **changes}
+    measured = {key: value for key, value in measured.items() if value is not None}
+    return {d.quantity: d for d in judge.compare(EXPECTED, precision, measured)}
 
 
 def test_equal_results_pass_and_the_rate_is_not_compared():
-    found = compare()
-    assert set(found) == set(TRUTH) - {"rate"}
-    assert all(deviation.is_within_tolerance for deviation in found.values())
+    deviations = compare()
+    assert set(deviations) == set(TRUTH) - {"rate"}
+    assert all(deviation.is_within_tolerance for deviation in deviations.values())
 
 
 def test_tolerance_is_10_times_the_largest_draw_plus_rounding():
@@ -46,19 +46,19 @@ def test_tolerance_is_10_times_the_largest_draw_plus_rounding():
 def test_error_is_judged_by_its_norm(factor, holds):
     name = "gradient/conv1/weight"
     allowed = compare()[name].allowed
-    found = compare(**{name: np.array([3.0 + factor * allowed, 4.0])})[name]
-    assert found.is_within_tolerance == holds
-    assert found.excess == pytest.approx(factor, rel=1e-6)
-    assert found.relative_error == pytest.approx(factor * allowed / 5, rel=1e-6)
+    deviation = compare(**{name: np.array([3.0 + factor * allowed, 4.0])})[name]
+    assert deviation.is_within_tolerance == holds
+    assert deviation.excess == pytest.approx(factor, rel=1e-6)
+    assert deviation.relative_error == pytest.approx(factor * allowed / 5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     "value", [None, np.array([np.nan, 4.0]), np.array([np.inf, 4.0]), np.array([3.0, 4.0, 5.0])]
 )
 def test_missing_nonfinite_or_misshapen_result_fails(value):
-    found = compare(**{"gradient/conv1/weight": value})["gradient/conv1/weight"]
-    assert not found.is_within_tolerance
-    assert found.excess == math.inf
+    deviation = compare(**{"gradient/conv1/weight": value})["gradient/conv1/weight"]
+    assert not deviation.is_within_tolerance
+    assert deviation.excess == math.inf
 
 
 @pytest.mark.parametrize(("value", "excess"), [(0.0, 0.0), (1e-30, math.inf)])
@@ -66,11 +66,11 @@ def test_zero_expectation_accepts_only_zero(value, excess):
     """As the bias before a batch norm is, whose gradient is 0 in every draw."""
     truth = {**TRUTH, "step1/conv1/bias": np.array([0.0])}
     draws = tuple({**draw, "step1/conv1/bias": 0.0} for draw in DRAWS)
-    found = {**truth, "step1/conv1/bias": np.array([value])}
-    compared = judge.compare(Expected(CASE, truth, draws), "float32", found)
-    [one] = [d for d in compared if d.quantity == "step1/conv1/bias"]
-    assert one.excess == excess
-    assert one.is_within_tolerance == (value == 0.0)
+    measured = {**truth, "step1/conv1/bias": np.array([value])}
+    compared = judge.compare(Expected(CASE, truth, draws), "float32", measured)
+    [bias_deviation] = [d for d in compared if d.quantity == "step1/conv1/bias"]
+    assert bias_deviation.excess == excess
+    assert bias_deviation.is_within_tolerance == (value == 0.0)
 
 
 def test_missing_output_is_not_counted_as_an_error():
@@ -78,8 +78,8 @@ def test_missing_output_is_not_counted_as_an_error():
 
 
 def test_deviation_names_its_kind_parameter_layer_and_step():
-    found = compare()["gradient/conv1/weight"]
-    assert (found.kind, found.name, found.layer, found.step) == (
+    deviation = compare()["gradient/conv1/weight"]
+    assert (deviation.kind, deviation.name, deviation.layer, deviation.step) == (
         "gradient",
         "conv1/weight",
         "conv1",

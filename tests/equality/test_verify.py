@@ -184,11 +184,11 @@ def test_different_network_exits_with_1_and_names_the_layer():
 
 def test_a_certificate_holds_for_one_adapter_only():
     plant = next(p for p in plants.load_mutations() if p.framework == "torch")
-    found = environment.ensure(adapter.load("torch"))
+    environment_of_torch = environment.ensure(adapter.load("torch"))
     [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
-    before = certify.build_subject(cell.request(1), found)
+    before = certify.build_subject(cell.request(1), environment_of_torch)
     with plants.applied(plant):
-        after = certify.build_subject(cell.request(1), found)
+        after = certify.build_subject(cell.request(1), environment_of_torch)
     assert certify.find_cached(after) is None
     assert {k for k, v in after.model_dump().items() if v != before.model_dump()[k]} == {
         "adapter_digest"
@@ -197,7 +197,7 @@ def test_a_certificate_holds_for_one_adapter_only():
 
 @pytest.mark.deep
 def test_another_kernel_than_the_requested_one_proves_nothing():
-    other = plants.Mutation(
+    mutation = plants.Mutation(
         name="oneDNN off",
         framework="torch",
         workload="lenet",
@@ -206,8 +206,8 @@ def test_another_kernel_than_the_requested_one_proves_nothing():
         replace="torch.backends.mkldnn.enabled = False",
     )
     with (
-        plants.applied(other),
+        plants.applied(mutation),
         pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
     ):
-        found = environment.ensure(adapter.load("torch"))
-        Verifier().verify(Proof.of("torch").request, found)
+        environment_of_torch = environment.ensure(adapter.load("torch"))
+        Verifier().verify(Proof.of("torch").request, environment_of_torch)

@@ -41,8 +41,8 @@ def openmpi():
 @pytest.fixture
 def mpich(monkeypatch):
     """The MPICH of a framework's environment, as the mpirun on the PATH."""
-    found = environment.ensure(adapter.load("torch"))
-    monkeypatch.setenv("PATH", f"{found.prefix / 'bin'}:{os.environ['PATH']}")
+    environment_of_torch = environment.ensure(adapter.load("torch"))
+    monkeypatch.setenv("PATH", f"{environment_of_torch.prefix / 'bin'}:{os.environ['PATH']}")
     return "mpirun"
 
 
@@ -56,7 +56,7 @@ def family(request):
 def test_ranks_train_and_write_separate_output_files(launch, family):
     record, folder = launch()
     assert record.status == "ok", record.reason
-    assert [one.rank for one in record.observed.ranks] == [0, 1]
+    assert [rank.rank for rank in record.observed.ranks] == [0, 1]
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "stderr.1", "reply.1.json", "stdout.start"} <= names
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
@@ -75,35 +75,37 @@ def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
     )
     [(label, lines)] = dry.commands(plan).items()
     assert label == request.label()
-    kept = json.loads((folder / "command.json").read_text())
+    stored_command = json.loads((folder / "command.json").read_text())
     [line] = lines
-    assert shlex.split(line)[-len(kept["argv"]) :] == kept["argv"]
+    assert shlex.split(line)[-len(stored_command["argv"]) :] == stored_command["argv"]
 
 
 # Each rank once for every change.
 QUICK_ENDS = {(0, "by a signal"), (1, "with words")}
 ENDS = [
-    pytest.param(rank, how, marks=() if (rank, how) in QUICK_ENDS else pytest.mark.deep)
+    pytest.param(
+        rank, death_name, marks=() if (rank, death_name) in QUICK_ENDS else pytest.mark.deep
+    )
     for rank in (0, 1)
-    for how in DEATHS
+    for death_name in DEATHS
 ]
 
 
-@pytest.mark.parametrize(("rank", "how"), ENDS)
-def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, how):
-    _, status, words = DEATHS[how]
-    record, _ = launch(death_code(rank, how))
+@pytest.mark.parametrize(("rank", "death_name"), ENDS)
+def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, death_name):
+    _, status, message = DEATHS[death_name]
+    record, _ = launch(death_code(rank, death_name))
     assert record.status == status, record.reason
-    assert f"rank {rank} of 2" in record.reason and words in record.reason
+    assert f"rank {rank} of 2" in record.reason and message in record.reason
     assert not left_running(tmp_path)
 
 
 def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
     """What stands between the start command and the rank is no place to survive."""
 
-    def kill():
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
+    def kill_watcher():
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
             ranks = watched(tmp_path)
             if len(ranks) == 2:
                 time.sleep(1)
@@ -111,7 +113,7 @@ def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
                 return
             time.sleep(0.05)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill_watcher)
     killer.start()
     record, _ = launch(SLOW, steps=30)
     killer.join()
@@ -135,8 +137,8 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
 
 @pytest.mark.deep
 def test_time_limit_ends_blocked_ranks(launch, family, tmp_path):
-    hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
-    record, _ = launch(hangs, time_limit=8)
+    blocking_source = "def after_step(rank, steps): time.sleep(600 * rank)"
+    record, _ = launch(blocking_source, time_limit=8)
     assert record.status == "timed_out"
     assert not left_running(tmp_path)
 
@@ -177,29 +179,29 @@ def test_missing_mpirun_makes_a_launch_unavailable(launch, monkeypatch, tmp_path
 
 
 def test_unknown_mpi_program_is_refused(tmp_path):
-    odd = tmp_path / "mpirun"
-    odd.write_text("#!/bin/sh\necho something else\n")
-    odd.chmod(0o755)
+    unknown_mpirun = tmp_path / "mpirun"
+    unknown_mpirun.write_text("#!/bin/sh\necho something else\n")
+    unknown_mpirun.chmod(0o755)
     with pytest.raises(UnavailableError, match="something else"):
-        mpi.detect_family(str(odd))
+        mpi.detect_family(str(unknown_mpirun))
 
 
 def test_mpi_library_is_located_next_to_the_start_command(openmpi, mpich):
     program = shutil.which("mpirun")
-    found = mpi.find_library(program, "mpich")
-    assert found.name == "libmpi.so.12"
-    system = mpi.find_library("/usr/bin/mpirun", "openmpi", ["/usr/lib/x86_64-linux-gnu"])
-    assert system.name == "libmpi.so.40"
+    library = mpi.find_library(program, "mpich")
+    assert library.name == "libmpi.so.12"
+    system_library = mpi.find_library("/usr/bin/mpirun", "openmpi", ["/usr/lib/x86_64-linux-gnu"])
+    assert system_library.name == "libmpi.so.40"
 
 
 def test_mpi_library_next_to_its_program_comes_first(tmp_path):
-    program, beside = tmp_path / "bin" / "mpirun", tmp_path / "lib" / "libmpi.so.12"
-    elsewhere = tmp_path / "elsewhere" / "libmpi.so.12"
-    for file in (program, beside, elsewhere):
+    program, adjacent_library = tmp_path / "bin" / "mpirun", tmp_path / "lib" / "libmpi.so.12"
+    other_library = tmp_path / "elsewhere" / "libmpi.so.12"
+    for file in (program, adjacent_library, other_library):
         file.parent.mkdir()
         file.touch(mode=0o755)
-    search = ["", str(elsewhere.parent)]
-    assert mpi.find_library(str(program), "mpich", search) == beside
-    beside.unlink()
-    assert mpi.find_library(str(program), "mpich", search) == elsewhere
+    search = ["", str(other_library.parent)]
+    assert mpi.find_library(str(program), "mpich", search) == adjacent_library
+    adjacent_library.unlink()
+    assert mpi.find_library(str(program), "mpich", search) == other_library
     assert mpi.find_library(str(program), "openmpi", search) is None

@@ -12,61 +12,61 @@ from xfbench.base.processes import Command
 from xfbench.host import modules
 from xfbench.launchers import slurm
 
-MARKS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"
-ANY = st.text(st.sampled_from(MARKS + "aZ9é"), min_size=1, max_size=20)
+SPECIAL_CHARACTERS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"
+ANY_TEXT = st.text(st.sampled_from(SPECIAL_CHARACTERS + "aZ9é"), min_size=1, max_size=20)
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 PRINT = ("printf", "%s\\0")
 
 
-def bash(script, folder):
+def run_bash(script, folder):
     """What the script prints, cut at NULs."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash"], input=script.encode(), cwd=folder, capture_output=True, timeout=30, check=False
     )
-    return done.stdout.decode().split("\0")[:-1]
+    return process.stdout.decode().split("\0")[:-1]
 
 
-def job(**fields):
-    chosen = {"name": "xfbench-1", "argv": PRINT, "folder": Path("/tmp"), "nodes": 1}
-    return slurm.Job(**{**chosen, "per_node": 1, "threads": 1, "minutes": 1, **fields})
+def build_job(**fields):
+    defaults = {"name": "xfbench-1", "argv": PRINT, "folder": Path("/tmp"), "nodes": 1}
+    return slurm.Job(**{**defaults, "per_node": 1, "threads": 1, "minutes": 1, **fields})
 
 
 @QUICK
-@given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
+@given(words=st.lists(ANY_TEXT, min_size=1, max_size=4), value=ANY_TEXT)
 def test_job_script_quotes_command_and_variables(tmp_path, words, value):
     argv = ("env", "sh", "-c", 'printf "%s\\0" "$X" "$@"', "-", *words)
-    script = slurm.job_script(job(argv=argv, variables=(("X", value),)))
-    assert bash(script, tmp_path) == [value, *words]
+    script = slurm.job_script(build_job(argv=argv, variables=(("X", value),)))
+    assert run_bash(script, tmp_path) == [value, *words]
     assert [file.name for file in tmp_path.iterdir()] == ["job.status"]
 
 
 @QUICK
-@given(text=ANY, field=st.sampled_from(["name", "queue", "account", "folder", "options"]))
+@given(text=ANY_TEXT, field=st.sampled_from(["name", "queue", "account", "folder", "options"]))
 def test_slurm_directive_is_a_single_line_or_refused(text, field):
     assume(text.strip())
     value = {"folder": Path(text), "options": (text,)}.get(field, text)
-    plain = slurm.job_script(
-        job(**{field: {"folder": Path("x"), "options": ("x",)}.get(field, "x")})
+    plain_script = slurm.job_script(
+        build_job(**{field: {"folder": Path("x"), "options": ("x",)}.get(field, "x")})
     )
     try:
-        script = slurm.job_script(job(**{field: value}))
+        script = slurm.job_script(build_job(**{field: value}))
     except UsageError as error:
         assert len(str(error).splitlines()) == 1
         return
-    assert len(script.splitlines()) == len(plain.splitlines())
-    [line] = set(script.splitlines()) - set(plain.splitlines()) or {None}
+    assert len(script.splitlines()) == len(plain_script.splitlines())
+    [line] = set(script.splitlines()) - set(plain_script.splitlines()) or {None}
     assert line is None or line.startswith(("#SBATCH --", '#SBATCH "--', "#SBATCH "))
     assert text == "x" or line is None or str(value if field != "options" else text) in line
 
 
 @QUICK
-@given(words=st.lists(ANY, min_size=1, max_size=4), value=ANY)
+@given(words=st.lists(ANY_TEXT, min_size=1, max_size=4), value=ANY_TEXT)
 def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):
     argv = ("/bin/sh", "-c", '/usr/bin/printf "%s\\0" "$X" "$@"', "-", *words)
     line = Command(argv, {"X": value}, tmp_path).to_shell_line()
-    assert bash(line, tmp_path) == [value, *words]
+    assert run_bash(line, tmp_path) == [value, *words]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def module_system(tmp_path):
 
 
 @QUICK
-@given(name=ANY)
+@given(name=ANY_TEXT)
 def test_module_name_is_passed_as_a_single_word(tmp_path, module_system, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnavailableError):

@@ -13,14 +13,14 @@ from xfbench.host import sites
 from xfbench.launchers import local, mpi, slurm
 from xfbench.launchers.resources import Resources
 
-KEPT = Path(__file__).parent / "rendered"
+STORED_FOLDER = Path(__file__).parent / "rendered"
 RANK = Command(
     ("/opt/python", "worker.pyz", "request.json", "reply.json"),
     {"OMP_NUM_THREADS": "12", "PYTHONHASHSEED": "0"},
     Path("/scratch/run"),
 )
-FOUR = Resources(ranks=4, nodes=2, threads=12, variables={"PATH": "/usr/bin"})
-NAMED = Resources(ranks=4, nodes=2, threads=12, hosts=("a1", "a2"), options=("-tag-output",))
+FOUR_RANKS = Resources(ranks=4, nodes=2, threads=12, variables={"PATH": "/usr/bin"})
+NAMED_HOSTS = Resources(ranks=4, nodes=2, threads=12, hosts=("a1", "a2"), options=("-tag-output",))
 JOB = slurm.Job(
     name="xfbench-0123456789ab",
     argv=("/opt/python", "-P", "-m", "xfbench", "run", "--job", "/scratch/my jobs/job.json"),
@@ -36,40 +36,42 @@ JOB = slurm.Job(
 )
 
 
-def text(commands):
+def render_commands(commands):
     return "".join(f"{command.to_shell_line()}\n" for command in commands)
 
 
-def of_site(name):
+def render_site(name):
     site = sites.load(name)
-    return text(mpi.build_site_commands(RANK, FOUR, site.start))
+    return render_commands(mpi.build_site_commands(RANK, FOUR_RANKS, site.start))
 
 
 RENDERED = {
-    "local.sh": lambda: text(local.build_commands(RANK, Resources(ranks=2))),
-    "openmpi.sh": lambda: text(mpi.build_commands(RANK, FOUR)),
-    "openmpi-hosts.sh": lambda: text(mpi.build_commands(RANK, NAMED)),
-    "mpich.sh": lambda: text(mpi.build_commands(RANK, FOUR, "mpiexec", "mpich")),
-    "mpich-hosts.sh": lambda: text(mpi.build_commands(RANK, NAMED, "mpiexec", "mpich")),
-    "srun.sh": lambda: text(slurm.build_commands(RANK, FOUR)),
-    "srun-pmi2.sh": lambda: text(slurm.build_commands(RANK, FOUR, "pmi2")),
-    "stampede2.sh": lambda: of_site("stampede2"),
-    "maverick.sh": lambda: of_site("maverick"),
-    "summitdev.sh": lambda: of_site("summitdev"),
+    "local.sh": lambda: render_commands(local.build_commands(RANK, Resources(ranks=2))),
+    "openmpi.sh": lambda: render_commands(mpi.build_commands(RANK, FOUR_RANKS)),
+    "openmpi-hosts.sh": lambda: render_commands(mpi.build_commands(RANK, NAMED_HOSTS)),
+    "mpich.sh": lambda: render_commands(mpi.build_commands(RANK, FOUR_RANKS, "mpiexec", "mpich")),
+    "mpich-hosts.sh": lambda: render_commands(
+        mpi.build_commands(RANK, NAMED_HOSTS, "mpiexec", "mpich")
+    ),
+    "srun.sh": lambda: render_commands(slurm.build_commands(RANK, FOUR_RANKS)),
+    "srun-pmi2.sh": lambda: render_commands(slurm.build_commands(RANK, FOUR_RANKS, "pmi2")),
+    "stampede2.sh": lambda: render_site("stampede2"),
+    "maverick.sh": lambda: render_site("maverick"),
+    "summitdev.sh": lambda: render_site("summitdev"),
     "job.sh": lambda: slurm.job_script(JOB),
 }
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_rendered_commands_match_the_stored_files(name):
-    assert RENDERED[name]() == (KEPT / name).read_text()
+    assert RENDERED[name]() == (STORED_FOLDER / name).read_text()
 
 
 def test_every_stored_file_is_rendered():
-    assert {file.name for file in KEPT.iterdir()} == set(RENDERED)
+    assert {file.name for file in STORED_FOLDER.iterdir()} == set(RENDERED)
 
 
 if __name__ == "__main__":
     for name, render in RENDERED.items():
-        (KEPT / name).write_text(render())
+        (STORED_FOLDER / name).write_text(render())
     sys.exit()

@@ -15,7 +15,7 @@ from xfbench.records.record import Record
 HOSTILE = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"
 
 
-def from_file(quantity="throughput", workload="lenet", key="theirs", **about):
+def import_figure(quantity="throughput", workload="lenet", key="theirs", **about):
     """A record as an import makes it: one figure, and the file that it is from."""
     figure = Figure(
         quantity=quantity,
@@ -36,79 +36,96 @@ def from_file(quantity="throughput", workload="lenet", key="theirs", **about):
 
 
 @pytest.fixture
-def made(record):
+def two_tables(record):
     """Tables of two networks."""
     return leaderboards([record(), record(workload="convnet")], {})
 
 
-@pytest.mark.parametrize("form", tables.FORMATS)
-def test_every_format_shows_only_figures_of_its_workloads(form, made):
-    records = [*published.records(), from_file(framework="torch")]
-    shown = beside.render(form, made, "throughput", records)
+@pytest.mark.parametrize("format_name", tables.FORMATS)
+def test_every_format_shows_only_figures_of_its_workloads(format_name, two_tables):
+    records = [*published.records(), import_figure(framework="torch")]
+    shown = beside.render(format_name, two_tables, "throughput", records)
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
         assert word in shown
     # Of networks that have no table, and of none in particular.
     for word in ("ResNet-50", "3.26", "MKL2017", "Stampede2"):
         assert word not in shown
-    assert tables.FORMATS[form](made, "throughput")
-    assert "GPU utilisation" not in tables.FORMATS[form](made, "throughput")
+    assert tables.FORMATS[format_name](two_tables, "throughput")
+    assert "GPU utilisation" not in tables.FORMATS[format_name](two_tables, "throughput")
 
 
-def test_figures_follow_the_tables_of_their_workload(made):
-    shown = beside.render("text", made, "throughput", published.records())
+def test_figures_follow_the_tables_of_their_workload(two_tables):
+    shown = beside.render("text", two_tables, "throughput", published.records())
     lenet = shown.index("lenet · synthetic")
     assert shown.index("convnet · synthetic") < lenet < shown.index("GPU utilisation")
     block = shown[shown.index("lenet elsewhere: not measured here, not ranked") :]
     assert "rank " not in block.splitlines()[1] and "images/s" not in block.splitlines()[1]
 
 
-def test_json_lists_published_figures_separately(made):
-    records = [*published.records(), from_file()]
-    document = json.loads(beside.render("json", made, "throughput", records))
-    assert document["tables"] == json.loads(tables.to_json(made))["tables"]
-    found = document["elsewhere"]
-    assert [one["source"] for one in found] == ["published"] * (len(found) - 1) + ["imported"]
-    assert all(set(one) == {"record", "source", "workload", "citation", "figure"} for one in found)
-    assert found[-1]["figure"]["value"] == 1234.5
-    assert found[-1]["citation"]["where"] == "line 3"
-
-
-def test_csv_has_an_unranked_line_per_figure(made):
-    lines = list(
-        csv.DictReader(io.StringIO(beside.render("csv", made, "throughput", [from_file()])))
+def test_json_lists_published_figures_separately(two_tables):
+    records = [*published.records(), import_figure()]
+    document = json.loads(beside.render("json", two_tables, "throughput", records))
+    assert document["tables"] == json.loads(tables.to_json(two_tables))["tables"]
+    published_figures = document["elsewhere"]
+    assert [figure["source"] for figure in published_figures] == ["published"] * (
+        len(published_figures) - 1
+    ) + ["imported"]
+    assert all(
+        set(figure) == {"record", "source", "workload", "citation", "figure"}
+        for figure in published_figures
     )
-    measured, theirs = lines[:-1], lines[-1]
+    assert published_figures[-1]["figure"]["value"] == 1234.5
+    assert published_figures[-1]["citation"]["where"] == "line 3"
+
+
+def test_csv_has_an_unranked_line_per_figure(two_tables):
+    lines = list(
+        csv.DictReader(
+            io.StringIO(beside.render("csv", two_tables, "throughput", [import_figure()]))
+        )
+    )
+    measured, imported_line = lines[:-1], lines[-1]
     assert len(measured) == 2 and not any(line["figure_value"] for line in measured)
-    assert theirs["ranked"] == "False" and theirs["rank_low"] == theirs["rank_high"] == ""
-    assert theirs["images_per_second_value"] == "" and theirs["figure_value"] == "1234.5"
-    assert theirs["reason"] == "imported: theirs, not measured by xfbench"
-    assert (theirs["workload"], theirs["citation_key"]) == ("lenet", "theirs")
+    assert (
+        imported_line["ranked"] == "False"
+        and imported_line["rank_low"] == imported_line["rank_high"] == ""
+    )
+    assert (
+        imported_line["images_per_second_value"] == "" and imported_line["figure_value"] == "1234.5"
+    )
+    assert imported_line["reason"] == "imported: theirs, not measured by xfbench"
+    assert (imported_line["workload"], imported_line["citation_key"]) == ("lenet", "theirs")
 
 
 def test_unmeasured_workload_is_shown_only_on_request():
-    record = from_file(workload="vgg16")
+    record = import_figure(workload="vgg16")
     assert "1 234.5 images/s" in beside.render("text", [], "throughput", [record], ["vgg16"])
     assert beside.render("csv", [], "throughput", [record]) == ""
 
 
-def test_figure_in_folder_and_package_is_shown_once(made):
-    first = published.records()[0]
-    fields = {name: getattr(first, name) for name in Record.model_fields}
+def test_figure_in_folder_and_package_is_shown_once(two_tables):
+    first_record = published.records()[0]
+    fields = {name: getattr(first_record, name) for name in Record.model_fields}
     del fields["id"], fields["schema_"]
-    later = Record.make(**{**fields, "created": "2026-01-01T00:00:00.000Z"})
-    assert later.id != first.id
-    assert beside.external_figures([*published.records(), later]) == list(published.records())
+    later_record = Record.make(**{**fields, "created": "2026-01-01T00:00:00.000Z"})
+    assert later_record.id != first_record.id
+    assert beside.external_figures([*published.records(), later_record]) == list(
+        published.records()
+    )
 
 
-@pytest.mark.parametrize("form", tables.FORMATS)
-def test_hostile_text_in_an_imported_figure_is_escaped(form, made):
-    bad = [from_file(HOSTILE, key=HOSTILE, machine=HOSTILE), from_file(workload=HOSTILE)]
-    shown = beside.render(form, made, "throughput", bad, [HOSTILE])
+@pytest.mark.parametrize("format_name", tables.FORMATS)
+def test_hostile_text_in_an_imported_figure_is_escaped(format_name, two_tables):
+    hostile_records = [
+        import_figure(HOSTILE, key=HOSTILE, machine=HOSTILE),
+        import_figure(workload=HOSTILE),
+    ]
+    shown = beside.render(format_name, two_tables, "throughput", hostile_records, [HOSTILE])
     assert "calc" in shown and not {"\x1b", "\u202e"} & set(shown)
-    if form == "html":
+    if format_name == "html":
         assert "<script>" not in shown and "<b>" not in shown
-    if form == "csv":
-        fields = [one for line in csv.reader(io.StringIO(shown)) for one in line]
+    if format_name == "csv":
+        fields = [field for line in csv.reader(io.StringIO(shown)) for field in line]
         assert not any(field.startswith(("=", "+", "@")) for field in fields)
 
 
@@ -138,6 +155,6 @@ def test_figure_description_names_its_conditions():
     )
     assert beside.describe_subject(about) == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
     assert beside.describe_subject(About(study="storage", workload="lenet")) == ""
-    imported = from_file(machine="a cluster")
+    imported = import_figure(machine="a cluster")
     assert beside.describe_figure(imported).about == "a cluster · line 3"
     assert beside.bibliography([imported]) == [("theirs", "results of another tool")]

@@ -48,69 +48,81 @@ COLUMNS = list(tables.COLUMNS)
 
 
 @pytest.fixture
-def hostile(record):
+def hostile_tables(record):
     """Tables of records in which each such text stands in every field that holds any."""
-    good, bad = [], []
+    valid_records, failed_records = [], []
     for n, text in enumerate(HOSTILE):
         machine = describe().model_copy(
             update={"cpu_model": text, "accelerators": (text,), "microarchitecture": text}
         )
         fields = {"software": SOFTWARE, "machine": machine}
-        asked = dict.fromkeys(("framework", "kernel", "device", "precision", "data"), text)
+        request_fields = dict.fromkeys(("framework", "kernel", "device", "precision", "data"), text)
         options = {"strategy": text, "strategy_options": ((text, text),), "launcher": text}
         for launch in (1, 2):
-            one = record(
+            launch_record = record(
                 launch=launch,
                 fields=fields,
-                **asked,
+                **request_fields,
                 **options,
                 ranks=2,
                 global_batch_size=4,
                 batch_size_per_rank=2,
             )
-            seen = one.observed.model_copy(update={"framework_version": text, "kernel": text})
-            good.append(one.model_copy(update={"observed": seen, "source": "measured"}))
-        failed = {**fields, "status": "failed", "reason": text, "measurement": None}
-        bad.append(record(fields=failed, threads=n + 1, **asked))
-        bad.append(record(fields={**failed, "reason": f"{text} again"}, threads=99, **asked))
-    found, certificates = certify_records(good)
-    workload = [
-        one.model_copy(update={"request": one.request.model_copy(update={"workload": text})})
-        for one, text in zip(bad[::2], HOSTILE, strict=True)
+            observed = launch_record.observed.model_copy(
+                update={"framework_version": text, "kernel": text}
+            )
+            valid_records.append(
+                launch_record.model_copy(update={"observed": observed, "source": "measured"})
+            )
+        failed_fields = {**fields, "status": "failed", "reason": text, "measurement": None}
+        failed_records.append(record(fields=failed_fields, threads=n + 1, **request_fields))
+        failed_records.append(
+            record(
+                fields={**failed_fields, "reason": f"{text} again"}, threads=99, **request_fields
+            )
+        )
+    ranked, certificates = certify_records(valid_records)
+    hostile_workloads = [
+        failed_record.model_copy(
+            update={"request": failed_record.request.model_copy(update={"workload": text})}
+        )
+        for failed_record, text in zip(failed_records[::2], HOSTILE, strict=True)
     ]
-    return all_tables([*found, *bad, *workload], certificates)
+    return all_tables([*ranked, *failed_records, *hostile_workloads], certificates)
 
 
-def written(hostile, name):
+def render_all(hostile_tables, name):
     """All that is ever printed in a format, table by table."""
     for columns in ("throughput", "storage"):  # the others have the same texts, and numbers
         for table in [
-            *hostile,
-            *best.reduce_to_best(hostile, ["framework", "machine", "strategy"]),
+            *hostile_tables,
+            *best.reduce_to_best(hostile_tables, ["framework", "machine", "strategy"]),
         ]:
             yield tables.FORMATS[name]([table], columns)
-    for by in (["framework"], ["machine", "strategy_options"]):
-        for table in slowdown.slowdowns(hostile, by):
+    for group_fields in (["framework"], ["machine", "strategy_options"]):
+        for table in slowdown.slowdowns(hostile_tables, group_fields):
             yield slowdown_tables.FORMATS[name]([table])
 
 
-def unseen(text):
+def control_characters(text):
     """Characters that a terminal would act on, or that hide something."""
     return [
-        one for one in text if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")
+        character
+        for character in text
+        if character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp")
     ]
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
-def test_no_format_prints_control_characters_or_endless_text(hostile, name):
-    for text in written(hostile, name):
-        assert not unseen(text)
+def test_no_format_prints_control_characters_or_endless_text(hostile_tables, name):
+    for text in render_all(hostile_tables, name):
+        assert not control_characters(text)
         if name in formats.FORMATS:
             assert "w" * 2000 not in text
 
 
-def test_text_table_has_a_single_line_per_row(hostile):
-    for table in hostile:
+def test_text_table_has_a_single_line_per_row(hostile_tables):
+    for table in hostile_tables:
         lines = tables.to_text([table]).splitlines()
         reasons = {row.reason for row in table.unranked}
         count = 1 + (2 + len(table.rows)) * bool(table.rows)
@@ -118,11 +130,11 @@ def test_text_table_has_a_single_line_per_row(hostile):
         assert len(lines) == count
 
 
-def test_markdown_contains_only_headings_tables_and_text(hostile):
+def test_markdown_contains_only_headings_tables_and_text(hostile_tables):
     # With raw HTML and links that are only text allowed, as the laxest of readers has them.
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     allowed = {"heading", "paragraph", "table", "thead", "tbody", "tr", "th", "td", "inline"}
-    for text in written(hostile, "markdown"):
+    for text in render_all(hostile_tables, "markdown"):
         cells = [0]
         for token in parser.parse(text):
             assert re.sub("_(open|close)$", "", token.type) in allowed, token
@@ -130,11 +142,13 @@ def test_markdown_contains_only_headings_tables_and_text(hostile):
             cells[-1] += token.type in ("td_open", "th_open")
             for child in token.children or ():
                 assert child.type in ("text", "text_special"), child
-        assert sum(one > 0 for one in cells) == text.count("\n|") - text.count("\n|--")
+        assert sum(cell_count > 0 for cell_count in cells) == text.count("\n|") - text.count(
+            "\n|--"
+        )
         assert not re.search(r"https?://|www\.|(?<!\\)@", text)
 
 
-class Tags(HTMLParser):
+class TagCollector(HTMLParser):
     """What a browser would see in it."""
 
     def __init__(self):
@@ -151,96 +165,104 @@ class Tags(HTMLParser):
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
-def test_html_contains_only_tables_headings_and_text(hostile):
-    for text in written(hostile, "html"):
-        seen = Tags()
-        seen.feed(text)
-        assert seen.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
-        assert seen.others == []
+def test_html_contains_only_tables_headings_and_text(hostile_tables):
+    for text in render_all(hostile_tables, "html"):
+        collector = TagCollector()
+        collector.feed(text)
+        assert collector.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
+        assert collector.others == []
 
 
-def test_latex_contains_only_allowed_commands(hostile):
-    ours = {"begin", "end", "toprule", "midrule", "bottomrule", "par"}
-    ours |= {"textbackslash", "textasciitilde", "ensuremath", "backslash"}
-    for text in written(hostile, "latex"):
+def test_latex_contains_only_allowed_commands(hostile_tables):
+    allowed_commands = {"begin", "end", "toprule", "midrule", "bottomrule", "par"}
+    allowed_commands |= {"textbackslash", "textasciitilde", "ensuremath", "backslash"}
+    for text in render_all(hostile_tables, "latex"):
         for line in text.splitlines():
             if line.startswith("%"):
                 continue
-            assert set(re.findall(r"\\([a-zA-Z]+)", line)) <= ours
+            assert set(re.findall(r"\\([a-zA-Z]+)", line)) <= allowed_commands
             assert not re.search(r"(?<!\\)[%#_]|\^(?!\{)", line)
-        rest = re.sub("^%.*$", "", text, flags=re.MULTILINE)
-        environments = re.findall(r"\\(begin|end)\{(.*?)\}", rest)
+        content = re.sub("^%.*$", "", text, flags=re.MULTILINE)
+        environments = re.findall(r"\\(begin|end)\{(.*?)\}", content)
         assert environments == [("begin", "tabular"), ("end", "tabular")] * (len(environments) // 2)
 
 
-def test_csv_contains_no_spreadsheet_formulas(hostile):
-    for text in written(hostile, "csv"):
+def test_csv_contains_no_spreadsheet_formulas(hostile_tables):
+    for text in render_all(hostile_tables, "csv"):
         for line in csv.DictReader(io.StringIO(text)):
             assert not any(field.lstrip().startswith(tuple("=+-@")) for field in line.values())
 
 
-def test_json_is_ascii_and_keeps_the_text(hostile):
-    for text in written(hostile, "json"):
+def test_json_is_ascii_and_keeps_the_text(hostile_tables):
+    for text in render_all(hostile_tables, "json"):
         assert text.isascii()
-    document = json.loads(tables.to_json(hostile))
+    document = json.loads(tables.to_json(hostile_tables))
     assert {table["device"] for table in document["tables"]} == set(HOSTILE)
 
 
 @pytest.fixture
-def many(record):
+def many_records(record):
     """Records of four configurations, launches done twice, two not ranked; some of one instant."""
-    made = [
+    records = [
         record(
-            steps=(0.1 + 0.001 * launch + again / 3000,) * 3,
+            steps=(0.1 + 0.001 * launch + repeat / 3000,) * 3,
             launch=launch,
             threads=threads,
             seed=seed,
             fields={
                 "software": SOFTWARE,
                 "machine": describe(),
-                "created": f"2026-01-0{launch}T00:00:0{again}.000Z",
+                "created": f"2026-01-0{launch}T00:00:0{repeat}.000Z",
                 "cell": f"sha256:{threads}{seed}",
             },
         )
         for threads in (1, 2, 3)
         for seed in (0, 1)
         for launch in (1, 2, 3)
-        for again in (0, 1)
+        for repeat in (0, 1)
     ]
-    certain, certificates = certify_records([one for one in made if one.request.threads < 3])
-    rest = [one for one in made if one.request.threads == 3]
+    ranked, certificates = certify_records(
+        [record_of_cell for record_of_cell in records if record_of_cell.request.threads < 3]
+    )
+    unranked = [record_of_cell for record_of_cell in records if record_of_cell.request.threads == 3]
     failed = [record(threads=4, fields={"status": "failed", "reason": f"{n}"}) for n in range(2)]
-    return [*certain, *rest, *failed], certificates
+    return [*ranked, *unranked, *failed], certificates
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
-def test_record_order_does_not_change_tables(many, name):
-    records, certificates = many
+def test_record_order_does_not_change_tables(many_records, name):
+    records, certificates = many_records
 
-    def all_of(records):
-        made = all_tables(records, certificates)
-        each = best.reduce_to_best(made, ["framework"])
-        shown = [tables.FORMATS[name](each, "throughput")]
-        shown += [tables.FORMATS[name](made, columns) for columns in COLUMNS]
-        return [*shown, slowdown_tables.FORMATS[name](slowdown.slowdowns(made, ["threads"]))]
+    def render_tables(records):
+        all_rows = all_tables(records, certificates)
+        best_tables = best.reduce_to_best(all_rows, ["framework"])
+        shown = [tables.FORMATS[name](best_tables, "throughput")]
+        shown += [tables.FORMATS[name](all_rows, columns) for columns in COLUMNS]
+        return [*shown, slowdown_tables.FORMATS[name](slowdown.slowdowns(all_rows, ["threads"]))]
 
-    first = all_of(records)
+    first = render_tables(records)
     for seed in range(5):
         random.Random(seed).shuffle(records)
-        assert all_of(records) == first
+        assert render_tables(records) == first
 
 
-def test_file_order_does_not_change_tables(many, tmp_path):
-    records, certificates = many
+def test_file_order_does_not_change_tables(many_records, tmp_path):
+    records, certificates = many_records
     shown = set()
     for seed in range(3):
         random.Random(seed).shuffle(records)
         store = Store(tmp_path / str(seed))
         store.prepare()
-        for one in records:
-            store.add(one)
+        for stored_record in records:
+            store.add(stored_record)
         if seed == 2:
             store.pack()
-        with index.open_index(store, print) as found:
-            shown.add(tables.to_json(all_tables([one for _, one in found.select()], certificates)))
+        with index.open_index(store, print) as opened:
+            shown.add(
+                tables.to_json(
+                    all_tables(
+                        [indexed_record for _, indexed_record in opened.select()], certificates
+                    )
+                )
+            )
     assert len(shown) == 1

@@ -32,10 +32,10 @@ def test_seeds_give_different_weights():
     ],
 )
 def test_fillers_have_the_documented_spread(workload, parameter, spread):
-    value = initial_parameters(workloads()[workload].network, 3)[parameter]
-    assert value.dtype == np.float32
-    assert value.std() == pytest.approx(spread, rel=0.01)
-    assert abs(value.mean()) < spread / 50
+    weights = initial_parameters(workloads()[workload].network, 3)[parameter]
+    assert weights.dtype == np.float32
+    assert weights.std() == pytest.approx(spread, rel=0.01)
+    assert abs(weights.mean()) < spread / 50
 
 
 def test_batch_norm_starts_as_the_identity():

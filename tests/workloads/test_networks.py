@@ -19,10 +19,13 @@ def test_built_in_workloads_are_the_published_networks():
 def test_totals_match_the_published_values(name):
     network, facts = workloads()[name].network, FACTS[name]
     # Caffe keeps a divisor beside each layer's mean and variance: one number more than ours.
-    tracked = [p for p in network.parameters.values() if not p.learned]
+    statistics = [p for p in network.parameters.values() if not p.learned]
     assert list(network.input_shape) == facts["input_shape"]
     assert network.learned_count == facts["parameters"]
-    assert sum(prod(p.shape) for p in tracked) + len(tracked) // 2 == facts["batch_norm_statistics"]
+    assert (
+        sum(prod(p.shape) for p in statistics) + len(statistics) // 2
+        == facts["batch_norm_statistics"]
+    )
     assert network.forward_macs == facts["macs_forward_per_image"]
     assert network.train_macs == facts["macs_train_per_image"]
 
@@ -76,8 +79,8 @@ def test_workload_survives_a_json_round_trip(name):
 
 
 def test_caffenet_pools_before_lrn_and_alexnet_after():
-    def kinds(name):
+    def layer_kinds(name):
         return [type(layer).__name__ for layer in workloads()[name].network.layers]
 
-    assert kinds("caffenet")[2:4] == ["Pooling", "LRN"]
-    assert kinds("alexnet")[2:4] == ["LRN", "Pooling"]
+    assert layer_kinds("caffenet")[2:4] == ["Pooling", "LRN"]
+    assert layer_kinds("alexnet")[2:4] == ["LRN", "Pooling"]

@@ -20,19 +20,19 @@ SMALL = " --batch-size 4 --steps 2 --launches 1 --warmup 0"
 @pytest.fixture
 def folder(tmp_path):
     """The folder with the module of the documentation page, at the documented path."""
-    [place] = re.findall(r"this is `(\S+)`", PAGE)
-    (tmp_path / place).parent.mkdir()
-    (tmp_path / place).write_text(MODULE)
+    [module_path] = re.findall(r"this is `(\S+)`", PAGE)
+    (tmp_path / module_path).parent.mkdir()
+    (tmp_path / module_path).write_text(MODULE)
     return tmp_path
 
 
 @pytest.mark.deep
 def test_documentation_page_can_be_followed(folder):
     assert COMMANDS[0] == "export XFBENCH_WORKLOADS=$PWD/networks"
-    small = {"--steps 20 --launches 5": SMALL}
+    replacements = {"--steps 20 --launches 5": SMALL}
     lines = [*COMMANDS, "xfbench workload show smallnet --json > shown.json"]
     script = "\n".join(lines)
-    for original, replacement in small.items():
+    for original, replacement in replacements.items():
         assert original in script
         script = script.replace(original, replacement)
     process = subprocess.run(
@@ -60,7 +60,7 @@ def test_user_workload_is_added_to_the_built_in_workloads(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("written", "instead", "words"),
+    ("original_text", "replacement", "words"),
     [
         ('"smallnet"', '"lenet"', "there is a workload lenet already"),
         ("Pooling,", "Poling,", "smallnet.py: ImportError: cannot import name 'Poling'"),
@@ -73,15 +73,17 @@ def test_user_workload_is_added_to_the_built_in_workloads(folder, monkeypatch):
         ('"""', "", "smallnet.py: SyntaxError"),
     ],
 )
-def test_invalid_workload_file_is_named_in_the_error(folder, monkeypatch, written, instead, words):
-    (folder / "networks/smallnet.py").write_text(MODULE.replace(written, instead))
+def test_invalid_workload_file_is_named_in_the_error(
+    folder, monkeypatch, original_text, replacement, words
+):
+    (folder / "networks/smallnet.py").write_text(MODULE.replace(original_text, replacement))
     monkeypatch.setenv("XFBENCH_WORKLOADS", str(folder / "networks"))
     with pytest.raises(WorkloadError, match=re.escape(words)):
         workloads()
 
 
 def test_missing_workload_folder_gives_a_one_line_error(tmp_path):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "xfbench", "workload", "list"],
         env={**os.environ, "XFBENCH_WORKLOADS": str(tmp_path / "nowhere")},
         capture_output=True,
@@ -89,7 +91,7 @@ def test_missing_workload_folder_gives_a_one_line_error(tmp_path):
         timeout=60,
         check=False,
     )
-    assert done.returncode == 2
-    assert done.stderr == (
+    assert process.returncode == 2
+    assert process.stderr == (
         f"xfbench: XFBENCH_WORKLOADS: {tmp_path}/nowhere: there is no such folder\n"
     )

@@ -38,13 +38,13 @@ def test_warmup_raises_the_learning_rate_linearly():
     solver = Solver(0.1, warmup=4)
     rates = [solver.learning_rate(t) for t in range(6)]
     assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
-    falling = Solver(0.1, "step", gamma=0.5, stepsize=2, warmup=4)
-    rates = [falling.learning_rate(t) for t in range(5)]
+    step_solver = Solver(0.1, "step", gamma=0.5, stepsize=2, warmup=4)
+    rates = [step_solver.learning_rate(t) for t in range(5)]
     assert rates == pytest.approx([0.025, 0.05, 0.0375, 0.05, 0.025])
 
 
 def test_solver_without_warmup_has_no_warmup_in_json():
     lenet = workloads()["lenet"]
     assert "warmup" not in lenet.to_json()["solver"]
-    warm = replace(lenet, solver=replace(lenet.solver, warmup=4))
-    assert workload_from_json(warm.to_json()) == warm
+    with_warmup = replace(lenet, solver=replace(lenet.solver, warmup=4))
+    assert workload_from_json(with_warmup.to_json()) == with_warmup

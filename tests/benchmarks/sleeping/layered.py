@@ -36,14 +36,21 @@ class _Layers(nn.Module):
             inputs = network.input_shapes(layer)
             share = layer.macs(inputs) / network.train_macs
             shapes = [p.shape for p in layer.parameters(inputs).values() if p.learned]
-            held = [nn.Parameter(torch.zeros(prod(shape))) for shape in shapes]
+            layer_parameters = [nn.Parameter(torch.zeros(prod(shape))) for shape in shapes]
             self.shares.append((share, share * (1 if layer.inputs == ("data",) else 2)))
-            self.parts.append(nn.ParameterList(held))
-            self.zeros.append([torch.zeros_like(one) for one in held])
+            self.parts.append(nn.ParameterList(layer_parameters))
+            self.zeros.append([torch.zeros_like(parameter) for parameter in layer_parameters])
 
     def forward(self, x):
-        for (ahead, back), part, zeros in zip(self.shares, self.parts, self.zeros, strict=True):
-            x = _Sleep.apply(x, (ahead * self.seconds, back * self.seconds), zeros, *part)
+        for (forward_share, backward_share), layer_parameters, zeros in zip(
+            self.shares, self.parts, self.zeros, strict=True
+        ):
+            x = _Sleep.apply(
+                x,
+                (forward_share * self.seconds, backward_share * self.seconds),
+                zeros,
+                *layer_parameters,
+            )
         return x.sum()
 
 
@@ -52,9 +59,9 @@ class Layered:
 
     def __init__(self, network, group):
         torch.set_num_threads(1)
-        where = f"tcp://{rank_addresses(group)[0]}"
+        init_url = f"tcp://{rank_addresses(group)[0]}"
         distributed.init_process_group(
-            "gloo", init_method=where, rank=group.rank, world_size=group.size
+            "gloo", init_method=init_url, rank=group.rank, world_size=group.size
         )
         self.layers = _Layers(network)
         self.training = nn.parallel.DistributedDataParallel(self.layers)

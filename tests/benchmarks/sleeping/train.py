@@ -13,12 +13,12 @@ import numpy as np
 from xfbench.adapters.sleeping.fake_trainer import FakeTrainer
 from xfbench.worker.mpi import AllReduce
 
-FIXED, PER_IMAGE = 0.02, 0.01  # seconds of a step
+FIXED_S, PER_IMAGE_S = 0.02, 0.01  # seconds of a step
 SPREAD = 0.05  # standard deviation of the logarithm of a step's sleep
 LOSSES = "LOSSES"  # by network and images: what a launch is checked by
 
 
-class Whole:
+class SingleSleep:
     """A step is one sleep."""
 
     def __init__(self, network):
@@ -47,14 +47,14 @@ class Trainer(FakeTrainer):
 
             self.asleep = layered.Layered(network, group)
         else:
-            self.asleep = Whole(network)
+            self.asleep = SingleSleep(network)
 
     def load(self, images, labels):
         return len(images)
 
     def step(self, batch):
-        usual = FIXED + PER_IMAGE * batch
-        self.asleep.step(usual * float(np.exp(self.random.normal(0, SPREAD))))
+        mean_s = FIXED_S + PER_IMAGE_S * batch
+        self.asleep.step(mean_s * float(np.exp(self.random.normal(0, SPREAD))))
         if self.joined:
             self.joined.join(self.asleep.gradients())
 
