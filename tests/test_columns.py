@@ -21,4 +21,4 @@ def test_readme_leaderboard_matches_the_archive_records(tmp_path):
     tables("results", "import", str(ARCHIVE), results=results)
     shown = tables("leaderboard", results=results).strip()
     assert shown in (ROOT / "README.md").read_text()
-    assert all(f" {name} " in shown for name in adapter.names())
+    assert all(f" {name} " in shown for name in adapter.list_names())

@@ -135,12 +135,12 @@ def test_a_wrong_setting_is_refused_before_a_launch(settings, words, tmp_path):
 def test_without_settings_the_experiment_is_quick():
     from xfbench import asked, experiment
 
-    made = asked.plan({}, pythons={})
+    made = asked.build_plan({}, pythons={})
     expected = experiment.cells(experiment.load("quick").matrix)
     assert list(made.protocols) == expected
-    often = asked.plan({"launches": 5}, pythons={})
+    often = asked.build_plan({"launches": 5}, pythons={})
     assert {protocol for _, protocol in often.protocols} == {Protocol.fixed(5)}
-    precise = asked.plan({"until_precision": 0.01}, pythons={})
+    precise = asked.build_plan({"until_precision": 0.01}, pythons={})
     assert {protocol.precision for _, protocol in precise.protocols} == {0.01}
 
 

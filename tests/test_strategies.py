@@ -80,7 +80,9 @@ def test_single_rank_drops_options_and_two_ranks_check_them():
     )
     of_one = [cell for cell in found if cell.ranks == 1]
     assert {cell.strategy_options for cell in of_one} == {()}
-    refusals = {c.framework: capabilities.refusal(c.request(1)) for c in found if c.ranks == 2}
+    refusals = {
+        c.framework: capabilities.refusal_reason(c.request(1)) for c in found if c.ranks == 2
+    }
     assert refusals["mxnet"] is None
     assert "ddp of PyTorch has no option servers: it has backend" in refusals["torch"]
 
@@ -100,7 +102,7 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
     )
     changes = {"data": "mine", "data_set": data_set, "page_cache": "cold", "epochs": 1}
     asked = mxnet(strategy=[strategy], strategy_options={})
-    refused = capabilities.refusal(
+    refused = capabilities.refusal_reason(
         asked.model_copy(update={**changes, "steps": None, "input": "ours"})
     )
     assert (told in refused) if told else refused is None
@@ -108,7 +110,7 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
 
 def test_nccl_backend_is_refused_on_a_cpu():
     [cell] = cells(strategy_options={"backend": "nccl"})
-    assert capabilities.refusal(cell.request(1)) == "NCCL joins GPUs alone"
+    assert capabilities.refusal_reason(cell.request(1)) == "NCCL joins GPUs alone"
 
 
 def test_worker_receives_every_strategy_option():
@@ -122,9 +124,13 @@ def test_worker_receives_every_strategy_option():
 
 def test_strategy_starts_the_chosen_number_of_servers():
     strategy = adapter.load("mxnet").strategy("dist_sync")
-    roles = [one["DMLC_ROLE"] for _, one in strategy.processes({"servers": 3, "overlap": "on"})]
+    roles = [
+        one["DMLC_ROLE"] for _, one in strategy.helper_processes({"servers": 3, "overlap": "on"})
+    ]
     assert roles == ["scheduler", "server", "server", "server"]
-    numbers = adapter.load("tensorflow").strategy("parameter_server").processes({"servers": 2})
+    numbers = (
+        adapter.load("tensorflow").strategy("parameter_server").helper_processes({"servers": 2})
+    )
     assert [number for number, _ in numbers] == [0, 1]
 
 

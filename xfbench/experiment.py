@@ -133,7 +133,7 @@ def cells(
 def _cells(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
     known = workloads()
     for kind, values, allowed in (
-        ("framework", m.framework, adapter.names()),
+        ("framework", m.framework, adapter.list_names()),
         ("workload", m.workload, list(known)),
         ("device", m.device, DEVICES),
         ("precision", m.precision, PRECISIONS),
@@ -260,7 +260,7 @@ def folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
     """Where the prepared data sets of the matrices are (`PreparedSet.place`). Raises UsageError."""
     names = {name for one in matrices for name in one.data or ()} - set(sets.BUILT_IN)
     found = [sets.find(name) for name in sorted(names)]
-    return {one.facts().place: one.folder for one in found}
+    return {one.facts().folder_key: one.folder for one in found}
 
 
 def _input_threads(m: Matrix) -> int:
@@ -336,7 +336,7 @@ def _options(
     """What was chosen about a strategy and is not so anyway; of a single rank nothing."""
     if strategy == "none":
         return ()
-    return tuple(sorted(described.strategy(strategy).differing(given, device).items()))
+    return tuple(sorted(described.strategy(strategy).non_default_options(given, device).items()))
 
 
 def _default_kernel(described: adapter.Adapter, device: str) -> str:
@@ -346,7 +346,7 @@ def _default_kernel(described: adapter.Adapter, device: str) -> str:
 def _kernels(frameworks: Sequence[str]) -> list[str]:
     known = {"default"}
     for framework in frameworks:
-        if framework in adapter.names():
+        if framework in adapter.list_names():
             known |= set(adapter.load(framework).kernels)
     return sorted(known)
 

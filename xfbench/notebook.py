@@ -170,7 +170,7 @@ def run(
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """
     folder = paths.results(Path(results) if results else None)
-    plan = asked.plan(
+    plan = asked.build_plan(
         {
             "framework": _as_list(framework),
             "workload": _as_list(workload),
@@ -207,7 +207,7 @@ def run(
             "site": site,
             "queue": queue,
         },
-        pythons={name: asked.interpreter(name, path) for name, path in (python or {}).items()},
+        pythons={name: asked.find_interpreter(name, path) for name, path in (python or {}).items()},
         verify=verify,
         strict=strict,
         time_limit=time_limit,

@@ -104,7 +104,7 @@ def test_parameter_server_strategies_support_no_checkpoints(cell, framework, str
     size = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
     kernel = adapter.load(framework).default_kernel
     asked = cell(framework=framework, kernel=kernel, **together, **size).request(1)
-    assert capabilities.refusal(asked) == (
+    assert capabilities.refusal_reason(asked) == (
         f"under {strategy} velocities are the servers', which save no checkpoints"
     )
 

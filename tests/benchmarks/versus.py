@@ -76,7 +76,7 @@ def measure(
 ) -> dict[str, list[float]]:
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = TOGETHER[framework] if ranks > 1 else "none", max(cores // ranks, 1)
-    options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
+    options = adapter.load(framework).strategy(strategy).resolve_options({}, "cpu")
     asked = (network, rounds, BATCHES[network] // ranks, threads, int(own_first), near())
     found: dict[str, list[float]] = inside.answer(
         *("versus_steps.py", framework, threads),

@@ -19,7 +19,9 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     how = Preprocessing(channels=3, shuffle=0)
     writing.make_data_set(sources.images(folders()), target, "folder", how)
     found = sets.PreparedDataSet(target, sets.find(str(target)).manifest)
-    session = LaunchContext(Store(tmp_path / "results"), data_folders={found.facts().place: target})
+    session = LaunchContext(
+        Store(tmp_path / "results"), data_folders={found.facts().folder_key: target}
+    )
     session.prepare(FRAMEWORKS, {}, print)
     requests = [
         cell(

@@ -303,7 +303,7 @@ def run(
             _print_records(measure(Plan.read(job), store), store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
-    plan = asked.plan(
+    plan = asked.build_plan(
         {
             "framework": parse_list(framework, str, "--framework"),
             "workload": parse_list(workload, str, "--workload"),
@@ -357,7 +357,7 @@ def run(
     elif no_wait:
         raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")
     elif dry_run:
-        _print_commands(plan.without(done), as_json)
+        _print_commands(plan.without_recorded(done), as_json)
     else:
         _print_records(measure(plan, store, done), store, as_json)
 

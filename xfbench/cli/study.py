@@ -236,7 +236,7 @@ def run(
     )
     lines = rising.limited(prepared.lines, earlier_records)
     if dry_run:
-        _print_plan(prepared, lines, prepared.plan.without(done).requests, store, as_json)
+        _print_plan(prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json)
         return
     for data in prepared.absent:
         say(f"left out: {media.missing(data)}")
@@ -344,7 +344,8 @@ def _print_plan(
     for request in requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
     launch_rows = [
-        (cell, count, capabilities.refusal(cell.request(1))) for cell, count in launches.items()
+        (cell, count, capabilities.refusal_reason(cell.request(1)))
+        for cell, count in launches.items()
     ]
     skipped_rows = [(cell, 0, reason) for cell, reason in prepared.left_out]
     if as_json:
@@ -357,7 +358,7 @@ def _print_plan(
                 "cell": line.cell.model_dump(mode="json"),
                 "batch_size": line.rising.model_dump(mode="json"),
                 "launches_at_most": line.most_launches(),
-                "reason": capabilities.refusal(line.cell.request(1)),
+                "reason": capabilities.refusal_reason(line.cell.request(1)),
             }
             for line in batch_searches
         ]
@@ -373,7 +374,10 @@ def _print_plan(
             "batch sizes of these cells are searched, so their launches are not known in advance:"
         )
     for line in batch_searches:
-        max_launches, reason = line.most_launches(), capabilities.refusal(line.cell.request(1))
+        max_launches, reason = (
+            line.most_launches(),
+            capabilities.refusal_reason(line.cell.request(1)),
+        )
         limit = line.cell.memory_limit
         parts = [line.cell.label(), f"batch {line.rising.words()}"]
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []

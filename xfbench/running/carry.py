@@ -112,7 +112,7 @@ def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
     wanted = [
         request
         for request in plan.requests
-        if request.launch <= least[request.cell()] and capabilities.refusal(request) is None
+        if request.launch <= least[request.cell()] and capabilities.refusal_reason(request) is None
     ]
     if stored := next((one.data for one in wanted if one.data_set), None):
         raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")

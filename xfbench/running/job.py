@@ -59,7 +59,7 @@ def document(action: str, request: Request, workload: Workload, **more: Any) -> 
 def options(request: Request) -> dict[str, Value]:
     """Every option of the request's strategy, chosen or not."""
     together = adapter.load(request.framework).strategy(request.strategy)
-    return together.resolved(dict(request.strategy_options), request.device)
+    return together.resolve_options(dict(request.strategy_options), request.device)
 
 
 def _remote(request: Request) -> bool:
@@ -273,7 +273,7 @@ def _together(
 
     here = {"{address}": host}
     helpers = []
-    for number, variables in strategy.processes(chosen):
+    for number, variables in strategy.helper_processes(chosen):
         own = {"serve": strategy.serve or f"import {described.module}", **variables}
         own = filled({**strategy.variables, **own}, **here, **{"{number}": str(number)})
         helper = replace(base, argv=(base.argv[0], "-c", own.pop("serve")))

@@ -75,14 +75,14 @@ class LaunchContext:
 
     def folder_of(self, request: Request) -> Path | None:
         """Where the request's data set is, if it is a prepared one."""
-        return self.data_folders.get(request.data_set.place) if request.data_set else None
+        return self.data_folders.get(request.data_set.folder_key) if request.data_set else None
 
     def storage(self, request: Request) -> Storage | None:
         """What the data lie on; where cold or warm was asked for, plain reads of it, done once."""
         folder = self.folder_of(request)
         if folder is None or request.data_set is None:
             return None
-        place = request.data_set.place
+        place = request.data_set.folder_key
         if request.page_cache and place not in self.plain_reads:
             try:
                 self.plain_reads[place] = media.measure(folder)
@@ -96,7 +96,7 @@ def obstacle(request: Request) -> tuple[Status, str] | None:
 
     Slurm's nodes may have what this one has not: there the worker looks.
     """
-    if reason := capabilities.refusal(request):
+    if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
     if request.device == "cuda" and request.launcher != "slurm" and not machine.accelerators():
         return "unavailable", "no NVIDIA device was found here"

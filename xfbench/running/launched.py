@@ -130,7 +130,7 @@ def _communication(described: Adapter, request: Request, told: dict[str, Any]) -
     return Communication(
         strategy=request.strategy,
         bytes_per_step=asked,
-        strategy_options=together.resolved(dict(request.strategy_options), request.device),
+        strategy_options=together.resolve_options(dict(request.strategy_options), request.device),
         **told,
     )
 

@@ -137,7 +137,7 @@ def answers(record: Record) -> tuple[Support, ...]:
 def _of_ranks(request: Request, reply: Mapping[str, Any]) -> list[Support]:
     places = _places(reply)
     alike = len({place["parameters"] for place in places}) == 1
-    way = f"{len(places)} ranks by {request.together}"
+    way = f"{len(places)} ranks by {request.strategy_text}"
     trained = (
         f"{way}: the same parameters after {_updates(reply)}"
         if alike
@@ -179,7 +179,7 @@ def _by_itself(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...
 
 
 def _own_means(framework: str) -> list[str]:
-    ways = adapter.load(framework).strategies if framework in adapter.names() else ()
+    ways = adapter.load(framework).strategies if framework in adapter.list_names() else ()
     return [name for name in ways if name not in ("none", "mpi")]
 
 

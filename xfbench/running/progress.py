@@ -41,7 +41,7 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
         data_folders=plan.data_folders,
         checkpoint_dir=plan.checkpoint_dir,
     )
-    left = plan.without(done).requests
+    left = plan.without_recorded(done).requests
     protocols = dict(plan.protocols)
     return follow(left, context, plan.pythons, protocols, done, verify=plan.verify)
 

@@ -109,7 +109,7 @@ def _measure(
     records: list[Record] = []
     store.prepare()
     for whole, job in jobs:
-        plan = whole.without(done)
+        plan = whole.without_recorded(done)
         if not plan.requests:
             continue
         context = LaunchContext(store)
@@ -117,8 +117,8 @@ def _measure(
         allocated = [request.allocator for request in plan.requests]
         context.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
         for name, reason in context.unavailable.items():
-            records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
-        plan = plan.of(context.environments)
+            records += _unwritten(plan.for_frameworks([name]), (), store, "unavailable", reason)
+        plan = plan.for_frameworks(context.environments)
         if not plan.requests:
             continue
         begun.append(job)

@@ -185,7 +185,7 @@ def check(study: Experiment) -> None:
         option
         for matrix in study.matrix
         for name in matrix.framework
-        if name in adapter.names()
+        if name in adapter.list_names()
         for way in adapter.load(name).strategies
         for option in adapter.load(name).strategy(way).options
     }

@@ -18,9 +18,9 @@ from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.matrix import Matrix
 from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
-from xfbench.request import SOLVER, Request, solver_words
+from xfbench.request import SOLVER, Request, describe_solver_setting
 from xfbench.running import probing, training
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 from xfbench.studies.form import SIZES, Rising, Scalar, Size
 from xfbench.workloads import workloads
 
@@ -62,9 +62,9 @@ class Measured:
         if name == "machine":
             return machine_class(self.records[-1].machine)
         if name == "batch_size":
-            return request.kept_batch_size
+            return request.fixed_batch_size
         if name == "strategy":
-            return request.together
+            return request.strategy_text
         if name == "probe":
             return probing.words(request)
         if name in ("format", "medium"):
@@ -74,7 +74,7 @@ class Measured:
         if name in Request.model_fields:
             return getattr(request, name)
         options = adapter.load(request.framework).strategy(request.strategy)
-        return options.resolved(dict(request.strategy_options), request.device).get(name)
+        return options.resolve_options(dict(request.strategy_options), request.device).get(name)
 
     def matches(self, where: Mapping[str, Scalar]) -> bool:
         """Whether it has all of these values."""
@@ -110,7 +110,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.workloads = workloads()
-        self.names = adapter.names()
+        self.names = adapter.list_names()
         self.adapters: dict[str, adapter.Adapter] = {}
 
     def adapter(self, name: str) -> adapter.Adapter | None:
@@ -140,7 +140,7 @@ def doubled(study: Experiment, size: Size, found: Iterable[Measured]) -> list[Me
         for one in found
         if any(
             not isinstance(m.batch_size, Rising)
-            or m.batch_size.doubled(one.request.kept_batch_size)
+            or m.batch_size.doubled(one.request.fixed_batch_size)
             for m in matrices
             if _asks(m, one.request, known)
         )
@@ -170,7 +170,7 @@ def _asks(m: Matrix, r: Request, known: _Known) -> bool:
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.kept_batch_size, _batches(m, r, own.batch_size)),
+        (r.fixed_batch_size, _batches(m, r, own.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
@@ -196,7 +196,7 @@ def _asks(m: Matrix, r: Request, known: _Known) -> bool:
     kernels = [one for name in m.kernel for one in (first if name == "default" else [name])]
     together = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
     if described and r.ranks > 1:
-        chosen = described.strategy(r.strategy).differing(m.strategy_options, r.device)
+        chosen = described.strategy(r.strategy).non_default_options(m.strategy_options, r.device)
         together &= chosen == dict(r.strategy_options)
     return r.kernel in kernels and together and _data(m, r, own.data)
 
@@ -204,7 +204,7 @@ def _asks(m: Matrix, r: Request, known: _Known) -> bool:
 def _batches(m: Matrix, r: Request, own: int) -> Sequence[int]:
     """Those that the matrix has; where they are found out, any from its first to its last on."""
     if isinstance(m.batch_size, Rising):
-        size, last = r.kept_batch_size, m.batch_size.most
+        size, last = r.fixed_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
     return m.batch_size or [own]
 
@@ -251,7 +251,7 @@ def _held(one: Measured, name: str, over: str) -> str:
     """A setting as text; of a strategy's options not the one that is varied."""
     if name == "strategy" and over not in NAMED:
         others = [pair for pair in one.request.strategy_options if pair[0] != over]
-        return f"{one.request.strategy} {words(others)}"
+        return f"{one.request.strategy} {format_options(others)}"
     return str(one.value(name))
 
 
@@ -282,7 +282,7 @@ def worded(field: str, value: Any) -> str:
     if unit := _WITH_UNIT.get(field):
         return f"{value} {unit}{'' if value == 1 else 's'}"
     if field in SOLVER:
-        return solver_words(field, value)
+        return describe_solver_setting(field, value)
     if field == "batch_size":
         return f"batch {value}"
     if field == "page_cache":

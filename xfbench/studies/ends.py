@@ -97,7 +97,7 @@ def _not_out(end: _End) -> str:
 
 
 def _size(one: Measured) -> int:
-    return one.request.kept_batch_size
+    return one.request.fixed_batch_size
 
 
 def _count(end: _End) -> int:

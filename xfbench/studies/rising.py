@@ -123,7 +123,7 @@ def earlier(lines: Sequence[Line], records: Sequence[Record]) -> list[Record]:
         kind, limit = _kind(asked.cell()), asked.memory_limit
         if any(
             own == kind
-            and asked.kept_batch_size >= line.rising.start
+            and asked.fixed_batch_size >= line.rising.start
             and line.cell.memory_limit in (None, limit)
             for own, line in kinds
         ):
@@ -197,7 +197,7 @@ def measure(
     part = {"requests": tuple(launch_order(again)), "protocols": tuple(again)}
     good = [record for record in records if record.status in ("ok", "invalid")]
     left = template.model_copy(update=part)
-    if left.without(good).requests:
+    if left.without_recorded(good).requests:
         records += do(left, good)
     return records[count:]
 
@@ -207,6 +207,6 @@ def trials(line: Line, records: Collection[Record]) -> dict[int, Trial]:
     found = {}
     for record in records:
         asked = record.request
-        if asked and asked.launch == 1 and asked.cell() == line.at(asked.kept_batch_size):
-            found[asked.kept_batch_size] = trial(record)
+        if asked and asked.launch == 1 and asked.cell() == line.at(asked.fixed_batch_size):
+            found[asked.fixed_batch_size] = trial(record)
     return found

@@ -166,7 +166,7 @@ def estimate(requests: Sequence[Request], records: Iterable[Record]) -> Estimate
             exact[record.request.cell()].append(told.seconds)
             alike[_amount(record.request)].append(told.seconds)
     seconds, known = 0.0, 0
-    wanted = [request for request in requests if not capabilities.refusal(request)]
+    wanted = [request for request in requests if not capabilities.refusal_reason(request)]
     for request in wanted:
         found = exact.get(request.cell()) or alike.get(_amount(request))
         if found:

@@ -36,7 +36,7 @@ _OF_RANKS = ("ranks", "nodes", "threads", "scaling", *_TOGETHER)
 
 
 def adjustment(results: Path) -> Adjustment:
-    """Return what sets values that `xfbench tune` found in `results`, for `asked.plan`.
+    """Return what sets values that `xfbench tune` found in `results`, for `asked.build_plan`.
 
     What is used is told on standard error.
     """
