@@ -82,7 +82,7 @@ def _toml(value):
 @cache
 def expected_loss():
     """Return the reference's loss for `cell`."""
-    return canary.expected("lenet", "synthetic", 4, 0, "float32").loss
+    return canary.compute_expected_loss("lenet", "synthetic", 4, 0, "float32").loss
 
 
 @cache
@@ -161,4 +161,4 @@ def judge(folder, launch, change, strict=False, **fields):
     answer = job.replied(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
     known = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
     where = load("odd"), own_environment()
-    return launched.record(record.request, answer, *where, known | fields, strict)
+    return launched.build_record(record.request, answer, *where, known | fields, strict)

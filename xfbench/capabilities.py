@@ -18,14 +18,20 @@ def refusal_reason(request: Request) -> str | None:
         ("strategy", request.strategy, framework_adapter.strategies),
     ):
         if requested not in supported:
-            return f"{framework_adapter.title} has no {kind} {requested}: it has {', '.join(supported)}"
+            return (
+                f"{framework_adapter.title} has no {kind} {requested}: "
+                f"it has {', '.join(supported)}"
+            )
     if request.ranks > 1 and request.strategy == "none":
         return f"{framework_adapter.title} has no strategy to train on more than one rank yet"
     strategy = framework_adapter.strategy(request.strategy)
     for name, _ in request.strategy_options:
         if name not in strategy.options:
             names = ", ".join(strategy.options) or "none"
-            return f"{request.strategy} of {framework_adapter.title} has no option {name}: it has {names}"
+            return (
+                f"{request.strategy} of {framework_adapter.title} has no option {name}: "
+                f"it has {names}"
+            )
     kernel = framework_adapter.kernels[request.kernel]
     for requested, supported in (
         (request.precision, kernel.precisions),

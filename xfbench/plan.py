@@ -18,7 +18,7 @@ from xfbench.running import reply
 class Plan(BaseModel):
     """The launches that may be needed, in order, and how they are to be done.
 
-    `data_folders` says where prepared data sets are (`PreparedSet.place`).
+    `data_folders` says where prepared data sets are (`PreparedSet.folder_key`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

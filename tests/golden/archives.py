@@ -247,7 +247,7 @@ def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> 
     adapter = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest)
     environment = SimpleNamespace(digest=environment_digest, packages={})
     fields = {"workload": _workload_facts(request)}
-    return launched.record(request, answer, adapter, environment, fields).cell
+    return launched.build_record(request, answer, adapter, environment, fields).cell
 
 
 @functools.cache

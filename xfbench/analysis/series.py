@@ -135,7 +135,8 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
     )
     ranks_per_node = request.ranks // request.nodes
     return Series(
-        title=f"{request.workload} · {request.framework} · {request.strategy_text} · {request.kernel} · "
+        title=f"{request.workload} · {request.framework} · {request.strategy_text} · "
+        f"{request.kernel} · "
         f"{request.threads} threads · {request.scaling} scaling, {batch_size} {batch_unit} · "
         f"{ranks_per_node} per node · {machine_class(newest_record.machine)}",
         law=request.scaling,

@@ -390,7 +390,7 @@ def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> Non
     if dry_run:
         _print_requests(plan, as_json)
         return
-    carry.write(plan, folder, say)
+    carry.write_carried_run(plan, folder, say)
     print(
         f"{folder}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, copy "
         "it back,"
@@ -417,7 +417,7 @@ def _print_commands(plan: Plan, as_json: bool) -> None:
     """Print the launches and their commands without running them."""
     from xfbench.running import dry
 
-    commands = dry.commands(plan)
+    commands = dry.list_commands(plan)
     _print_requests(plan, as_json, commands=commands)
     if not as_json:
         for label, lines in commands.items():

@@ -32,7 +32,7 @@ def trace(
         raise UsageError(f"{output}: there is no such folder")
     [(cell, _)] = experiment.cells([matrix], pythons)
     described = adapter.load(cell.framework)
-    if standing := launch.obstacle(cell.request(1)):
+    if standing := launch.launch_obstacle(cell.request(1)):
         raise TraceError(f"{cell.label()}: {': '.join(standing)}")
     found = environment.ensure(described, pythons.get(cell.framework))
     return trace_cell(cell, described, found, output, time_limit)

@@ -94,7 +94,7 @@ def build_space(asked: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
 
 def _launch_obstacle(cell: Cell) -> str | None:
     """Why it cannot be launched here."""
-    standing = launch.obstacle(cell.request(1))
+    standing = launch.launch_obstacle(cell.request(1))
     return standing and standing[1]
 
 
