@@ -158,7 +158,7 @@ def judge(folder, launch, change, strict=False, **fields):
     change(replies[-1])
     for name, reply in zip(names, replies, strict=True):
         (folder / name).write_text(json.dumps(reply))
-    answer = job.replied(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
+    answer = job.read_replies(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
     known = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
     where = load("odd"), own_environment()
     return launched.build_record(record.request, answer, *where, known | fields, strict)

@@ -117,7 +117,7 @@ def test_worker_receives_every_strategy_option():
     from xfbench.workloads import workloads
 
     request = mxnet(strategy=["dist_async"], strategy_options={"servers": 3})
-    told = job.document("train", request, workloads()["lenet"])
+    told = job.build_document("train", request, workloads()["lenet"])
     assert told["strategy_options"] == {"servers": 3, "overlap": "on"}
     assert told["request"]["strategy_options"] == {"servers": 3}
 

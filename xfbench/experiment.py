@@ -257,7 +257,7 @@ def _protocol(m: Matrix) -> Protocol:
 
 
 def folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
-    """Where the prepared data sets of the matrices are (`PreparedSet.folder_key`). Raises UsageError."""
+    """Return the folders of prepared data sets by `PreparedSet.folder_key`. Raises UsageError."""
     names = {name for one in matrices for name in one.data or ()} - set(sets.BUILT_IN)
     found = [sets.find(name) for name in sorted(names)]
     return {one.facts().folder_key: one.folder for one in found}

@@ -88,10 +88,10 @@ def test_matrix_sets_checkpoints_in_each_cell():
 
 
 def test_job_has_a_unique_checkpoint_folder(cell, tmp_path):
-    assert job.checkpoint_folder(cell().request(1), tmp_path) == {}
+    assert job.checkpoint_fields(cell().request(1), tmp_path) == {}
     asked = cell(checkpoints=1).request(1)
-    assert job.checkpoint_folder(asked, None) == {"checkpoint_folder": "checkpoint"}
-    first, second = (job.checkpoint_folder(asked, tmp_path) for _ in range(2))
+    assert job.checkpoint_fields(asked, None) == {"checkpoint_folder": "checkpoint"}
+    first, second = (job.checkpoint_fields(asked, tmp_path) for _ in range(2))
     assert first != second
     assert first["checkpoint_folder"].startswith(f"{tmp_path}/xfbench-")
 

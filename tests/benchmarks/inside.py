@@ -48,7 +48,7 @@ def answer(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "worker.pyz").symlink_to(archive)
-        start, helpers = job.prepared(request, described, found, folder)
+        start, helpers = job.build_commands(request, described, found, folder)
         # Instead of the worker with its request and its reply.
         ranks_do = [replace(one, argv=(*one.argv[:-3], *map(str, words))) for one in start.commands]
         count = len(ranks_do) + len(helpers)

@@ -71,8 +71,8 @@ def compute_expected_loss(
         with suppress(OSError, ValueError):  # not there yet, or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
-            reply = job.work(
-                job.document(
+            reply = job.run_job(
+                job.build_document(
                     "canary",
                     request,
                     workloads()[workload],

@@ -97,7 +97,7 @@ Each Python needs NumPy and its framework{mpi}. Then bring the folder back, and:
 """
 
 
-class CasesWritten(Exception):
+class _CasesWrittenError(Exception):
     """The cases were written down; there is no verdict yet."""
 
 
@@ -130,8 +130,10 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
         _write_inspection(folder, name)
         (folder / "interpreters" / name).write_text("python3\n")
     for number, request in enumerate(requests, 1):
-        checkpoint_fields = job.checkpoint_folder(request, plan.checkpoint_dir)
-        document = job.document("train", request, training.workload(request), **checkpoint_fields)
+        checkpoint_fields = job.checkpoint_fields(request, plan.checkpoint_dir)
+        document = job.build_document(
+            "train", request, training.workload(request), **checkpoint_fields
+        )
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
         for request in _requests_to_verify(requests):
@@ -173,13 +175,13 @@ def _write_cases(
         folder.mkdir()
         document = jobs.build_job(documents, request, workload, rest[2], folder)
         _write_job(document, request, folder, time_limit)
-        raise CasesWritten
+        raise _CasesWrittenError
 
     try:
         Verifier(say, run=write_cases).verify(
             request, _placeholder_environment(request.framework), _SEED
         )
-    except CasesWritten:
+    except _CasesWrittenError:
         return
 
 
@@ -193,16 +195,16 @@ def _write_inspection(folder: Path, framework: str) -> None:
     inspection_folder = folder / "inspect" / framework
     inspection_folder.mkdir()
     document = {"action": "inspect", "module": framework_adapter.module}
-    job.lay_out({**document, "request": {"framework": framework}}, inspection_folder)
+    job.write_job_files({**document, "request": {"framework": framework}}, inspection_folder)
     body = f'"$PYTHON" {shlex.join(_INSPECT)} > stdout 2> stderr\nstatus=$?'
     _write_script(inspection_folder, framework, body)
 
 
 def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: float) -> None:
     folder.mkdir(exist_ok=True)
-    job.lay_out(document, folder)
+    job.write_job_files(document, folder)
     framework_adapter = adapter.load(request.framework)
-    start, helpers = job.prepared(
+    start, helpers = job.build_commands(
         request, framework_adapter, _placeholder_environment(request.framework), Path()
     )
     commands = [*start.commands, *helpers]
@@ -278,7 +280,7 @@ class _CarriedRun:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
         if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
-        answer = job.replied(
+        answer = job.read_replies(
             case_folder, _job_digest(case_folder), request, status, self.plan.time_limit
         )
         return jobs.read_results(documents, request, answer, case_folder)
@@ -320,7 +322,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
             record = Record.make(request=request, status="unavailable", reason=reason, **fields)
         else:
             fields["machine"] = environment_and_machine[1]
-            answer = job.replied(
+            answer = job.read_replies(
                 launch_folder,
                 _job_digest(launch_folder),
                 request,

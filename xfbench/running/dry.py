@@ -35,7 +35,9 @@ def _command_lines(request: Request, plan: Plan) -> list[str]:
             return [f"# {environment.plan(framework_adapter)}"]
         if request.allocator and not allocators.is_there(request.allocator):
             return [f"# {request.allocator} would be fetched"]
-        start, helpers = job.prepared(request, framework_adapter, framework_environment, Path())
+        start, helpers = job.build_commands(
+            request, framework_adapter, framework_environment, Path()
+        )
     except UnavailableError as error:
         return [f"# unavailable: {error}"]
     return [command.to_shell_line() for command in (*helpers, *start.commands)]

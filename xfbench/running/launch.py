@@ -34,8 +34,8 @@ class LaunchContext:
     `unavailable` says per framework why it cannot be had, `unallocated` per allocator;
     `certificates` which certificate covers a kind of cell (`certified_fields`); `time_limit` is in
     seconds. If `strict`, a launch that other work disturbed is invalid. `data_folders` says where
-    prepared data sets are (`PreparedSet.folder_key`). Checkpoints lie below `checkpoint_dir`, by default
-    in the run's folder.
+    prepared data sets are (`PreparedSet.folder_key`). Checkpoints lie below
+    `checkpoint_dir`, by default in the run's folder.
     """
 
     store: Store
@@ -64,13 +64,13 @@ class LaunchContext:
                     adapter.load(name), pythons.get(name), say, site
                 )
             except UnavailableError as error:
-                self.unavailable[name] = job.nameless(str(error))
+                self.unavailable[name] = job.redact_names(str(error))
                 say(f"{name}: unavailable: {error}")
         for allocator in filter(None, dict.fromkeys(allocated)):
             try:
                 allocators.ensure(allocator, say)
             except UnavailableError as error:
-                self.unallocated[allocator] = job.nameless(str(error))
+                self.unallocated[allocator] = job.redact_names(str(error))
                 say(f"{allocator}: unavailable: {error}")
 
     def folder_of(self, request: Request) -> Path | None:
@@ -132,13 +132,13 @@ def launch(
     fields["storage"] = context.storage(request)
     folder = context.store.create_run_folder()
     conditions_before = conditions.read_conditions()
-    answer = job.work(
-        job.document(
+    answer = job.run_job(
+        job.build_document(
             "train",
             request,
             workload,
             data_folder=data_folder and str(data_folder),
-            **job.checkpoint_folder(request, context.checkpoint_dir),
+            **job.checkpoint_fields(request, context.checkpoint_dir),
         ),
         request,
         framework_adapter,

@@ -68,7 +68,9 @@ def build_record(
         return Record.make(status=status, reason=reason or "no reason given", **fields)
     try:
         if request.probe == "native":
-            return Record.make(status="ok", support=probing.supported(request, answer), **fields)
+            return Record.make(
+                status="ok", support=probing.build_support(request, answer), **fields
+            )
         measurement = Measurement.model_validate(answer["measurement"])
         observed = Observed.model_validate(answer["observed"])
         fields |= {
@@ -88,7 +90,7 @@ def build_record(
                 medium=storage.medium, reads=storage.reads, **answer["storage"]
             )
         if request.probe:
-            fields["support"] = probing.supported(request, answer)
+            fields["support"] = probing.build_support(request, answer)
         loss = Canary.model_validate(answer["canary"]).loss
         kinds = [str(kind) for kind in answer.get("kinds") or ()]
     except reply.WRONG as error:  # among them pydantic's ValidationError

@@ -50,7 +50,7 @@ def trace_cell(
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)
-        document = job.document(
+        document = job.build_document(
             "trace",
             request,
             training.workload(cell),
@@ -58,7 +58,7 @@ def trace_cell(
             output="trace.npz",
             keep=keep,
         )
-        reply = job.work(document, request, described, found, folder, time_limit)
+        reply = job.run_job(document, request, described, found, folder, time_limit)
         if reply["status"] == "unavailable":
             raise UnavailableError(f"{cell.label()}: {reply['reason']}")
         if reply["status"] != "ok":

@@ -66,7 +66,7 @@ class Measured:
         if name == "strategy":
             return request.strategy_text
         if name == "probe":
-            return probing.words(request)
+            return probing.describe_probe(request)
         if name in ("format", "medium"):
             return getattr(request.data_set, name, None)
         if name in _UNCHOSEN:

@@ -75,7 +75,7 @@ def answers(cells: Sequence[Measured]) -> Answers:
     known = [(record, one) for one in cells for record in one.records]
     for record, one in sorted(known, key=lambda pair: (pair[0].created, pair[0].id)):
         column = (one.request.framework, str(one.value("machine")))
-        for told in probing.answers(record):
+        for told in probing.support_of_record(record):
             before = found.get((told.feature, column))
             if told.supported in _TRIED or not before or before.supported not in _TRIED:
                 found[told.feature, column] = told
