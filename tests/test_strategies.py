@@ -13,7 +13,7 @@ from xfbench.equality.verify import Verifier
 from xfbench.records.record import Measurement, Record
 from xfbench.request import PreparedSet
 from xfbench.running import job, ranks
-from xfbench.running.rank_communication import asked_bytes
+from xfbench.running.rank_communication import required_bytes
 from xfbench.strategy import ASYNCHRONOUS
 
 
@@ -181,7 +181,7 @@ def test_strategy_declares_its_exchange_algorithm(framework, strategy, algorithm
 
 
 def test_server_traffic_counts_both_directions_of_every_rank():
-    assert asked_bytes(400, 2, server=True) == 1600
+    assert required_bytes(400, 2, server=True) == 1600
 
 
 def asynchronous(record, **fields):
@@ -203,12 +203,12 @@ def test_asynchronous_step_time_follows_from_summed_rates():
     from tests.running.test_ranks import reply
 
     slow = reply(1, step_seconds=[4.0, 4.0])
-    merged = ranks.merged([reply(0), slow], asynchronous=True)["measurement"]
+    merged = ranks.merge_replies([reply(0), slow], asynchronous=True)["measurement"]
     # 1/1 + 1/4 steps a second of two ranks is 1.6 s for a step of both; then 1/2 + 1/4.
     assert merged["step_seconds"] == pytest.approx([1.6, 8 / 3])
     assert merged["rank_step_seconds"] == [[1.0, 2.0], [4.0, 4.0]]
     assert merged["wall_seconds"] == 9.0 and merged["images"] == 16
-    together = ranks.merged([reply(0), slow])["measurement"]
+    together = ranks.merge_replies([reply(0), slow])["measurement"]
     assert together["step_seconds"] == [2.5, 3.0] and not together["rank_step_seconds"]
 
 
@@ -220,9 +220,9 @@ def test_asynchronous_evaluation_is_the_mean_over_ranks():
         return {"learning": [{**epoch, "test_loss": loss, "test_accuracy": accuracy}]}
 
     replies = [reply(0) | learned(1.0, 0.5), reply(1) | learned(2.0, 0.7)]
-    [epoch] = ranks.merged(replies, asynchronous=True)["learning"]
+    [epoch] = ranks.merge_replies(replies, asynchronous=True)["learning"]
     assert epoch["test_loss"] == 1.5 and epoch["test_accuracy"] == pytest.approx(0.6)
-    [epoch] = ranks.merged(replies)["learning"]
+    [epoch] = ranks.merge_replies(replies)["learning"]
     assert epoch["test_loss"] == 1.0
 
 

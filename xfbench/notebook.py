@@ -216,8 +216,8 @@ def run(
     )
     store = Store(folder)
     done = lookup.finished_records(plan.requests, store) if resume else []
-    if queued.wanted(plan):
-        jobs = queued.prepare(plan, store, minutes, queue or "", account or "")
+    if queued.has_submitted_requests(plan):
+        jobs = queued.prepare_jobs(plan, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]
     return [*done, *progress.measure(plan, store, done)]
 

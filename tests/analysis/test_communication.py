@@ -20,7 +20,7 @@ def link(kind, name, sent):
 
 def test_step_time_is_compute_waiting_and_exposed_time():
     ranks = [told([1.0, 1.0, 1.0]), told([1.0, 3.0, 2.0])]
-    found = rank_communication.shared(ranks, [4.0, 5.0], nodes=1)
+    found = rank_communication.merge_communication(ranks, [4.0, 5.0], nodes=1)
     assert found["compute_seconds"] == [1.0, 2.0, 1.5]
     assert found["waiting_seconds"] == [0.0, 1.0, 0.5]
     # The slowest takes 1, 3 and 2: its median is 2.
@@ -29,13 +29,19 @@ def test_step_time_is_compute_waiting_and_exposed_time():
 
 def test_interface_bytes_are_counted_once_per_node():
     ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
-    assert rank_communication.shared(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"] == 30.0
-    assert rank_communication.shared(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"] == 10.0
+    assert (
+        rank_communication.merge_communication(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"]
+        == 30.0
+    )
+    assert (
+        rank_communication.merge_communication(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"]
+        == 10.0
+    )
 
 
 def test_link_figures_name_their_node(record):
     ranks = [told([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
-    found = rank_communication.shared(ranks, [1.0], nodes=2)
+    found = rank_communication.merge_communication(ranks, [1.0], nodes=2)
     places = [(one["node"], one["name"], one["sent_bytes"]) for one in found["links"]]
     assert places == [(0, "eth0", 10.0), (0, "lo", 1.0), (1, "eth0", 20.0), (1, "lo", 1.0)]
     assert found["uncounted"] == {"pcie": "no rank used an NVIDIA device"}
@@ -44,16 +50,16 @@ def test_link_figures_name_their_node(record):
 
 
 def test_rank_without_figures_makes_communication_unknown():
-    assert rank_communication.shared([told([1.0]), None], [1.0], nodes=1) is None
+    assert rank_communication.merge_communication([told([1.0]), None], [1.0], nodes=1) is None
 
 
 @pytest.mark.parametrize(("ranks", "server", "asked"), [(2, False, 800), (4, False, 2400)])
 def test_all_reduce_sends_two_payloads_per_additional_rank(ranks, server, asked):
-    assert rank_communication.asked_bytes(400, ranks, server=server) == asked
+    assert rank_communication.required_bytes(400, ranks, server=server) == asked
 
 
 def test_parameter_server_receives_and_returns_all_gradients():
-    assert rank_communication.asked_bytes(400, 3, server=True) == 2400
+    assert rank_communication.required_bytes(400, 3, server=True) == 2400
 
 
 def test_communication_shares_are_medians_over_launches(record):

@@ -246,9 +246,9 @@ def test_only_slurm_launches_are_submitted_as_jobs(cell, monkeypatch):
         time_limit=1,
     )
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    here, there = queued.apart(plan)
+    here, there = queued.split_plan(plan)
     assert [one.launcher for one in here.requests] == ["local"]
     assert [one.launcher for one in there.requests] == ["slurm"]
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    here, there = queued.apart(plan)
+    here, there = queued.split_plan(plan)
     assert len(here.requests) == 2 and not there.requests

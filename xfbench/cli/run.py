@@ -299,7 +299,7 @@ def run(
 
     if job:
         store = Store(paths.results(results))
-        with queued.counting(job.parent):
+        with queued.write_heartbeat(job.parent):
             _print_records(measure(Plan.read(job), store), store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
@@ -351,8 +351,8 @@ def run(
         _write_bundle(plan, carry, dry_run, as_json)
         return
     done = lookup.finished_records(plan.requests, store) if resume else []
-    if queued.wanted(plan):
-        jobs = queued.prepare(plan, store, minutes, queue, account)
+    if queued.has_submitted_requests(plan):
+        jobs = queued.prepare_jobs(plan, store, minutes, queue, account)
         _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
         raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")
@@ -377,7 +377,7 @@ def _submit_jobs(
     from xfbench.running import queued
 
     if dry_run:
-        scripts = queued.scripts(jobs)
+        scripts = queued.job_scripts(jobs)
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
     elif records := queued.measure(jobs, store, done, wait=wait):
         _print_records(records, store, as_json)

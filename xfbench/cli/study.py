@@ -244,14 +244,14 @@ def run(
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
-        local_plan, queued_plan = queued.apart(plan)
+        local_plan, queued_plan = queued.split_plan(plan)
         records = (
             progress.measure(local_plan, store, done)
             if local_plan.requests or not queued_plan.requests
             else []
         )
         if queued_plan.requests:
-            jobs = queued.prepare(queued_plan, store, minutes, queue, account)
+            jobs = queued.prepare_jobs(queued_plan, store, minutes, queue, account)
             records += queued.measure(jobs, store, done, wait=True)
         return records
 

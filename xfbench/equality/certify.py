@@ -34,7 +34,7 @@ def build_subject(
     """What a certificate for this request would be bound to now, here or on another machine."""
     return Subject.from_request(
         request,
-        facts.workload_facts(training.workload(request)).digest,
+        facts.workload_facts(training.build_workload(request)).digest,
         adapter.load(request.framework).digest,
         environment.digest,
         machine_facts or machine.describe(),

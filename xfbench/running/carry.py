@@ -132,7 +132,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     for number, request in enumerate(requests, 1):
         checkpoint_fields = job.checkpoint_fields(request, plan.checkpoint_dir)
         document = job.build_document(
-            "train", request, training.workload(request), **checkpoint_fields
+            "train", request, training.build_workload(request), **checkpoint_fields
         )
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
@@ -311,7 +311,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
         fields: dict[str, Any] = {
             "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
-            "workload": facts.workload_facts(training.workload(request)),
+            "workload": facts.workload_facts(training.build_workload(request)),
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(certified_fields(request)),

@@ -184,7 +184,7 @@ def read_replies(
         answers[rank] = answer
     try:
         strategy = adapter.load(request.framework).strategy(request.strategy)
-        return ranks.merged(
+        return ranks.merge_replies(
             [answers[rank] for rank in range(request.ranks)],
             request.nodes,
             asynchronous=strategy.asynchronous,
@@ -221,7 +221,7 @@ def build_commands(
         folder,
     )
     base, helpers = _add_strategy(base, framework_adapter, request)
-    return starting.start(base, request, framework_adapter, framework_environment), helpers
+    return starting.build_start(base, request, framework_adapter, framework_environment), helpers
 
 
 def _run(

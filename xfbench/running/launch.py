@@ -111,7 +111,7 @@ def launch(
     There is no folder if nothing was started.
     """
     framework_adapter = adapter.load(request.framework)
-    workload = training.workload(request)
+    workload = training.build_workload(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
     fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe()

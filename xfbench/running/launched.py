@@ -120,11 +120,13 @@ def build_record(
         share_of_peak = roofline.peak_share(
             fields["limit"], fields["workload"], speed, request.ranks
         )
-    reason = validity.defect(request, measurement, observed, loss, expected_loss, share_of_peak)
-    reason = reason or validity.mixed(kinds)
-    reason = reason or validity.unsaved(request, fields.get("checkpoints"))
-    reason = reason or validity.unheld(fields.get("storage"))
-    reason = reason or validity.unlike(fields.get("storage"))
+    reason = validity.measurement_defect(
+        request, measurement, observed, loss, expected_loss, share_of_peak
+    )
+    reason = reason or validity.mixed_nodes_defect(kinds)
+    reason = reason or validity.checkpoint_defect(request, fields.get("checkpoints"))
+    reason = reason or validity.cache_state_error(fields.get("storage"))
+    reason = reason or validity.reader_mismatch(fields.get("storage"))
     reason = reason or gpus.invalid_reason(observed.gpus, measurement.wall_seconds)
     if launch_conditions and not reason:
         reason = conditions.launch_defect(
@@ -142,7 +144,7 @@ def _build_communication(
 ) -> Communication:
     strategy = framework_adapter.strategy(request.strategy)
     has_server = strategy.algorithm == "server"
-    bytes_per_step = rank_communication.asked_bytes(
+    bytes_per_step = rank_communication.required_bytes(
         reported_fields["payload_bytes"], request.ranks, server=has_server
     )
     return Communication(
@@ -154,7 +156,7 @@ def _build_communication(
 
 
 def _build_software(framework_adapter: Adapter, framework_environment: Environment) -> Software:
-    commit, dirty = revision.of_this_code()
+    commit, dirty = revision.find_revision()
     return Software(
         xfbench_version=__version__,
         git_commit=commit,

@@ -174,7 +174,7 @@ def _asks(m: Matrix, r: Request, known: _Known) -> bool:
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
-        *((getattr(r, name), training.chosen(own, name, m.solver[name])) for name in SOLVER),
+        *((getattr(r, name), training.drop_defaults(own, name, m.solver[name])) for name in SOLVER),
         (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
