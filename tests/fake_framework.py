@@ -82,7 +82,7 @@ def _to_toml(value):
 @cache
 def expected_loss():
     """Return the reference's loss for `cell`."""
-    return canary.expected("lenet", "synthetic", 4, 0, "float32").loss
+    return canary.compute_expected_loss("lenet", "synthetic", 4, 0, "float32").loss
 
 
 @cache
@@ -158,7 +158,7 @@ def judge(folder, launch, change, strict=False, **fields):
     change(replies[-1])
     for name, reply in zip(names, replies, strict=True):
         (folder / name).write_text(json.dumps(reply))
-    answer = job.replied(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
+    answer = job.read_replies(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
     facts = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
     adapter_and_environment = load("odd"), own_environment()
-    return launched.record(record.request, answer, *adapter_and_environment, facts | fields, strict)
+    return launched.build_record(record.request, answer, *adapter_and_environment, facts | fields, strict)

@@ -23,4 +23,4 @@ def test_readme_leaderboard_matches_the_archive_records(tmp_path):
     run_command("results", "import", str(ARCHIVE), results=results)
     shown = run_command("leaderboard", results=results).strip()
     assert shown in (ROOT / "README.md").read_text()
-    assert all(f" {name} " in shown for name in adapter.names())
+    assert all(f" {name} " in shown for name in adapter.list_names())

@@ -34,7 +34,9 @@ NO_LENET = [{"workload": "lenet", "reason": "it has no LeNet"}]
 @pytest.fixture
 def session(pytester, monkeypatch):
     """A function that runs pytest on the benchmarks, with no framework installed in the cache."""
-    canary.expected("lenet", "synthetic", 64, 0, "float32")  # computed once, not for each session
+    canary.compute_expected_loss(
+        "lenet", "synthetic", 64, 0, "float32"
+    )  # computed once, not for each session
     cache = fake_framework.make_cache(pytester.path / "cache")
     monkeypatch.setenv("XFBENCH_HOME", str(cache))
     for name in ("XFBENCH_RESULTS", "XFBENCH_ADAPTERS"):
@@ -58,7 +60,7 @@ def trainer(fake_adapter, pytester):
 
     def make(name="paced", extra_code="", seconds=0.04, **description):
         (pytester.path / "seconds").write_text(str(seconds))
-        loss = canary.expected("lenet", "synthetic", 64, 0, "float32").loss
+        loss = canary.compute_expected_loss("lenet", "synthetic", 64, 0, "float32").loss
         code = PACED.format(folder=str(pytester.path), loss=loss)
         fake_adapter(code + extra_code, name, **description)
 

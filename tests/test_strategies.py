@@ -13,7 +13,7 @@ from xfbench.equality.verify import Verifier
 from xfbench.records.record import Measurement, Record
 from xfbench.request import PreparedSet
 from xfbench.running import job, ranks
-from xfbench.running.rank_communication import asked_bytes
+from xfbench.running.rank_communication import required_bytes
 from xfbench.strategy import ASYNCHRONOUS
 
 
@@ -80,7 +80,9 @@ def test_single_rank_drops_options_and_two_ranks_check_them():
     )
     of_one = [cell for cell in found if cell.ranks == 1]
     assert {cell.strategy_options for cell in of_one} == {()}
-    refusals = {c.framework: capabilities.refusal(c.request(1)) for c in found if c.ranks == 2}
+    refusals = {
+        c.framework: capabilities.refusal_reason(c.request(1)) for c in found if c.ranks == 2
+    }
     assert refusals["mxnet"] is None
     assert "ddp of PyTorch has no option servers: it has backend" in refusals["torch"]
 
@@ -100,7 +102,7 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
     )
     changes = {"data": "mine", "data_set": data_set, "page_cache": "cold", "epochs": 1}
     asked = mxnet(strategy=[strategy], strategy_options={})
-    refused = capabilities.refusal(
+    refused = capabilities.refusal_reason(
         asked.model_copy(update={**changes, "steps": None, "input": "ours"})
     )
     assert (told in refused) if told else refused is None
@@ -108,23 +110,27 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
 
 def test_nccl_backend_is_refused_on_a_cpu():
     [cell] = cells(strategy_options={"backend": "nccl"})
-    assert capabilities.refusal(cell.request(1)) == "NCCL joins GPUs alone"
+    assert capabilities.refusal_reason(cell.request(1)) == "NCCL joins GPUs alone"
 
 
 def test_worker_receives_every_strategy_option():
     from xfbench.workloads import workloads
 
     request = mxnet(strategy=["dist_async"], strategy_options={"servers": 3})
-    told = job.document("train", request, workloads()["lenet"])
+    told = job.build_document("train", request, workloads()["lenet"])
     assert told["strategy_options"] == {"servers": 3, "overlap": "on"}
     assert told["request"]["strategy_options"] == {"servers": 3}
 
 
 def test_strategy_starts_the_chosen_number_of_servers():
     strategy = adapter.load("mxnet").strategy("dist_sync")
-    roles = [one["DMLC_ROLE"] for _, one in strategy.processes({"servers": 3, "overlap": "on"})]
+    roles = [
+        one["DMLC_ROLE"] for _, one in strategy.helper_processes({"servers": 3, "overlap": "on"})
+    ]
     assert roles == ["scheduler", "server", "server", "server"]
-    numbers = adapter.load("tensorflow").strategy("parameter_server").processes({"servers": 2})
+    numbers = (
+        adapter.load("tensorflow").strategy("parameter_server").helper_processes({"servers": 2})
+    )
     assert [number for number, _ in numbers] == [0, 1]
 
 
@@ -175,7 +181,7 @@ def test_strategy_declares_its_exchange_algorithm(framework, strategy, algorithm
 
 
 def test_server_traffic_counts_both_directions_of_every_rank():
-    assert asked_bytes(400, 2, server=True) == 1600
+    assert required_bytes(400, 2, server=True) == 1600
 
 
 def asynchronous(record, **fields):
@@ -197,12 +203,12 @@ def test_asynchronous_step_time_follows_from_summed_rates():
     from tests.running.test_ranks import reply
 
     slow = reply(1, step_seconds=[4.0, 4.0])
-    merged = ranks.merged([reply(0), slow], asynchronous=True)["measurement"]
+    merged = ranks.merge_replies([reply(0), slow], asynchronous=True)["measurement"]
     # 1/1 + 1/4 steps a second of two ranks is 1.6 s for a step of both; then 1/2 + 1/4.
     assert merged["step_seconds"] == pytest.approx([1.6, 8 / 3])
     assert merged["rank_step_seconds"] == [[1.0, 2.0], [4.0, 4.0]]
     assert merged["wall_seconds"] == 9.0 and merged["images"] == 16
-    together = ranks.merged([reply(0), slow])["measurement"]
+    together = ranks.merge_replies([reply(0), slow])["measurement"]
     assert together["step_seconds"] == [2.5, 3.0] and not together["rank_step_seconds"]
 
 
@@ -214,9 +220,9 @@ def test_asynchronous_evaluation_is_the_mean_over_ranks():
         return {"learning": [{**epoch, "test_loss": loss, "test_accuracy": accuracy}]}
 
     replies = [reply(0) | learned(1.0, 0.5), reply(1) | learned(2.0, 0.7)]
-    [epoch] = ranks.merged(replies, asynchronous=True)["learning"]
+    [epoch] = ranks.merge_replies(replies, asynchronous=True)["learning"]
     assert epoch["test_loss"] == 1.5 and epoch["test_accuracy"] == pytest.approx(0.6)
-    [epoch] = ranks.merged(replies)["learning"]
+    [epoch] = ranks.merge_replies(replies)["learning"]
     assert epoch["test_loss"] == 1.0
 
 

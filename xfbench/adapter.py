@@ -98,17 +98,17 @@ class Adapter(_Table):
 
     def strategy(self, name: str) -> Strategy:
         """What it says of one of its strategies; of most there is nothing to say."""
-        own = Strategy(title=name, exchange="halving" if name == "mpi" else "ring")
-        return self.together.get(name, own)
+        default_strategy = Strategy(title=name, exchange="halving" if name == "mpi" else "ring")
+        return self.together.get(name, default_strategy)
 
     @property
     def files(self) -> dict[str, bytes]:
         """What it consists of, by its place below the folder that all adapters have in a worker."""
         adapters = [self, *(load(name) for name in self.reuses)]
         return {
-            f"{one.folder.name}/{name}": content
-            for one in adapters
-            for name, content in digests.files_below(one.folder).items()
+            f"{adapter.folder.name}/{name}": content
+            for adapter in adapters
+            for name, content in digests.files_below(adapter.folder).items()
         }
 
     @property
@@ -117,7 +117,7 @@ class Adapter(_Table):
         return digests.of_files(self.files)
 
 
-def folders() -> dict[str, Path]:
+def find_folders() -> dict[str, Path]:
     """Adapter name to folder; a folder of the user's replaces a built-in one of its name."""
     roots = [paths.package_folder("xfbench.adapters")]
     roots += [Path(root) for root in os.environ.get("XFBENCH_ADAPTERS", "").split(":") if root]
@@ -128,20 +128,20 @@ def folders() -> dict[str, Path]:
     }
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Every adapter's name, in order."""
-    return sorted(folders())
+    return sorted(find_folders())
 
 
 def load(name: str) -> Adapter:
     """The adapter of that name. Raises UsageError if there is none or its file is wrong."""
-    found = folders()
-    if name not in found:
-        raise errors.unknown_name_error("framework", name, found)
-    file = found[name] / "adapter.toml"
+    folders_by_name = find_folders()
+    if name not in folders_by_name:
+        raise errors.unknown_name_error("framework", name, folders_by_name)
+    file = folders_by_name[name] / "adapter.toml"
     try:
-        return Adapter(**{**toml_files.read(file)[1], "folder": found[name]})
+        return Adapter(**{**toml_files.read(file)[1], "folder": folders_by_name[name]})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise errors.UsageError(f"{file}: {where}: {first['msg']}") from error
+        field_path = ".".join(str(part) for part in first["loc"])
+        raise errors.UsageError(f"{file}: {field_path}: {first['msg']}") from error

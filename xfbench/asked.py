@@ -20,10 +20,10 @@ Adjustment = Callable[
 ]
 _DEFAULT = "quick"
 # These say how often, not what.
-_HOW_OFTEN = {"launches", "until_precision", "seed"}
+_REPETITION_SETTINGS = {"launches", "until_precision", "seed"}
 
 
-def plan(
+def build_plan(
     settings: Mapping[str, Any],
     *,
     pythons: Mapping[str, Path],
@@ -41,21 +41,21 @@ def plan(
     `carried`, it is for another machine, with interpreters that are named there. `adjust`
     sets values that are not given, as tuning found them. Raises UsageError.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
-    if {"launches", "until_precision"} <= set(given):
+    given_settings = {name: value for name, value in settings.items() if value is not None}
+    if {"launches", "until_precision"} <= set(given_settings):
         raise errors.UsageError("--launches and --until-precision: only one of them")
-    matrices = _matrices({"seed": (0,), **given})
+    matrices = _build_matrices({"seed": (0,), **given_settings})
     interpreters = dict(pythons)
     if carried:
-        names = {name for one in matrices for name in one.framework}
+        names = {name for matrix in matrices for name in matrix.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.cells(matrices, interpreters)
     if adjust is not None:
         if carried:
             raise errors.UsageError("--tuned is for this machine, and --carry for another one")
-        cells = adjust(cells, set(given), interpreters)
+        cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
-        _check(checkpoint_dir, given.get("checkpoints"), cells, carried)
+        _check_checkpoint_folder(checkpoint_dir, given_settings.get("checkpoints"), cells, carried)
     return Plan(
         requests=tuple(launch_order(cells, matrices[0].seed[0])),
         protocols=tuple(cells),
@@ -68,29 +68,29 @@ def plan(
     )
 
 
-def interpreter(framework: str, path: str | Path) -> Path:
+def find_interpreter(framework: str, path: str | Path) -> Path:
     """The interpreter that somebody names for a framework. Raises UsageError if there is none."""
-    if framework not in adapter.names():
-        raise errors.unknown_name_error("framework", framework, adapter.names())
-    found = Path(path).expanduser().absolute()
-    if not found.is_file():
+    if framework not in adapter.list_names():
+        raise errors.unknown_name_error("framework", framework, adapter.list_names())
+    interpreter_path = Path(path).expanduser().absolute()
+    if not interpreter_path.is_file():
         raise errors.UsageError(f"--python {framework}={path}: there is no such file")
-    return found
+    return interpreter_path
 
 
-def _matrices(given: Mapping[str, Any]) -> list[Matrix]:
+def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
     quick = experiment.load(_DEFAULT).matrix
-    if set(given) - _HOW_OFTEN:
+    if set(settings) - _REPETITION_SETTINGS:
         defaults: dict[str, Any] = {
-            "framework": list(dict.fromkeys(name for one in quick for name in one.framework)),
-            "workload": list(dict.fromkeys(name for one in quick for name in one.workload)),
+            "framework": list(dict.fromkeys(name for matrix in quick for name in matrix.framework)),
+            "workload": list(dict.fromkeys(name for matrix in quick for name in matrix.workload)),
         }
-        return [experiment.matrix(**{**defaults, **given})]
-    fixed = {} if set(given) == {"seed"} else {"launches": None}
-    return [experiment.matrix(**{**one.model_dump(), **fixed, **given}) for one in quick]
+        return [experiment.matrix(**{**defaults, **settings})]
+    fixed = {} if set(settings) == {"seed"} else {"launches": None}
+    return [experiment.matrix(**{**matrix.model_dump(), **fixed, **settings}) for matrix in quick]
 
 
-def _check(
+def _check_checkpoint_folder(
     folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
 ) -> None:
     """That checkpoints may lie there: it need not be here for what runs elsewhere."""

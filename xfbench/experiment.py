@@ -145,7 +145,7 @@ def cells(
 def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
     networks = workloads()
     for kind, values, allowed in (
-        ("framework", m.framework, adapter.names()),
+        ("framework", m.framework, adapter.list_names()),
         ("workload", m.workload, list(networks)),
         ("device", m.device, DEVICES),
         ("precision", m.precision, PRECISIONS),
@@ -308,10 +308,10 @@ def _protocol(m: Matrix) -> Protocol:
 
 
 def data_set_folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
-    """Where the prepared data sets of the matrices are (`PreparedSet.place`). Raises UsageError."""
+    """Return the folders of prepared data sets by `PreparedSet.folder_key`. Raises UsageError."""
     names = {name for matrix in matrices for name in matrix.data or ()} - set(sets.BUILT_IN)
     data_sets = [sets.find(name) for name in sorted(names)]
-    return {data_set.facts().place: data_set.folder for data_set in data_sets}
+    return {data_set.facts().folder_key: data_set.folder for data_set in data_sets}
 
 
 def _input_threads(m: Matrix) -> int:
@@ -393,7 +393,7 @@ def _changed_options(
     """What was chosen about a strategy and is not so anyway; of a single rank nothing."""
     if strategy == "none":
         return ()
-    return tuple(sorted(framework_adapter.strategy(strategy).differing(chosen, device).items()))
+    return tuple(sorted(framework_adapter.strategy(strategy).non_default_options(chosen, device).items()))
 
 
 def _default_kernel(framework_adapter: adapter.Adapter, device: str) -> str:
@@ -403,7 +403,7 @@ def _default_kernel(framework_adapter: adapter.Adapter, device: str) -> str:
 def _kernels(frameworks: Sequence[str]) -> list[str]:
     kernels = {"default"}
     for framework in frameworks:
-        if framework in adapter.names():
+        if framework in adapter.list_names():
             kernels |= set(adapter.load(framework).kernels)
     return sorted(kernels)
 

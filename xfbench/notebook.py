@@ -170,7 +170,7 @@ def run(
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """
     folder = paths.results(Path(results) if results else None)
-    plan = asked.plan(
+    plan = asked.build_plan(
         {
             "framework": _as_list(framework),
             "workload": _as_list(workload),
@@ -207,7 +207,7 @@ def run(
             "site": site,
             "queue": queue,
         },
-        pythons={name: asked.interpreter(name, path) for name, path in (python or {}).items()},
+        pythons={name: asked.find_interpreter(name, path) for name, path in (python or {}).items()},
         verify=verify,
         strict=strict,
         time_limit=time_limit,
@@ -216,8 +216,8 @@ def run(
     )
     store = Store(folder)
     done = lookup.finished_records(plan.requests, store) if resume else []
-    if queued.wanted(plan):
-        jobs = queued.prepare(plan, store, minutes, queue or "", account or "")
+    if queued.has_submitted_requests(plan):
+        jobs = queued.prepare_jobs(plan, store, minutes, queue or "", account or "")
         return [*done, *queued.measure(jobs, store, done, wait=True)]
     return [*done, *progress.measure(plan, store, done)]
 

@@ -18,7 +18,7 @@ from xfbench.running import reply
 class Plan(BaseModel):
     """The launches that may be needed, in order, and how they are to be done.
 
-    `data_folders` says where prepared data sets are (`PreparedSet.place`).
+    `data_folders` says where prepared data sets are (`PreparedSet.folder_key`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,16 +46,18 @@ class Plan(BaseModel):
         """What a job that does it is called: the same plan is the same job."""
         return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
 
-    def without(self, done: Sequence[Record]) -> Self:
+    def without_recorded(self, records: Sequence[Record]) -> Self:
         """What is left of it."""
-        have = {record.request for record in done}
-        left = tuple(request for request in self.requests if request not in have)
-        return self.model_copy(update={"requests": left})
+        recorded_requests = {record.request for record in records}
+        remaining_requests = tuple(
+            request for request in self.requests if request not in recorded_requests
+        )
+        return self.model_copy(update={"requests": remaining_requests})
 
-    def of(self, frameworks: Collection[str]) -> Self:
+    def for_frameworks(self, frameworks: Collection[str]) -> Self:
         """What of it is for these frameworks."""
-        wanted = tuple(one for one in self.requests if one.framework in frameworks)
-        return self.model_copy(update={"requests": wanted})
+        requests = tuple(request for request in self.requests if request.framework in frameworks)
+        return self.model_copy(update={"requests": requests})
 
     def by_nodes(self) -> list[Self]:
         """One plan per number of nodes: a job holds no more of them than it uses."""

@@ -15,21 +15,21 @@ from pydantic import (
     model_validator,
 )
 
-from xfbench.strategy import Value, words
+from xfbench.strategy import Value, format_options
 
 Positive = Field(ge=1)
 # What a cell may choose about its network's solver (see `running/training.py`); None: as published.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
-def _pairs(given: Any) -> Any:
-    return tuple(sorted(given.items())) if isinstance(given, Mapping) else given
+def _sorted_pairs(options: Any) -> Any:
+    return tuple(sorted(options.items())) if isinstance(options, Mapping) else options
 
 
 # A mapping in JSON; pairs in order here, where cells have to be hashable.
 StrategyOptions = Annotated[
     tuple[tuple[str, Value], ...],
-    BeforeValidator(_pairs),
+    BeforeValidator(_sorted_pairs),
     PlainSerializer(dict),
     WithJsonSchema(
         {
@@ -40,7 +40,7 @@ StrategyOptions = Annotated[
 ]
 
 
-def solver_words(name: str, value: Any) -> str:
+def describe_solver_setting(name: str, value: Any) -> str:
     """One of the choices of `SOLVER` in words; of None, as published."""
     if name == "lars":
         return f"LARS {float(value):g}" if value else "no LARS"
@@ -70,7 +70,7 @@ class PreparedSet(BaseModel):
     medium: str
 
     @property
-    def place(self) -> str:
+    def folder_key(self) -> str:
         """What its folder is known by, on this machine."""
         return f"{self.format} {self.digest} {self.medium}"
 
@@ -143,10 +143,10 @@ class Cell(BaseModel):
             raise ValueError("synthetic input has no epochs: give steps, or a data set")
         if self.steps is not None and self.steps % self.window:
             raise ValueError(f"steps ({self.steps}) is no multiple of the window ({self.window})")
-        places = self.epochs or (self.steps or 0) // self.window
-        if self.checkpoints > places:
-            after = "epochs" if self.epochs else "waits in the timed steps"
-            raise ValueError(f"{self.checkpoints} checkpoints have only {places} {after} to follow")
+        limit = self.epochs or (self.steps or 0) // self.window
+        if self.checkpoints > limit:
+            places = "epochs" if self.epochs else "waits in the timed steps"
+            raise ValueError(f"{self.checkpoints} checkpoints have only {limit} {places} to follow")
         if self.page_cache and not (self.data_set and self.epochs and self.nodes == 1):
             raise ValueError("page_cache is for epochs of a prepared data set, on one node")
         if self.input and not self.data_set:
@@ -162,26 +162,30 @@ class Cell(BaseModel):
         return self
 
     @property
-    def together(self) -> str:
+    def strategy_text(self) -> str:
         """The strategy and what was chosen about it, in words: "dist_sync servers=2"."""
-        return f"{self.strategy} {words(self.strategy_options)}".rstrip()
+        return f"{self.strategy} {format_options(self.strategy_options)}".rstrip()
 
     @property
     def solver(self) -> str:
         """What it chooses about the solver: "LARS 0.5, rate linear"; "" for nothing."""
-        found = [(name, getattr(self, name)) for name in SOLVER]
-        return ", ".join(solver_words(name, value) for name, value in found if value is not None)
+        settings = [(name, getattr(self, name)) for name in SOLVER]
+        return ", ".join(
+            describe_solver_setting(name, value) for name, value in settings if value is not None
+        )
 
     @property
-    def kept_batch_size(self) -> int:
+    def fixed_batch_size(self) -> int:
         """The images that the law keeps: under weak scaling each rank's, else an update's."""
         return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
 
     def label(self) -> str:
         """A few words that tell this cell from its neighbours, for progress and errors."""
-        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        together = [f"{self.ranks} ranks{nodes} {self.together}"] if self.ranks > 1 else []
-        parts = [self.workload, self.solver, self.framework, self.kernel, *together]
+        node_text = f" on {self.nodes} nodes" if self.nodes > 1 else ""
+        strategy_parts = (
+            [f"{self.ranks} ranks{node_text} {self.strategy_text}"] if self.ranks > 1 else []
+        )
+        parts = [self.workload, self.solver, self.framework, self.kernel, *strategy_parts]
         parts += [f"{self.threads} threads", self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
         return " · ".join(filter(None, parts))
@@ -224,7 +228,7 @@ class Request(Cell):
         is `profile`: what is profiled comes after all that is measured.
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
-        unchosen = {name for name in choices if not getattr(self, name)}
-        open_ = ("input", "input_threads", "allocator", "probe", *SOLVER)
-        unchosen |= {name for name in open_ if getattr(self, name) is None}
-        return self.model_dump(mode="json", exclude={"launch", "profile", *unchosen})
+        unset_names = {name for name in choices if not getattr(self, name)}
+        nullable_names = ("input", "input_threads", "allocator", "probe", *SOLVER)
+        unset_names |= {name for name in nullable_names if getattr(self, name) is None}
+        return self.model_dump(mode="json", exclude={"launch", "profile", *unset_names})

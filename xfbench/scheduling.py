@@ -10,11 +10,13 @@ from xfbench.request import Cell, Protocol, Request
 
 def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
     """Every launch that may be needed: blocks of one launch of each cell, each block shuffled."""
-    wanted = list(cells)
+    cell_protocols = list(cells)
     order = random.Random(seed)
     requests: list[Request] = []
-    for launch in range(1, max((protocol.most for _, protocol in wanted), default=0) + 1):
-        block = [cell.request(launch) for cell, protocol in wanted if launch <= protocol.most]
+    for launch in range(1, max((protocol.most for _, protocol in cell_protocols), default=0) + 1):
+        block = [
+            cell.request(launch) for cell, protocol in cell_protocols if launch <= protocol.most
+        ]
         order.shuffle(block)
         requests += block
     return requests

@@ -21,17 +21,17 @@ _UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("kMG", 1)}
 _UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMG", 1)}
 
 
-def words(chosen: Iterable[tuple[str, Value]]) -> str:
+def format_options(options: Iterable[tuple[str, Value]]) -> str:
     """Options and their values as they are typed: "overlap=off servers=2"."""
-    return " ".join(f"{name}={value}" for name, value in chosen)
+    return " ".join(f"{name}={value}" for name, value in options)
 
 
-def in_bytes(text: str) -> int:
+def parse_size(text: str) -> int:
     """A size that somebody typed: 1MB, 512KiB, 1.5GB, or a number. Raises ValueError."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
-    if not found or found[2] not in _UNITS or not int(float(found[1]) * _UNITS[found[2]]):
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
+    if not match or match[2] not in _UNITS or not int(float(match[1]) * _UNITS[match[2]]):
         raise ValueError("a size in bytes is needed, as in 1MB or 512KiB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 class _Table(BaseModel):
@@ -51,11 +51,11 @@ class Option(_Table):
     choices: tuple[str, ...] = ()
     default: Value | dict[str, Value]
 
-    def on(self, device: str) -> Value:
+    def default_for(self, device: str) -> Value:
         """What it is where nobody chooses."""
         return self.default[device] if isinstance(self.default, dict) else self.default
 
-    def parsed(self, name: str, text: Value) -> Value:
+    def parse_value(self, name: str, text: Value) -> Value:
         """What somebody typed as a value of the option. Raises UsageError."""
         defaults = self.default.values() if isinstance(self.default, dict) else (self.default,)
         if text in defaults:
@@ -69,7 +69,7 @@ class Option(_Table):
                 return int(text)
             raise errors.UsageError(f"{name}={text}: a whole number of one or more is needed")
         try:
-            return in_bytes(str(text))
+            return parse_size(str(text))
         except ValueError as error:
             raise errors.UsageError(f"{name}={text}: {error}") from error
 
@@ -104,27 +104,34 @@ class Strategy(_Table):
         """By which gradients are joined: whoever has processes beside the ranks has servers."""
         return "server" if self.helpers or self.counted else self.exchange
 
-    def resolved(self, chosen: Mapping[str, Value], device: str) -> dict[str, Value]:
+    def resolve_options(self, chosen: Mapping[str, Value], device: str) -> dict[str, Value]:
         """Every option's value: what was chosen, else what it is on the device anyway."""
-        return {name: chosen.get(name, one.on(device)) for name, one in self.options.items()}
+        return {
+            name: chosen.get(name, option.default_for(device))
+            for name, option in self.options.items()
+        }
 
-    def processes(self, options: Mapping[str, Value]) -> list[tuple[int, dict[str, str]]]:
+    def helper_processes(self, options: Mapping[str, Value]) -> list[tuple[int, dict[str, str]]]:
         """Each helper's number and variables, with options' values as `resolved` gives them."""
-        more = [
-            (number, one)
-            for name, one in self.counted.items()
+        counted_helpers = [
+            (number, helper_variables)
+            for name, helper_variables in self.counted.items()
             for number in range(int(options[name]))
         ]
-        return [*enumerate(self.helpers), *more]
+        return [*enumerate(self.helpers), *counted_helpers]
 
-    def differing(self, given: Mapping[str, Value], device: str) -> dict[str, Value]:
+    def non_default_options(self, given: Mapping[str, Value], device: str) -> dict[str, Value]:
         """Of what was given, that which is otherwise than without it, checked.
 
         What the strategy has no option for stays, to be refused. Raises UsageError.
         """
-        found = {
-            name: self.options[name].parsed(name, text) if name in self.options else text
+        parsed_options = {
+            name: self.options[name].parse_value(name, text) if name in self.options else text
             for name, text in given.items()
         }
-        own = self.resolved({}, device)
-        return {name: value for name, value in found.items() if own.get(name) != value}
+        default_values = self.resolve_options({}, device)
+        return {
+            name: value
+            for name, value in parsed_options.items()
+            if default_values.get(name) != value
+        }

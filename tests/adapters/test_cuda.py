@@ -82,13 +82,13 @@ def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
 
 def test_settings_without_gpu_support_are_unsupported():
     [request] = requests("tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak")
-    assert "compute on CPUs alone" in capabilities.refusal(request)
+    assert "compute on CPUs alone" in capabilities.refusal_reason(request)
     for framework in ("jax", "tensorflow", "torch"):
         [on_gpu] = requests(framework, precision=["tf32"])
-        assert capabilities.refusal(on_gpu) is None
+        assert capabilities.refusal_reason(on_gpu) is None
         on_cpu = on_gpu.model_copy(
             update={"device": "cpu", "kernel": adapter.load(framework).default_kernel}
         )
-        assert "TF32" in capabilities.refusal(on_cpu)
+        assert "TF32" in capabilities.refusal_reason(on_cpu)
     [on_gpu] = requests("caffe")
-    assert "no device cuda" in capabilities.refusal(on_gpu)
+    assert "no device cuda" in capabilities.refusal_reason(on_gpu)

@@ -130,4 +130,6 @@ def test_decoding_threads_are_not_counted_as_training_threads(read):
         pytest.skip("other work left both threads one core")
     alone = record.request.model_copy(update={"input_threads": 0})
     seen = record.measurement, record.observed, record.canary.loss
-    assert "kept busy" in validity.defect(alone, *seen, expected=None, share_of_peak=None)
+    assert "kept busy" in validity.measurement_defect(
+        alone, *seen, expected=None, share_of_peak=None
+    )

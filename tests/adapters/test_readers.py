@@ -11,7 +11,9 @@ from xfbench import adapter, capabilities, experiment
 from xfbench.scheduling import launch_order
 
 pytestmark = pytest.mark.deep
-READERS = {name: [*readers] for name in adapter.names() if (readers := adapter.load(name).readers)}
+READERS = {
+    name: [*readers] for name in adapter.list_names() if (readers := adapter.load(name).readers)
+}
 PLACES, NOISE = (
     [
         Case("read", framework, "cropped", data=f"{form} {content}")
@@ -101,4 +103,4 @@ def test_format_without_a_reader_is_refused(framework, scratch):
     [request] = launch_order(
         experiment.cells([experiment.matrix(**settings, input=["native"], launches=1)])
     )
-    assert f"no reader of its own for {form}" in capabilities.refusal(request)
+    assert f"no reader of its own for {form}" in capabilities.refusal_reason(request)

@@ -88,10 +88,10 @@ def test_matrix_sets_checkpoints_in_each_cell():
 
 
 def test_job_has_a_unique_checkpoint_folder(cell, tmp_path):
-    assert job.checkpoint_folder(cell().request(1), tmp_path) == {}
+    assert job.checkpoint_fields(cell().request(1), tmp_path) == {}
     request = cell(checkpoints=1).request(1)
-    assert job.checkpoint_folder(request, None) == {"checkpoint_folder": "checkpoint"}
-    first, second = (job.checkpoint_folder(request, tmp_path) for _ in range(2))
+    assert job.checkpoint_fields(request, None) == {"checkpoint_folder": "checkpoint"}
+    first, second = (job.checkpoint_fields(request, tmp_path) for _ in range(2))
     assert first != second
     assert first["checkpoint_folder"].startswith(f"{tmp_path}/xfbench-")
 
@@ -104,7 +104,7 @@ def test_parameter_server_strategies_support_no_checkpoints(cell, framework, str
     batch_settings = {"global_batch_size": 8, "batch_size_per_rank": 4, "checkpoints": 1}
     kernel = adapter.load(framework).default_kernel
     request = cell(framework=framework, kernel=kernel, **rank_settings, **batch_settings).request(1)
-    assert capabilities.refusal(request) == (
+    assert capabilities.refusal_reason(request) == (
         f"under {strategy} velocities are the servers', which save no checkpoints"
     )
 

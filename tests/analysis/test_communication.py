@@ -20,7 +20,7 @@ def link(kind, name, sent):
 
 def test_step_time_is_compute_waiting_and_exposed_time():
     ranks = [rank_figures([1.0, 1.0, 1.0]), rank_figures([1.0, 3.0, 2.0])]
-    communication_fields = rank_communication.shared(ranks, [4.0, 5.0], nodes=1)
+    communication_fields = rank_communication.merge_communication(ranks, [4.0, 5.0], nodes=1)
     assert communication_fields["compute_seconds"] == [1.0, 2.0, 1.5]
     assert communication_fields["waiting_seconds"] == [0.0, 1.0, 0.5]
     # The slowest takes 1, 3 and 2: its median is 2.
@@ -29,13 +29,19 @@ def test_step_time_is_compute_waiting_and_exposed_time():
 
 def test_interface_bytes_are_counted_once_per_node():
     ranks = [rank_figures([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
-    assert rank_communication.shared(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"] == 30.0
-    assert rank_communication.shared(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"] == 10.0
+    assert (
+        rank_communication.merge_communication(ranks, [1.0], nodes=2)["interface_bytes"]["eth0"]
+        == 30.0
+    )
+    assert (
+        rank_communication.merge_communication(ranks, [1.0], nodes=1)["interface_bytes"]["eth0"]
+        == 10.0
+    )
 
 
 def test_link_figures_name_their_node(record):
     ranks = [rank_figures([1.0], sent) for sent in (10.0, 10.0, 20.0, 20.0)]
-    communication_fields = rank_communication.shared(ranks, [1.0], nodes=2)
+    communication_fields = rank_communication.merge_communication(ranks, [1.0], nodes=2)
     links = [
         (link_fields["node"], link_fields["name"], link_fields["sent_bytes"])
         for link_fields in communication_fields["links"]
@@ -47,16 +53,16 @@ def test_link_figures_name_their_node(record):
 
 
 def test_rank_without_figures_makes_communication_unknown():
-    assert rank_communication.shared([rank_figures([1.0]), None], [1.0], nodes=1) is None
+    assert rank_communication.merge_communication([rank_figures([1.0]), None], [1.0], nodes=1) is None
 
 
 @pytest.mark.parametrize(("ranks", "server", "expected_bytes"), [(2, False, 800), (4, False, 2400)])
 def test_all_reduce_sends_two_payloads_per_additional_rank(ranks, server, expected_bytes):
-    assert rank_communication.asked_bytes(400, ranks, server=server) == expected_bytes
+    assert rank_communication.required_bytes(400, ranks, server=server) == expected_bytes
 
 
 def test_parameter_server_receives_and_returns_all_gradients():
-    assert rank_communication.asked_bytes(400, 3, server=True) == 2400
+    assert rank_communication.required_bytes(400, 3, server=True) == 2400
 
 
 def test_communication_shares_are_medians_over_launches(record):

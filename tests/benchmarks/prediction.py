@@ -73,7 +73,7 @@ def write_adapter(folder: Path, cases=CASES) -> None:
     }
     losses: dict[str, dict[int, float]] = {}
     for workload, images in sorted(sizes):
-        expected = canary.expected(workload, "synthetic", images, 0, "float32")
+        expected = canary.compute_expected_loss(workload, "synthetic", images, 0, "float32")
         losses.setdefault(workload, {})[images] = expected.loss
     environment.ensure(adapter.load(folder.name))  # from the nodes no registry is reached
     script = folder / "train.py"

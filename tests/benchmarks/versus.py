@@ -83,7 +83,7 @@ def measure(
 ) -> dict[str, list[float]]:
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = STRATEGIES[framework] if ranks > 1 else "none", max(cores // ranks, 1)
-    options = adapter.load(framework).strategy(strategy).resolved({}, "cpu")
+    options = adapter.load(framework).strategy(strategy).resolve_options({}, "cpu")
     script_arguments = (
         network,
         rounds,

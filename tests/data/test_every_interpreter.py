@@ -20,7 +20,7 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     writing.make_data_set(sources.images(folders()), target, "folder", preprocessing)
     data_set = sets.PreparedDataSet(target, sets.find(str(target)).manifest)
     session = LaunchContext(
-        Store(tmp_path / "results"), data_folders={data_set.facts().place: target}
+        Store(tmp_path / "results"), data_folders={data_set.facts().folder_key: target}
     )
     session.prepare(FRAMEWORKS, {}, print)
     requests = [

@@ -118,7 +118,7 @@ def test_removed_environment_is_created_again(small, numpy_lock):
 
 
 def test_lock_with_cuda_packages_states_its_size():
-    for name in adapter.names():
+    for name in adapter.list_names():
         described = adapter.load(name)
         if described.environment.kind == "managed":
             lock = (described.folder / "requirements.lock").read_text().lower()

@@ -42,7 +42,8 @@ def differing(framework, kernel, oracle, expected):
     wanted = [
         (each, precision)
         for precision in ("float32", "float64")
-        if capabilities.refusal(cell.request(1).model_copy(update={"precision": precision})) is None
+        if capabilities.refusal_reason(cell.request(1).model_copy(update={"precision": precision}))
+        is None
         for each in expected
     ]
     documents = [each.case.document(precision) for each, precision in wanted]

@@ -81,7 +81,7 @@ def test_a_compiled_network_is_equal(prove, proof):
 
 
 def test_tf32_needs_an_nvidia_gpu():
-    assert "NVIDIA" in capabilities.refusal(Proof.of("torch", precision="tf32").request)
+    assert "NVIDIA" in capabilities.refusal_reason(Proof.of("torch", precision="tf32").request)
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ def carried(tmp_path_factory):
     fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        carry.write(planned("odd", launches=1, batch_size=[4]), root / "away", print)
+        carry.write_carried_run(planned("odd", launches=1, batch_size=[4]), root / "away", print)
         there(root / "away", f"odd={sys.executable}")
         yield root / "away"
 
@@ -33,7 +33,7 @@ def folder(carried, tmp_path):
 
 def read(folder):
     store = Store(folder.parent / "results")
-    return list(carry.read(folder, store, print)), store
+    return list(carry.read_carried_run(folder, store, print)), store
 
 
 def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):

@@ -54,7 +54,9 @@ def test_tokens_appear_in_no_file_or_output(odd, xfbench, tmp_path, told, more):
 
 def test_launcher_environment_contains_no_token(told, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    given = starting.inherited({**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"})
+    given = starting.inherited_variables(
+        {**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
+    )
     assert given == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
 
 

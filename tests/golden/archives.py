@@ -252,12 +252,12 @@ def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> 
     adapter = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest)
     environment = SimpleNamespace(digest=environment_digest, packages={})
     fields = {"workload": _workload_facts(request)}
-    return launched.record(request, answer, adapter, environment, fields).cell
+    return launched.build_record(request, answer, adapter, environment, fields).cell
 
 
 @functools.cache
 def _workload_facts(request: Request) -> WorkloadFacts:
-    return workload_facts(training.workload(request))
+    return workload_facts(training.build_workload(request))
 
 
 def _certificate_key(record: Record) -> str | None:

@@ -104,7 +104,7 @@ def _plugin_options() -> Iterator[tuple[str, Any]]:
 def values() -> dict[str, list[str]]:
     """Return the values that options and TOML keys take, where these are plain text."""
     return {
-        "adapters": adapter.names(),
+        "adapters": adapter.list_names(),
         "allocators": [*allocators.NAMES],
         "analyses": sorted(answer.ANALYSES),
         "compare fields": [*comparison.FIELDS],
@@ -112,7 +112,9 @@ def values() -> dict[str, list[str]]:
         "experiments": experiment.names(),
         "features of HPC systems": [*features.FEATURES],
         "kernels": [
-            f"{name} {kernel}" for name in adapter.names() for kernel in adapter.load(name).kernels
+            f"{name} {kernel}"
+            for name in adapter.list_names()
+            for kernel in adapter.load(name).kernels
         ],
         "launchers": [*LAUNCHERS],
         "leaderboard --by": [best.ROW, *best.FIELDS],
@@ -122,7 +124,7 @@ def values() -> dict[str, list[str]]:
         "sites": sites.names(),
         "strategies": [
             f"{name} {strategy} {' '.join(adapter.load(name).strategy(strategy).options)}".rstrip()
-            for name in adapter.names()
+            for name in adapter.list_names()
             for strategy in adapter.load(name).strategies
         ],
         "tune --over": [*space.OVER],

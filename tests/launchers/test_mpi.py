@@ -73,7 +73,7 @@ def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
         strict=False,
         time_limit=1.0,
     )
-    [(label, lines)] = dry.commands(plan).items()
+    [(label, lines)] = dry.list_commands(plan).items()
     assert label == request.label()
     stored_command = json.loads((folder / "command.json").read_text())
     [line] = lines

@@ -62,13 +62,13 @@ def together(launch):
 
 def answers(record):
     """What the record says, by feature."""
-    return {one.feature: one for one in probing.answers(record)}
+    return {one.feature: one for one in probing.support_of_record(record)}
 
 
 def test_probe_answers_its_features_with_evidence(process):
     assert process.status == "ok", process.reason
     found = answers(process)
-    assert set(found) == set(probing.features(process.request))
+    assert set(found) == set(probing.probed_features(process.request))
     assert found["affinity"].supported == "yes", found
     assert found["signal"].supported == "yes", found
     assert all(one.evidence and "\n" not in one.evidence for one in found.values())
@@ -176,17 +176,17 @@ def test_missing_module_system_makes_modules_not_here(tried, tmp_path):
 def test_reserved_huge_pages_need_free_pages(tmp_path, free, there):
     file = tmp_path / "meminfo"
     file.write_text(f"HugePages_Total:       8\nHugePages_Free:  {free}\n")
-    assert probing._reserved(file) is there
-    assert probing._reserved(tmp_path / "nowhere") is False
+    assert probing._has_reserved_huge_pages(file) is there
+    assert probing._has_reserved_huge_pages(tmp_path / "nowhere") is False
 
 
 def test_probe_without_free_huge_pages_starts_no_process(cell, monkeypatch):
-    monkeypatch.setattr(probing, "_reserved", lambda: False)
+    monkeypatch.setattr(probing, "_has_reserved_huge_pages", lambda: False)
     asked = cell(probe="huge_pages").request(1)
     with pytest.raises(UnavailableError, match="HugePages_Free is 0"):
-        probing.placed(asked, None, None, None)
-    assert probing.variables(asked) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
-    assert probing.variables(cell().request(1)) == {}
+        probing.prepare_environment(asked, None, None, None)
+    assert probing.probe_variables(asked) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+    assert probing.probe_variables(cell().request(1)) == {}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_probe_without_free_huge_pages_starts_no_process(cell, monkeypatch):
 def test_rank_probe_features_depend_on_strategy_and_launcher(cell, settings, expected):
     sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
     asked = cell(probe="ranks", **sizes, **settings).request(1)
-    assert " ".join(probing.features(asked)) == expected
+    assert " ".join(probing.probed_features(asked)) == expected
 
 
 def test_mpi_only_framework_has_no_native_joining(cell):
@@ -215,7 +215,7 @@ def test_mpi_only_framework_has_no_native_joining(cell):
     place |= {"mpi": ["lib/libmpi.so.12"], "fast": ["mpich/libfabric.so.1"], "devices": []}
     places = [place, {**place, "own": [1], "cpus": [1]}]
     reply = {"support": [], "places": places, "observed": {}}
-    found = {one.feature: one for one in probing.supported(asked, reply)}
+    found = {one.feature: one for one in probing.build_support(asked, reply)}
     assert {name: one.supported for name, one in found.items()} == {
         **dict.fromkeys(("ranks", "own_cores", "mpich", "fast_mpi"), "yes"),
         **dict.fromkeys(("joining", "fast_network"), "no"),
@@ -223,13 +223,15 @@ def test_mpi_only_framework_has_no_native_joining(cell):
     assert "libmpi.so.12" in found["mpich"].evidence
     assert "libfabric.so.1" in found["fast_mpi"].evidence
     both = [place, place]
-    found = probing.supported(asked, {**reply, "places": both})
+    found = probing.build_support(asked, {**reply, "places": both})
     assert [one.supported for one in found if one.feature == "own_cores"] == ["no"]
 
 
 @pytest.mark.parametrize(("launcher", "expected"), [("mpi", "native"), ("slurm", "native_slurm")])
 def test_native_probe_feature_depends_on_the_launcher(cell, launcher, expected):
-    assert probing.features(cell(probe="native", launcher=launcher).request(1)) == (expected,)
+    assert probing.probed_features(cell(probe="native", launcher=launcher).request(1)) == (
+        expected,
+    )
 
 
 def test_only_slurm_launches_are_submitted_as_jobs(cell, monkeypatch):
@@ -244,9 +246,9 @@ def test_only_slurm_launches_are_submitted_as_jobs(cell, monkeypatch):
         time_limit=1,
     )
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    here, there = queued.apart(plan)
+    here, there = queued.split_plan(plan)
     assert [one.launcher for one in here.requests] == ["local"]
     assert [one.launcher for one in there.requests] == ["slurm"]
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    here, there = queued.apart(plan)
+    here, there = queued.split_plan(plan)
     assert len(here.requests) == 2 and not there.requests

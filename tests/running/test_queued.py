@@ -41,7 +41,7 @@ def site(tmp_path):
 
 
 def jobs(plan, tmp_path, queue="", account=""):
-    return [job for _, job in queued.prepare(plan, Store(tmp_path), 60, queue, account)]
+    return [job for _, job in queued.prepare_jobs(plan, Store(tmp_path), 60, queue, account)]
 
 
 def test_job_per_node_count_requests_its_largest_launch(plan, site, tmp_path):
@@ -132,8 +132,8 @@ def test_job_records_are_recognized_despite_a_wrong_clock(plan, record, tmp_path
         return made
 
     earlier = kept(asked)
-    [(_, job)] = queued.prepare(plan(), store, 60, "", "")
-    known = queued._known(plan(), store)
+    [(_, job)] = queued.prepare_jobs(plan(), store, 60, "", "")
+    known = queued._recorded_ids(plan(), store)
     assert known == [earlier.id]
     watch = queued._Watch(queued.Submitted(plan(), job.folder, "1", known))
     assert watch.fresh(store) == []

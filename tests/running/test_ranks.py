@@ -141,7 +141,7 @@ def reply(rank, **measured):
 
 
 def test_merged_steps_and_losses_are_means_of_all_ranks():
-    merged = ranks.merged([reply(0), reply(1)])
+    merged = ranks.merge_replies([reply(0), reply(1)])
     measured = merged["measurement"]
     assert measured["build_seconds"] == 2.0
     assert measured["step_seconds"] == [1.0, 1.5]
@@ -157,7 +157,7 @@ def test_deviating_rank_decides_the_merged_observation():
     other = reply(1)
     other["observed"]["kernel"] = "native"
     other["canary"]["loss"] = 2.4
-    merged = ranks.merged([reply(0), other])
+    merged = ranks.merge_replies([reply(0), other])
     assert merged["observed"]["kernel"] == "native"
     assert merged["canary"]["loss"] == 2.4
 
@@ -169,12 +169,12 @@ def test_merged_canary_is_the_farthest_from_the_first_rank(losses, expected):
     replies = [{**reply(rank), "canary": {"loss": loss}} for rank, loss in enumerate(losses)]
     for replied in replies:
         replied["measurement"]["step_seconds"] = [1.0, 1.0]
-    assert ranks.merged(replies)["canary"]["loss"] == expected
+    assert ranks.merge_replies(replies)["canary"]["loss"] == expected
 
 
 def test_ranks_with_different_step_counts_are_refused():
     with pytest.raises(ValueError, match="argument"):
-        ranks.merged([reply(0), reply(1, step_seconds=[1.0])])
+        ranks.merge_replies([reply(0), reply(1, step_seconds=[1.0])])
 
 
 def cells(**settings):
@@ -232,7 +232,7 @@ def energies(*told, gpus=False, nodes=("here",)):
     for rank, one in enumerate(replies):
         one["used"] = {nodes[rank * len(nodes) // len(told)]: 1.0}
         one["observed"]["gpus"] = [{"name": "a GPU"}] if gpus else []
-    merged = ranks.merged(replies)
+    merged = ranks.merge_replies(replies)
     assert [one["rank"] for one in merged["observed"]["gpus"]] == [*range(gpus * len(told))]
     return merged["measurement"]["energy_joules"]
 

@@ -15,9 +15,9 @@ def checkout(tmp_path, monkeypatch):
     package.mkdir()
     (package / "module.py").write_text("A = 1\n")
     monkeypatch.setattr(paths, "package_folder", lambda name: package)
-    revision.of_this_code.cache_clear()
+    revision.find_revision.cache_clear()
     yield tmp_path
-    revision.of_this_code.cache_clear()
+    revision.find_revision.cache_clear()
 
 
 def git(folder, *words):
@@ -35,23 +35,23 @@ def commit_all(folder):
 
 def test_a_clean_checkout_has_its_commit(checkout):
     commit = commit_all(checkout)
-    assert revision.of_this_code() == (commit, False)
+    assert revision.find_revision() == (commit, False)
 
 
 def test_a_changed_file_makes_the_commit_dirty(checkout):
     commit = commit_all(checkout)
     (checkout / "xfbench" / "module.py").write_text("A = 2\n")
-    assert revision.of_this_code() == (commit, True)
+    assert revision.find_revision() == (commit, True)
 
 
 def test_an_untracked_file_does_not_make_the_commit_dirty(checkout):
     commit = commit_all(checkout)
     (checkout / "notes").write_text("A = 2\n")
-    assert revision.of_this_code() == (commit, False)
+    assert revision.find_revision() == (commit, False)
 
 
 def test_an_installed_package_has_no_commit(checkout):
-    assert revision.of_this_code() == (None, None)
+    assert revision.find_revision() == (None, None)
 
 
 def test_a_package_inside_another_repository_has_no_commit(checkout, monkeypatch):
@@ -60,4 +60,4 @@ def test_a_package_inside_another_repository_has_no_commit(checkout, monkeypatch
     site_packages = checkout / "site-packages"
     site_packages.mkdir()
     monkeypatch.setattr(paths, "package_folder", lambda name: site_packages / name)
-    assert revision.of_this_code() == (None, None)
+    assert revision.find_revision() == (None, None)

@@ -326,8 +326,8 @@ def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_pat
         folder.mkdir()
         request = cell(framework=framework, kernel=kernel).request(1)
         described = adapter.load(framework)
-        document = job.document("train", request, workload)
-        reply = job.work(document, request, described, python, folder, 60.0)
+        document = job.build_document("train", request, workload)
+        reply = job.run_job(document, request, described, python, folder, 60.0)
         statuses[framework] = reply["status"]
     assert statuses == {"odd": "unsupported", "reference": "ok"}
 

@@ -31,7 +31,7 @@ def kept(record):
     def make(**choices):
         fields = {"software": SOFTWARE, "machine": describe()}
         request = record(**choices).request
-        fields["workload"] = workload_facts(training.workload(request))
+        fields["workload"] = workload_facts(training.build_workload(request))
         proof = certified(record(fields=fields, **choices))
         return record(fields={**fields, "certificate": proof.id}, **choices), proof
 
@@ -39,7 +39,7 @@ def kept(record):
 
 
 def test_default_cell_trains_the_published_network(cell):
-    assert training.workload(cell()) == workloads()["lenet"]
+    assert training.build_workload(cell()) == workloads()["lenet"]
     assert not set(SOLVER) & set(cell().request(1).cell_fields())
     assert cell().solver == ""
 
@@ -60,7 +60,7 @@ def test_every_combination_of_solver_choices_is_a_cell():
 
 
 def test_lars_and_learning_rate_are_set_in_the_solver(cell):
-    solver = training.workload(cell(lars=0.5, learning_rate=0.1)).solver
+    solver = training.build_workload(cell(lars=0.5, learning_rate=0.1)).solver
     assert (solver.lars, solver.base_lr, solver.warmup) == (0.5, 0.1, 0)
     assert solver.momentum == workloads()["lenet"].solver.momentum
 
@@ -68,8 +68,8 @@ def test_lars_and_learning_rate_are_set_in_the_solver(cell):
 def test_linear_scaling_raises_the_rate_with_the_global_batch(cell):
     alone = cell(rate_scaling="linear", **SIZES)
     several = cell(rate_scaling="linear", ranks=8, strategy="ddp", scaling="weak", **_of_rank())
-    assert training.workload(alone).solver.base_lr == pytest.approx(0.01 * 512 / 64)
-    assert training.workload(several).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+    assert training.build_workload(alone).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+    assert training.build_workload(several).solver.base_lr == pytest.approx(0.01 * 512 / 64)
 
 
 def _of_rank():
@@ -78,8 +78,10 @@ def _of_rank():
 
 def test_warmup_epochs_become_updates(cell):
     asked = cell(rate_warmup=3, data="digits", steps=None, epochs=5, **SIZES)
-    assert training.workload(asked).solver.warmup == 3 * (DIGITS // 512)
-    assert workload_from_json(training.workload(asked).to_json()) == training.workload(asked)
+    assert training.build_workload(asked).solver.warmup == 3 * (DIGITS // 512)
+    assert workload_from_json(training.build_workload(asked).to_json()) == training.build_workload(
+        asked
+    )
 
 
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):

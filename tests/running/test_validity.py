@@ -18,7 +18,7 @@ def judge(record):
 
     def make(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
         launch = record()
-        return validity.defect(
+        return validity.measurement_defect(
             launch.request.model_copy(update=request or {}),
             launch.measurement.model_copy(update=measured),
             launch.observed.model_copy(update=observed or {}),
@@ -117,8 +117,8 @@ def test_a_thread_pool_of_another_size_is_invalid(judge, size):
 
 
 def test_ranks_on_two_kinds_of_nodes_are_invalid():
-    assert validity.mixed([]) is validity.mixed(["a"]) is None
-    assert "different kinds (a; b)" in validity.mixed(["a", "b"])
+    assert validity.mixed_nodes_defect([]) is validity.mixed_nodes_defect(["a"]) is None
+    assert "different kinds (a; b)" in validity.mixed_nodes_defect(["a", "b"])
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -134,11 +134,11 @@ def test_another_number_of_checkpoints_is_invalid(record, count):
         equal=True,
     )
     words = f"2 checkpoints were asked for and {count} taken"
-    assert validity.unsaved(request, taken if count else None) == words
+    assert validity.checkpoint_defect(request, taken if count else None) == words
     both = taken.model_copy(update={"save_seconds": (0.1,) * 2})
-    assert validity.unsaved(request, both) is None
+    assert validity.checkpoint_defect(request, both) is None
     different = both.model_copy(update={"equal": False, "differing": ("w", "b")})
-    assert validity.unsaved(request, different).endswith("equal: w and 1 more")
+    assert validity.checkpoint_defect(request, different).endswith("equal: w and 1 more")
 
 
 MEDIUM = Medium.model_construct()
@@ -158,9 +158,9 @@ READ = ReaderCheck(
 )
 def test_a_reader_that_gives_other_samples_is_invalid(update, words):
     reader = READ.model_copy(update=update)
-    reason = validity.unlike(Storage.model_construct(medium=MEDIUM, reader=reader))
+    reason = validity.reader_mismatch(Storage.model_construct(medium=MEDIUM, reader=reader))
     assert reason is None if words is None else words in reason
-    assert validity.unlike(None) is None
+    assert validity.reader_mismatch(None) is None
 
 
 def test_the_epoch_that_was_not_as_cold_as_promised_is_named():
@@ -175,7 +175,7 @@ def test_the_epoch_that_was_not_as_cold_as_promised_is_named():
         )
 
     def reason(*epochs):
-        return validity.unheld(Storage.model_construct(medium=MEDIUM, epochs=epochs))
+        return validity.cache_state_error(Storage.model_construct(medium=MEDIUM, epochs=epochs))
 
     assert reason(epoch(True), epoch(None)) is None
     words = "epoch 2 was to be cold: 7 of 100 bytes came from the device"

@@ -94,7 +94,7 @@ def test_optional_data_set_is_used_when_present(optional, launched, folder):
     assert found.missing_data == ()
     [own] = [one for one in found.plan.requests if one.data == "cifar10"]
     [place] = {str(path) for path in found.plan.data_folders.values()}
-    assert place.endswith(f"/{folder}") and own.data_set.place in found.plan.data_folders
+    assert place.endswith(f"/{folder}") and own.data_set.folder_key in found.plan.data_folders
     record = launched(0.1)[0]
     record = record.model_copy(update={"request": own})
     assert not answer.answer_study(optional, "laptop", [record], {}).missing

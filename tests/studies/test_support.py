@@ -112,7 +112,7 @@ def test_refusal_without_a_machine_adds_no_column(come_to, probe):
 )
 def test_failed_probe_uses_its_reason_as_the_answer(probe, status, reason, supported, said):
     fields = {"status": status, "reason": reason, "support": ()}
-    found = probing.answers(probe(fields=fields))
+    found = probing.support_of_record(probe(fields=fields))
     assert {one.feature for one in found} == {
         *("affinity", "transparent_huge_pages", "numa", "high_bandwidth", "signal")
     }
@@ -122,11 +122,11 @@ def test_failed_probe_uses_its_reason_as_the_answer(probe, status, reason, suppo
 def test_missing_gpu_makes_the_gpu_feature_not_here(probe):
     fields = {"status": "unsupported", "reason": "it has no cuda", "support": ()}
     without = probe("ranks", fields=fields, of={**RANKS, "device": "cuda"})
-    [told] = probing.answers(without)
+    [told] = probing.support_of_record(without)
     assert (told.feature, told.supported) == ("gpus", "not here")
     there = describe().model_copy(update={"accelerators": ("a GPU",)})
     on_it = probe("ranks", fields={**fields, "machine": there}, of={**RANKS, "device": "cuda"})
-    assert [one.supported for one in probing.answers(on_it)] == ["no"]
+    assert [one.supported for one in probing.support_of_record(on_it)] == ["no"]
 
 
 @pytest.mark.parametrize(

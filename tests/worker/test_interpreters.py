@@ -46,7 +46,7 @@ def test_worker_trains_in_every_supported_python(version, tmp_path, cell):
     target = environment / "bin" / "python"
     subprocess.run([*uv, "pip", "install", "--python", target, "numpy"], check=True)
     request = cell().request(1)
-    document = job.document("train", request, workloads()["lenet"])
+    document = job.build_document("train", request, workloads()["lenet"])
     (tmp_path / "job.json").write_text(json.dumps(document))
     shutil.copy(worker_archive.worker_archive("reference"), tmp_path / "worker.pyz")
     subprocess.run(
@@ -60,7 +60,7 @@ def test_worker_trains_in_every_supported_python(version, tmp_path, cell):
 def test_python_without_numpy_is_unavailable(tmp_path, cell):
     environment = tmp_path / "environment"
     subprocess.run([find_uv_bin(), "--quiet", "venv", environment], check=True)
-    document = job.document("train", cell().request(1), workloads()["lenet"])
+    document = job.build_document("train", cell().request(1), workloads()["lenet"])
     (tmp_path / "job.json").write_text(json.dumps(document))
     subprocess.run(
         [

@@ -17,7 +17,7 @@ from xfbench.analysis.leaderboard import Row, Table, sort_rows
 from xfbench.analysis.statistics import group_ranks
 from xfbench.base import errors
 from xfbench.request import SOLVER, Cell
-from xfbench.strategy import Value, words
+from xfbench.strategy import Value, format_options
 
 ROW = "row"
 # Different networks or solvers cannot be compared, and a row covers all seeds.
@@ -143,7 +143,7 @@ def _field_value(name: str, table: Table, row: Row) -> Value | None:
         return row.framework_version
     value = getattr(row.request, name)
     if name == "strategy_options":
-        return words(value) or None
+        return format_options(value) or None
     if name == "data_set":
         return value and str(value.place)
     assert value is None or isinstance(value, str | int)

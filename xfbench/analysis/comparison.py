@@ -22,10 +22,10 @@ from xfbench.equality import certificate
 from xfbench.records.machines import machine_class
 from xfbench.records.provenance import trusted_record
 from xfbench.records.record import Record
-from xfbench.request import SOLVER, Cell, solver_words
+from xfbench.request import SOLVER, Cell, describe_solver_setting
 from xfbench.results import index, selection
 from xfbench.results.store import Store, WarningHandler, open_store
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 
 _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")
@@ -289,7 +289,7 @@ def _field_value(record: Record, name: str) -> Any:
         return machine_class(record.machine)
     value = getattr(record.request, name)
     if name == "strategy_options":
-        return words(value) or None
+        return format_options(value) or None
     return value or allocators.SYSTEM if name == "allocator" else value
 
 
@@ -323,7 +323,7 @@ def _describe_cell(cell: _Cell, other_cell: _Cell, side: Side, other_side: Side)
     names = ("framework", "kernel", *(n for n in _REQUEST_FIELDS if n not in _UNNAMED_FIELDS))
     cell_values, other_values = _field_values(cell, names), _field_values(other_cell, names)
     differing = [
-        solver_words(name, value)
+        describe_solver_setting(name, value)
         if name in SOLVER
         else f"{value} {name}"
         if name in ("threads", "checkpoints")

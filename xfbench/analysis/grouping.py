@@ -40,7 +40,7 @@ def group_by_cell(
             request.device,
             request.precision,
             request.scaling or "",
-            request.kept_batch_size,
+            request.fixed_batch_size,
             machine_class(record.machine),
             request.solver,
         )

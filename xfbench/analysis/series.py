@@ -95,7 +95,7 @@ def build_series(records: Iterable[Record]) -> list[Series]:
         if is_asynchronous(record) or (request.ranks > 1 and not _compute_seconds(record)):
             continue
         exchange_key = (
-            (request.together, request.ranks // request.nodes) if request.ranks > 1 else ()
+            (request.strategy_text, request.ranks // request.nodes) if request.ranks > 1 else ()
         )
         records_by_series[_series_key(record, request)][exchange_key].append(record)
     return [
@@ -111,7 +111,7 @@ def _series_key(record: Record, request: Request) -> tuple[Any, ...]:
         *(request.framework, request.workload, request.device, request.precision, request.kernel),
         *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
         request.allocator,
-        request.kept_batch_size,
+        request.fixed_batch_size,
         request.solver,
         machine_class(record.machine),
     )
@@ -125,17 +125,18 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
     for record in (*single_rank, *multi_rank):
         assert record.request is not None
         groups[record.request.ranks, record.request.nodes].append(_build_launch(record))
-    batch_size = request.kept_batch_size
+    batch_size = request.fixed_batch_size
     batch_unit = "images per rank" if request.scaling == "weak" else "images per update"
     strategy = adapter.load(request.framework).strategy(request.strategy)
-    options = strategy.resolved(dict(request.strategy_options), request.device)
+    options = strategy.resolve_options(dict(request.strategy_options), request.device)
     network, gradient_bytes = (
         workloads()[request.workload].network,
         _GRADIENT_BYTES.get(request.precision, 4),
     )
     ranks_per_node = request.ranks // request.nodes
     return Series(
-        title=f"{request.workload} · {request.framework} · {request.together} · {request.kernel} · "
+        title=f"{request.workload} · {request.framework} · {request.strategy_text} · "
+        f"{request.kernel} · "
         f"{request.threads} threads · {request.scaling} scaling, {batch_size} {batch_unit} · "
         f"{ranks_per_node} per node · {machine_class(newest_record.machine)}",
         law=request.scaling,

@@ -71,7 +71,7 @@ def cells(
 
 def installed_frameworks() -> list[str]:
     """The frameworks that can be measured at once: nothing is made or started to find out."""
-    return [name for name in adapter.names() if _is_installed(adapter.load(name))]
+    return [name for name in adapter.list_names() if _is_installed(adapter.load(name))]
 
 
 def _is_installed(framework_adapter: adapter.Adapter) -> bool:

@@ -145,10 +145,10 @@ def parse_fraction(text: str) -> float:
 
 def parse_size(text: str | None, option: str) -> int | None:
     """Parse a size such as 8GB or 512MiB in bytes. Raises UsageError that names the option."""
-    from xfbench.strategy import in_bytes
+    from xfbench.strategy import parse_size
 
     try:
-        return None if text is None else in_bytes(text)
+        return None if text is None else parse_size(text)
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from error
 
@@ -162,7 +162,7 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
         name, equals, path = pair.partition("=")
         if not equals or not path:
             raise UsageError(f"--python {pair}: expected NAME=PATH, such as torch=/usr/bin/python3")
-        interpreters[name] = asked.interpreter(name, path)
+        interpreters[name] = asked.find_interpreter(name, path)
     return interpreters
 
 

@@ -285,7 +285,7 @@ def import_(
     from xfbench.running import carry
 
     store = Store(paths.results(results))
-    if not carry.is_one(source):
+    if not carry.is_carried_run(source):
         damage_messages: list[str] = []
         new_count, known_count = _import_source(source, store, damage_messages)
         summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
@@ -293,7 +293,7 @@ def import_(
             {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
         )
         return
-    records = list(carry.read(source, store, say))
+    records = list(carry.read_carried_run(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:

@@ -299,11 +299,11 @@ def run(
 
     if job:
         store = Store(paths.results(results))
-        with queued.counting(job.parent):
+        with queued.write_heartbeat(job.parent):
             _print_records(measure(Plan.read(job), store), store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
-    plan = asked.plan(
+    plan = asked.build_plan(
         {
             "framework": parse_list(framework, str, "--framework"),
             "workload": parse_list(workload, str, "--workload"),
@@ -351,13 +351,13 @@ def run(
         _write_bundle(plan, carry, dry_run, as_json)
         return
     done = lookup.finished_records(plan.requests, store) if resume else []
-    if queued.wanted(plan):
-        jobs = queued.prepare(plan, store, minutes, queue, account)
+    if queued.has_submitted_requests(plan):
+        jobs = queued.prepare_jobs(plan, store, minutes, queue, account)
         _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
         raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")
     elif dry_run:
-        _print_commands(plan.without(done), as_json)
+        _print_commands(plan.without_recorded(done), as_json)
     else:
         _print_records(measure(plan, store, done), store, as_json)
 
@@ -377,7 +377,7 @@ def _submit_jobs(
     from xfbench.running import queued
 
     if dry_run:
-        scripts = queued.scripts(jobs)
+        scripts = queued.job_scripts(jobs)
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
     elif records := queued.measure(jobs, store, done, wait=wait):
         _print_records(records, store, as_json)
@@ -390,7 +390,7 @@ def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> Non
     if dry_run:
         _print_requests(plan, as_json)
         return
-    carry.write(plan, folder, say)
+    carry.write_carried_run(plan, folder, say)
     print(
         f"{folder}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, copy "
         "it back,"
@@ -417,7 +417,7 @@ def _print_commands(plan: Plan, as_json: bool) -> None:
     """Print the launches and their commands without running them."""
     from xfbench.running import dry
 
-    commands = dry.commands(plan)
+    commands = dry.list_commands(plan)
     _print_requests(plan, as_json, commands=commands)
     if not as_json:
         for label, lines in commands.items():

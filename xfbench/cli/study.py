@@ -236,7 +236,7 @@ def run(
     )
     lines = rising.add_memory_limits(prepared.searches, earlier_records)
     if dry_run:
-        _print_plan(prepared, lines, prepared.plan.without(done).requests, store, as_json)
+        _print_plan(prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json)
         return
     for data in prepared.missing_data:
         say(f"left out: {media.missing_data_message(data)}")
@@ -244,14 +244,14 @@ def run(
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
-        local_plan, queued_plan = queued.apart(plan)
+        local_plan, queued_plan = queued.split_plan(plan)
         records = (
             progress.measure(local_plan, store, done)
             if local_plan.requests or not queued_plan.requests
             else []
         )
         if queued_plan.requests:
-            jobs = queued.prepare(queued_plan, store, minutes, queue, account)
+            jobs = queued.prepare_jobs(queued_plan, store, minutes, queue, account)
             records += queued.measure(jobs, store, done, wait=True)
         return records
 
@@ -345,7 +345,8 @@ def _print_plan(
     for request in requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
     launch_rows = [
-        (cell, count, capabilities.refusal(cell.request(1))) for cell, count in launches.items()
+        (cell, count, capabilities.refusal_reason(cell.request(1)))
+        for cell, count in launches.items()
     ]
     skipped_rows = [(cell, 0, reason) for cell, reason in prepared.skipped_cells]
     if as_json:
@@ -358,7 +359,7 @@ def _print_plan(
                 "cell": line.cell.model_dump(mode="json"),
                 "batch_size": line.rules.model_dump(mode="json"),
                 "launches_at_most": line.max_launches(),
-                "reason": capabilities.refusal(line.cell.request(1)),
+                "reason": capabilities.refusal_reason(line.cell.request(1)),
             }
             for line in batch_searches
         ]
@@ -375,7 +376,10 @@ def _print_plan(
             "batch sizes of these cells are searched, so their launches are not known in advance:"
         )
     for line in batch_searches:
-        max_launches, reason = line.max_launches(), capabilities.refusal(line.cell.request(1))
+        max_launches, reason = (
+            line.max_launches(),
+            capabilities.refusal_reason(line.cell.request(1)),
+        )
         limit = line.cell.memory_limit
         parts = [line.cell.label(), f"batch {line.rules.describe()}"]
         parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []

@@ -42,7 +42,7 @@ class Framework:
 
 def frameworks() -> list[Framework]:
     """Every adapter, by name."""
-    return [_look(adapter.load(name)) for name in adapter.names()]
+    return [_look(adapter.load(name)) for name in adapter.list_names()]
 
 
 def _look(described: adapter.Adapter) -> Framework:

@@ -101,7 +101,7 @@ def verification_workload(request: Request) -> Workload:
     one answer of the oracle is for every rate that is asked for.
     """
     trained_workload, published_solver = (
-        training.workload(request),
+        training.build_workload(request),
         workloads()[request.workload].solver,
     )
     warmup = min(trained_workload.solver.warmup, WARMUP)

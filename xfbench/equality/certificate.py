@@ -193,5 +193,5 @@ def certified_fields(request: Request) -> CertifiedFields:
         request.ranks,
         request.strategy,
         request.strategy_options,
-        training.workload(request).solver,
+        training.build_workload(request).solver,
     )

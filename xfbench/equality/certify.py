@@ -34,7 +34,7 @@ def build_subject(
     """What a certificate for this request would be bound to now, here or on another machine."""
     return Subject.from_request(
         request,
-        facts.workload_facts(training.workload(request)).digest,
+        facts.workload_facts(training.build_workload(request)).digest,
         adapter.load(request.framework).digest,
         environment.digest,
         machine_facts or machine.describe(),
@@ -69,7 +69,9 @@ def verify_cell(
 
     Its certificate is looked for, and made where it is missing. Raises CheckError.
     """
-    if request.ranks > 1 and not (capabilities.refusal(request) or unverifiable_reason(request)):
+    if request.ranks > 1 and not (
+        capabilities.refusal_reason(request) or unverifiable_reason(request)
+    ):
         single_rank = single_rank_request(request)
         single_rank_certificate = find_cached(
             build_subject(single_rank, environment, machine_facts)

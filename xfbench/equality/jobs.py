@@ -59,7 +59,7 @@ def run_cases(
     with tempfile.TemporaryDirectory(dir=checks_folder) as scratch:
         folder = Path(scratch)
         job_document = build_job(documents, request, workload, inputs, folder)
-        reply = job.work(job_document, request, adapter, environment, folder, time_limit)
+        reply = job.run_job(job_document, request, adapter, environment, folder, time_limit)
         return read_results(documents, request, reply, folder)
 
 
@@ -73,7 +73,7 @@ def build_job(
     """The job that runs the cases in `folder`, into which their `inputs` are copied."""
     if inputs is not None:
         shutil.copyfile(inputs, folder / "inputs.npz")
-    return job.document(
+    return job.build_document(
         "check",
         request,
         workload,

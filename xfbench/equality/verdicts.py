@@ -20,7 +20,7 @@ from xfbench.equality.certificate import Certificate
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.request import Request
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 from xfbench.workloads import workloads
 
 FORMATS = ("text", "markdown")
@@ -60,7 +60,7 @@ def build_requests(
 def _expand_kernels(
     framework: str, kernels: Sequence[str], devices: Sequence[str]
 ) -> Sequence[str]:
-    if list(kernels) == ["all"] and framework in adapter.names():
+    if list(kernels) == ["all"] and framework in adapter.list_names():
         framework_adapter = adapter.load(framework)
         return list(
             dict.fromkeys(
@@ -73,7 +73,7 @@ def _expand_kernels(
 def request_title(request: Request) -> str:
     """What is verified, in a line."""
     parts = [request.framework, request.workload, request.kernel]
-    strategy_parts = [f"{request.ranks} ranks {request.together}"] if request.ranks > 1 else []
+    strategy_parts = [f"{request.ranks} ranks {request.strategy_text}"] if request.ranks > 1 else []
     solver_parts = filter(None, [request.solver])
     return " · ".join([*parts, *solver_parts, *strategy_parts, request.device, request.precision])
 
@@ -132,7 +132,7 @@ def format_text(answer: Mapping[str, Any]) -> str:
     field_names = ("workload", "solver", "kernel", "device", "precision")
     parts = [name, *(answer[k] for k in field_names if answer[k])]
     if answer["ranks"] > 1:
-        option_words = words(answer["strategy_options"].items())
+        option_words = format_options(answer["strategy_options"].items())
         parts.append(f"{answer['ranks']} ranks {answer['strategy']} {option_words}".rstrip())
     lines = [f"{' · '.join(parts):<61} {answer['verdict']}"]
     worst = answer["worst"]

@@ -95,7 +95,7 @@ class Verifier:
 
     def verify(self, request: Request, environment: Environment, seed: int = 0) -> Verdict:
         """The verdict on one cell. Raises CheckError where the framework gives no results."""
-        refusal = capabilities.refusal(request) or unverifiable_reason(request)
+        refusal = capabilities.refusal_reason(request) or unverifiable_reason(request)
         if refusal:
             return Verdict(request, "unsupported", refusal)
         if request.ranks > 1:
@@ -111,7 +111,7 @@ class Verifier:
             expected_blocks = self.oracle.expected(blocks, activations, precision=precision)
             comparisons += [(expected, precision) for expected in expected_blocks]
             double = request.model_copy(update={"precision": "float64"})
-            if capabilities.refusal(double) is None:
+            if capabilities.refusal_reason(double) is None:
                 float64_networks = self.oracle.expected(network_cases, precision="float64")
                 comparisons += [(expected, "float64") for expected in float64_networks]
         ratios = dropout.layers_by_ratio(workload.network)
@@ -164,7 +164,8 @@ class Verifier:
         comparisons = [
             (expected, precision)
             for precision in dict.fromkeys((request.precision, "float64"))
-            if capabilities.refusal(request.model_copy(update={"precision": precision})) is None
+            if capabilities.refusal_reason(request.model_copy(update={"precision": precision}))
+            is None
             for expected in self.oracle.expected(network_cases, precision=precision)
         ]
         self.say(f"{request.label()}: {len(comparisons)} cases")

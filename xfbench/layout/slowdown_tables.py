@@ -47,7 +47,7 @@ def describe_setting(row: Row | None, line: Line) -> str:
         "kernel": row.kernel,
         "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
         "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
-        "strategy": row.request.together if row.ranks > 1 else "",
+        "strategy": row.request.strategy_text if row.ranks > 1 else "",
         "batch_size": f"batch {row.global_batch_size}" if "global_batch_size" in line.group else "",
     }
     return ", ".join(text for name, text in parts.items() if text and name not in line.group)

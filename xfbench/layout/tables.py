@@ -15,7 +15,7 @@ from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.statistics import Interval
 from xfbench.layout import formats
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 
 SELECTION_NOTE = (
     "The best of several was chosen by the same launches, which makes it look a little faster than "
@@ -41,7 +41,7 @@ def _ranks(row: Row) -> str:
     if row.ranks == 1:
         return "–"
     label = ["(asynchronous)"] if row.asynchronous else []
-    chosen = words(row.strategy_options.items())
+    chosen = format_options(row.strategy_options.items())
     return " ".join(filter(None, [str(row.ranks), row.strategy, chosen, *label]))
 
 
@@ -385,7 +385,7 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     document |= {"ranked": row.reason is None, "reason": row.reason, **row.document()}
     document |= {f"by_{name}": value for name, value in document.pop("group", {}).items()}
     document["by"] = " ".join(table.by)
-    document["strategy_options"] = words(row.strategy_options.items())
+    document["strategy_options"] = format_options(row.strategy_options.items())
     throughput = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
     document |= document.pop("costs")

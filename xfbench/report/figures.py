@@ -110,7 +110,7 @@ def parts(row: Row) -> dict[str, str]:
         "kernel": row.kernel,
         "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
         "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
-        "strategy": row.request.together if row.ranks > 1 else "",
+        "strategy": row.request.strategy_text if row.ranks > 1 else "",
         "format": row.data_format or "",
         "reader": f"{row.input} reader" if row.input == "native" else "",
         "medium": row.medium or "",

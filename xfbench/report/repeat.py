@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from xfbench.records.record import Record
 from xfbench.request import Request
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 
 # What a name or value looks like that needs no quotes in any shell.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
@@ -44,7 +44,7 @@ def _settings(request: Request) -> dict[str, object]:
         "--precision": request.precision if request.precision != "float32" else None,
         "--kernel": request.kernel,
         "--threads": request.threads,
-        "--batch-size": request.kept_batch_size,
+        "--batch-size": request.fixed_batch_size,
         # A prepared set is under the name that `data prepare` gives it, unless somebody chose one.
         "--data": f"{request.data}-{request.data_set.format}" if request.data_set else request.data,
         "--page-cache": request.page_cache,
@@ -64,7 +64,9 @@ def _settings(request: Request) -> dict[str, object]:
     }
     if request.ranks > 1:
         options |= {"--ranks": request.ranks, "--strategy": request.strategy}
-        options["--strategy-options"] = words(request.strategy_options).replace(" ", ",") or None
+        options["--strategy-options"] = (
+            format_options(request.strategy_options).replace(" ", ",") or None
+        )
     return options | {
         "--nodes": request.nodes if request.nodes > 1 else None,
         "--scaling": request.scaling,

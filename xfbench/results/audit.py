@@ -27,7 +27,7 @@ from xfbench.records.record import Record
 from xfbench.records.sealed import EditedError
 from xfbench.results import archive, pack, store, submission, submission_audit
 from xfbench.results.submission_audit import CommandParser
-from xfbench.running.validity import beyond_peak, overlong
+from xfbench.running.validity import peak_defect, step_time_defect
 from xfbench.tuning import saved
 from xfbench.tuning.saved import Tuning
 
@@ -255,9 +255,9 @@ def _audit_figures(file: str, record: Record) -> Iterator[Defect]:
     if problem := provenance.impossible_number(record):
         yield Defect(file, "number", problem)
         return
-    if problem := overlong(request, measurement):
+    if problem := step_time_defect(request, measurement):
         yield Defect(file, "time", problem)
-    if problem := beyond_peak(record_peak_share(record)):
+    if problem := peak_defect(record_peak_share(record)):
         yield Defect(file, "peak", problem)
 
 

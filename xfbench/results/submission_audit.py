@@ -34,7 +34,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "device": (lambda asked: asked.device, "cpu"),
     "precision": (lambda asked: asked.precision, "float32"),
     "threads": (lambda asked: asked.threads, None),
-    "batch_size": (lambda asked: asked.kept_batch_size, None),
+    "batch_size": (lambda asked: asked.fixed_batch_size, None),
     "ranks": (lambda asked: asked.ranks, 1),
     "nodes": (lambda asked: asked.nodes, 1),
     "scaling": (lambda asked: asked.scaling, None),

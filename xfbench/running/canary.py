@@ -21,7 +21,7 @@ from xfbench.request import PreparedSet
 from xfbench.running import job, reference, worker_archive
 from xfbench.workloads import workloads
 
-_SHARPEST = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
+_MIN_TOLERANCE = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
 
 
 class Expected(BaseModel):
@@ -35,51 +35,57 @@ class Expected(BaseModel):
 
     def relative_error(self, loss: float) -> float:
         """The distance from the nearer of the loss and the floored one."""
-        return min(abs(loss - value) / abs(value) for value in (self.loss, self.floored))
+        return min(
+            abs(loss - expected_loss) / abs(expected_loss)
+            for expected_loss in (self.loss, self.floored)
+        )
 
     @property
     def tolerance(self) -> float:
         """How far a sound launch may be, relative."""
-        return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _SHARPEST)
+        return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _MIN_TOLERANCE)
 
 
-def expected(
+def compute_expected_loss(
     workload: str,
     data: str,
     batch_size: int,
     seed: int,
     precision: str,
-    stored: tuple[PreparedSet, Path] | None = None,
+    data_set_location: tuple[PreparedSet, Path] | None = None,
 ) -> Expected | None:
     """What the loss must be; None where the reference cannot say (it was not able to run).
 
     `stored` is a prepared data set and where it is.
     """
-    described = adapter.load("reference")
+    framework_adapter = adapter.load("reference")
     request = reference.reference_request(
         workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
     ).model_copy(update={"precision": "float32" if precision == "float64" else precision})
     code = worker_archive.worker_digest("reference")
     key = [code, workloads()[workload].to_json(), data, batch_size, seed, request.precision]
-    key += [stored[0].digest] if stored else []
+    key += [data_set_location[0].digest] if data_set_location else []
     target = paths.cache() / "canary" / f"{digests.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{target}.lock"), f"computes what {workload} must give"):
         with suppress(OSError, ValueError):  # not there yet, or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
-            reply = job.work(
-                job.document(
-                    "canary", request, workloads()[workload], data_folder=stored and str(stored[1])
+            reply = job.run_job(
+                job.build_document(
+                    "canary",
+                    request,
+                    workloads()[workload],
+                    data_folder=data_set_location and str(data_set_location[1]),
                 ),
                 request,
-                described,
-                environment.ensure(described),
+                framework_adapter,
+                environment.ensure(framework_adapter),
                 Path(scratch),
                 reference.TIME_LIMIT,
             )
         if reply["status"] != "ok":
             return None
-        found = Expected.model_validate(reply["canary"])
-        atomic_files.write(target, found.model_dump_json().encode())
-        return found
+        expected_loss = Expected.model_validate(reply["canary"])
+        atomic_files.write(target, expected_loss.model_dump_json().encode())
+        return expected_loss

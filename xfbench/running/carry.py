@@ -97,120 +97,133 @@ Each Python needs NumPy and its framework{mpi}. Then bring the folder back, and:
 """
 
 
-class _Written(Exception):
+class _CasesWrittenError(Exception):
     """The cases were written down; there is no verdict yet."""
 
 
-def write(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
+def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
     """Write the plan's launches, and what proves its cells, to `folder`.
 
     Raises UsageError where the folder is taken, or something cannot be carried.
     """
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: name another folder with --carry")
-    least = {cell: protocol.least for cell, protocol in plan.protocols}
-    wanted = [
+    min_launches = {cell: protocol.least for cell, protocol in plan.protocols}
+    requests = [
         request
         for request in plan.requests
-        if request.launch <= least[request.cell()] and capabilities.refusal(request) is None
+        if request.launch <= min_launches[request.cell()]
+        and capabilities.refusal_reason(request) is None
     ]
-    if stored := next((one.data for one in wanted if one.data_set), None):
-        raise UsageError(f"{stored}: a prepared data set is not carried: use digits or synthetic")
-    if named := next((one.allocator for one in wanted if one.allocator), None):
-        raise UsageError(f"{named} is not carried: leave --allocator away")
-    if not wanted:
+    if data_set_name := next((request.data for request in requests if request.data_set), None):
+        raise UsageError(
+            f"{data_set_name}: a prepared data set is not carried: use digits or synthetic"
+        )
+    if allocator := next((request.allocator for request in requests if request.allocator), None):
+        raise UsageError(f"{allocator} is not carried: leave --allocator away")
+    if not requests:
         raise UsageError("nothing can be carried: no framework can do any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
-    frameworks = list(dict.fromkeys(request.framework for request in wanted))
+    frameworks = list(dict.fromkeys(request.framework for request in requests))
     for name in frameworks:
         _write_inspection(folder, name)
         (folder / "interpreters" / name).write_text("python3\n")
-    for number, request in enumerate(wanted, 1):
-        aside = job.checkpoint_folder(request, plan.checkpoint_dir)
-        document = job.document("train", request, training.workload(request), **aside)
+    for number, request in enumerate(requests, 1):
+        checkpoint_fields = job.checkpoint_fields(request, plan.checkpoint_dir)
+        document = job.build_document(
+            "train", request, training.build_workload(request), **checkpoint_fields
+        )
         _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
     if plan.verify:
-        for request in _provable(wanted):
+        for request in _requests_to_verify(requests):
             say(f"cases for {request.label()}")
-            _write_cases(request, folder / "checks" / _key(request), plan.time_limit, say)
+            _write_cases(
+                request, folder / "checks" / _certificate_key(request), plan.time_limit, say
+            )
     (folder / "run.sh").write_text(_RUN)
-    with_mpi = any(request.strategy == "mpi" for request in wanted)
+    with_mpi = any(request.strategy == "mpi" for request in requests)
     mpi = ", and mpi4py with the MPI that starts the ranks" if with_mpi else ""
     (folder / "README").write_text(_README.format(example=frameworks[0], mpi=mpi))
-    left = plan.model_copy(update={"requests": tuple(wanted)})
-    (folder / _PLAN).write_text(left.model_dump_json(indent=1))
+    carried_plan = plan.model_copy(update={"requests": tuple(requests)})
+    (folder / _PLAN).write_text(carried_plan.model_dump_json(indent=1))
 
 
-def _provable(requests: Sequence[Request]) -> list[Request]:
+def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
     """One request of each kind of cell, and the single rank that several need first."""
     kinds: dict[CertifiedFields, Request] = {}
     for request in requests:
         if unverifiable_reason(request):
             continue
-        for one in (
+        for verified_request in (
             (certify.single_rank_request(request), request) if request.ranks > 1 else (request,)
         ):
-            kinds.setdefault(certified_fields(one), one)
+            kinds.setdefault(certified_fields(verified_request), verified_request)
     return list(kinds.values())
 
 
-def _key(request: Request) -> str:
+def _certificate_key(request: Request) -> str:
     return digests.of_json([str(part) for part in certified_fields(request)])[7:19]
 
 
 def _write_cases(
     request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
 ) -> None:
-    def keep(
+    def write_cases(
         documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
     ) -> jobs.CaseResults:
         folder.mkdir()
         document = jobs.build_job(documents, request, workload, rest[2], folder)
         _write_job(document, request, folder, time_limit)
-        raise _Written
+        raise _CasesWrittenError
 
     try:
-        Verifier(say, run=keep).verify(request, _somewhere(request.framework), _SEED)
-    except _Written:
+        Verifier(say, run=write_cases).verify(
+            request, _placeholder_environment(request.framework), _SEED
+        )
+    except _CasesWrittenError:
         return
 
 
-def _somewhere(framework: str) -> Environment:
+def _placeholder_environment(framework: str) -> Environment:
     """An interpreter that is not known yet."""
     return Environment(framework, "python", Path(_PYTHON), _PREFIX, "", "", {}, "")
 
 
 def _write_inspection(folder: Path, framework: str) -> None:
-    described = adapter.load(framework)
-    here = folder / "inspect" / framework
-    here.mkdir()
-    document = {"action": "inspect", "module": described.module}
-    job.lay_out({**document, "request": {"framework": framework}}, here)
+    framework_adapter = adapter.load(framework)
+    inspection_folder = folder / "inspect" / framework
+    inspection_folder.mkdir()
+    document = {"action": "inspect", "module": framework_adapter.module}
+    job.write_job_files({**document, "request": {"framework": framework}}, inspection_folder)
     body = f'"$PYTHON" {shlex.join(_INSPECT)} > stdout 2> stderr\nstatus=$?'
-    _write_script(here, framework, body)
+    _write_script(inspection_folder, framework, body)
 
 
 def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: float) -> None:
     folder.mkdir(exist_ok=True)
-    job.lay_out(document, folder)
-    described = adapter.load(request.framework)
-    start, helpers = job.prepared(request, described, _somewhere(request.framework), Path())
+    job.write_job_files(document, folder)
+    framework_adapter = adapter.load(request.framework)
+    start, helpers = job.build_commands(
+        request, framework_adapter, _placeholder_environment(request.framework), Path()
+    )
     commands = [*start.commands, *helpers]
     ranks, everything = (
         " ".join(map(str, range(count))) for count in (len(start.commands), len(commands))
     )
     lines = [f"limit=$(command -v timeout > /dev/null && echo timeout {limit:.0f})"]
-    lines += [_RANK.format(n=n, line=_as_line(one)) for n, one in enumerate(commands)]
+    lines += [_RANK.format(n=n, line=_to_shell_line(command)) for n, command in enumerate(commands)]
     lines.append(_WAIT.format(ranks=ranks, everything=everything))
     _write_script(folder, request.framework, "\n".join(lines))
 
 
-def _as_line(one: processes.Command) -> str:
+def _to_shell_line(command: processes.Command) -> str:
     """The command for the shell that runs there; what it has of an environment stays."""
-    variables = [f"{name}={value}" for name, value in sorted(one.environment.items())]
-    kept = [word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))]
-    line = shlex.join(["env", *kept, *one.argv])
+    variables = [f"{name}={value}" for name, value in sorted(command.environment.items())]
+    carried_variables = [
+        word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))
+    ]
+    line = shlex.join(["env", *carried_variables, *command.argv])
     return line.replace(shlex.quote(_PYTHON), '"$PYTHON"')
 
 
@@ -220,7 +233,7 @@ def _write_script(folder: Path, framework: str, body: str) -> None:
 
 
 @dataclass
-class _Carried:
+class _CarriedRun:
     """A folder that has come back."""
 
     folder: Path
@@ -228,22 +241,26 @@ class _Carried:
 
     def environment(self, framework: str) -> tuple[Environment, Machine] | None:
         """What the framework ran in, and where; None where it could not be loaded."""
-        here = self.folder / "inspect" / framework
+        inspection_folder = self.folder / "inspect" / framework
         try:
-            answer = reply.read(here / "reply.json", _asked(here))
-            where = machine.machine_from_facts(answer["machine"])
-            found = described_by(answer, _somewhere(framework))
+            answer = reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))
+            machine_facts = machine.machine_from_facts(answer["machine"])
+            framework_environment = described_by(answer, _placeholder_environment(framework))
         except reply.WRONG:
             return None
-        return (found, where) if answer["status"] == "ok" else None
+        return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
     def reason(self, framework: str) -> str:
         """Why there is no environment."""
-        here = self.folder / "inspect" / framework
-        if not (here / "status").exists():
+        inspection_folder = self.folder / "inspect" / framework
+        if not (inspection_folder / "status").exists():
             return "it was not run there: run.sh had not come so far"
         try:
-            return str(reply.read(here / "reply.json", _asked(here))["reason"])
+            return str(
+                reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))[
+                    "reason"
+                ]
+            )
         except reply.ReplyError:
             return "its interpreter did not reply there: see inspect/ in the carried folder"
 
@@ -251,97 +268,109 @@ class _Carried:
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
         """The arrays of the cases that were carried; of others, none."""
-        here = self.folder / "checks" / _key(request)
-        status = _status(here)
+        case_folder = self.folder / "checks" / _certificate_key(request)
+        status = _read_outcome(case_folder)
         if status is None:
             raise jobs.CheckError(f"{request.label()}: its cases were not run there")
         try:
-            asked = json.loads(safe_read.read_bytes(here / "request.json", reply.LONGEST))["cases"]
+            case_documents = json.loads(
+                safe_read.read_bytes(case_folder / "request.json", reply.LONGEST)
+            )["cases"]
         except (OSError, *reply.WRONG) as error:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
-        if asked != json.loads(json.dumps(list(documents))):
+        if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
-        answer = job.replied(here, _asked(here), request, status, self.plan.time_limit)
-        return jobs.read_results(documents, request, answer, here)
+        answer = job.read_replies(
+            case_folder, _job_digest(case_folder), request, status, self.plan.time_limit
+        )
+        return jobs.read_results(documents, request, answer, case_folder)
 
 
-def is_one(folder: Path) -> bool:
+def is_carried_run(folder: Path) -> bool:
     """Whether the folder is a carried run."""
     return (folder / _PLAN).is_file()
 
 
-def read(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
+def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
     """Make records, and certificates, of what was run in `folder`; those of the launches done.
 
     Reading it twice gives the same records. Raises UsageError where it is no such folder.
     """
-    if not is_one(folder):
+    if not is_carried_run(folder):
         raise UsageError(f"{folder} is no carried run: it has no {_PLAN}")
-    carried = _Carried(folder, Plan.read(folder / _PLAN))
+    carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
     store.prepare()
-    protocols = dict(carried.plan.protocols)
-    certificates = _certificates(carried, store, say) if carried.plan.verify else {}
-    for number, request in enumerate(carried.plan.requests, 1):
-        here = folder / "launches" / f"{number:05d}"
-        status = _status(here)
+    protocols = dict(carried_run.plan.protocols)
+    certificates = _write_certificates(carried_run, store, say) if carried_run.plan.verify else {}
+    for number, request in enumerate(carried_run.plan.requests, 1):
+        launch_folder = folder / "launches" / f"{number:05d}"
+        status = _read_outcome(launch_folder)
         if status is None:
             say(f"{request.label()} · launch {request.launch}: not run there")
             continue
-        known: dict[str, Any] = {
-            "created": safe_read.read_tail(here / "started", 100).strip(),
+        fields: dict[str, Any] = {
+            "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
-            "workload": facts.workload_facts(training.workload(request)),
+            "workload": facts.workload_facts(training.build_workload(request)),
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(certified_fields(request)),
         }
-        of = carried.environment(request.framework)
-        if of is None:
-            reason = carried.reason(request.framework)
-            record = Record.make(request=request, status="unavailable", reason=reason, **known)
+        environment_and_machine = carried_run.environment(request.framework)
+        if environment_and_machine is None:
+            reason = carried_run.reason(request.framework)
+            record = Record.make(request=request, status="unavailable", reason=reason, **fields)
         else:
-            known["machine"] = of[1]
-            answer = job.replied(here, _asked(here), request, status, carried.plan.time_limit)
-            described = adapter.load(request.framework)
-            record = launched.record(request, answer, described, of[0], known)
+            fields["machine"] = environment_and_machine[1]
+            answer = job.read_replies(
+                launch_folder,
+                _job_digest(launch_folder),
+                request,
+                status,
+                carried_run.plan.time_limit,
+            )
+            framework_adapter = adapter.load(request.framework)
+            record = launched.build_record(
+                request, answer, framework_adapter, environment_and_machine[0], fields
+            )
         if not store.run_folder(record).exists():
-            merging.copy_run(here, store.run_folder(record), store)
+            merging.copy_run(launch_folder, store.run_folder(record), store)
             store.add(record)
         yield record
 
 
-def _certificates(
-    carried: _Carried, store: Store, say: Callable[[str], None]
+def _write_certificates(
+    carried_run: _CarriedRun, store: Store, say: Callable[[str], None]
 ) -> dict[CertifiedFields, str]:
-    found: dict[CertifiedFields, str] = {}
-    verifier = Verifier(say, run=carried.results)
-    for request in _provable(carried.plan.requests):
-        of = carried.environment(request.framework)
-        if of is None:
+    certificate_ids: dict[CertifiedFields, str] = {}
+    verifier = Verifier(say, run=carried_run.results)
+    for request in _requests_to_verify(carried_run.plan.requests):
+        environment_and_machine = carried_run.environment(request.framework)
+        if environment_and_machine is None:
             continue
-        made = certify.find_cached(certify.build_subject(request, *of))
+        certificate = certify.find_cached(certify.build_subject(request, *environment_and_machine))
         try:
-            made = made or _proven(verifier, request, *of)
+            certificate = certificate or _verify(verifier, request, *environment_and_machine)
         except errors.XfbenchError as error:
             say(f"not verified: {error}")
             continue
-        if made is None or made.verdict != "equal":
-            finding = made.finding if made else "it cannot be verified"
+        if certificate is None or certificate.verdict != "equal":
+            finding = certificate.finding if certificate else "it cannot be verified"
             say(f"{request.label()}: {finding}")
             continue
-        made.write(store.certificate_path(made.id))
-        found[certified_fields(request)] = made.id
-    return found
+        certificate.write(store.certificate_path(certificate.id))
+        certificate_ids[certified_fields(request)] = certificate.id
+    return certificate_ids
 
 
-def _proven(
-    verifier: Verifier, request: Request, found: Environment, where: Machine
+def _verify(
+    verifier: Verifier, request: Request, framework_environment: Environment, machine_facts: Machine
 ) -> Certificate | None:
-    verdict = certify.verify_cell(verifier, request, found, _SEED, where)
-    return certify.store_verdict(verdict, found, _SEED, where)
+    verdict = certify.verify_cell(verifier, request, framework_environment, _SEED, machine_facts)
+    return certify.store_verdict(verdict, framework_environment, _SEED, machine_facts)
 
 
-def _asked(folder: Path) -> str:
+def _job_digest(folder: Path) -> str:
     """The digest of the job in `folder`; that of none where there is none."""
     try:
         return digests.of_bytes(safe_read.read_bytes(folder / "request.json", reply.LONGEST))
@@ -349,7 +378,7 @@ def _asked(folder: Path) -> str:
         return ""
 
 
-def _status(folder: Path) -> processes.Outcome | None:
+def _read_outcome(folder: Path) -> processes.Outcome | None:
     """How the launch in `folder` ended; None where it was not run."""
     try:
         status, rank = (

@@ -12,27 +12,32 @@ from xfbench.request import Request
 from xfbench.running import job, launch
 
 
-def commands(plan: Plan) -> dict[str, list[str]]:
+def list_commands(plan: Plan) -> dict[str, list[str]]:
     """Per cell, by its label, the lines; a comment says why where there are none.
 
     They run in a launch's own folder, one after another the helpers and what starts the ranks.
     """
-    first = {request.cell(): request for request in reversed(plan.requests)}
-    return {request.label(): _lines(request, plan) for request in reversed(first.values())}
+    request_by_cell = {request.cell(): request for request in reversed(plan.requests)}
+    return {
+        request.label(): _command_lines(request, plan)
+        for request in reversed(request_by_cell.values())
+    }
 
 
-def _lines(request: Request, plan: Plan) -> list[str]:
-    if standing := launch.obstacle(request):
-        return [f"# {': '.join(standing)}"]
-    described = adapter.load(request.framework)
+def _command_lines(request: Request, plan: Plan) -> list[str]:
+    if status_and_reason := launch.launch_obstacle(request):
+        return [f"# {': '.join(status_and_reason)}"]
+    framework_adapter = adapter.load(request.framework)
     try:
         python = plan.pythons.get(request.framework)
-        found = environment.find(described, python, request.site)
-        if found is None:
-            return [f"# {environment.plan(described)}"]
+        framework_environment = environment.find(framework_adapter, python, request.site)
+        if framework_environment is None:
+            return [f"# {environment.plan(framework_adapter)}"]
         if request.allocator and not allocators.is_there(request.allocator):
             return [f"# {request.allocator} would be fetched"]
-        start, helpers = job.prepared(request, described, found, Path())
+        start, helpers = job.build_commands(
+            request, framework_adapter, framework_environment, Path()
+        )
     except UnavailableError as error:
         return [f"# unavailable: {error}"]
-    return [one.to_shell_line() for one in (*helpers, *start.commands)]
+    return [command.to_shell_line() for command in (*helpers, *start.commands)]

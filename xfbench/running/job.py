@@ -32,47 +32,49 @@ from xfbench.running import probing, ranks, reply, starting, worker_archive
 from xfbench.running.starting import Start
 from xfbench.running.watch import Watch
 from xfbench.strategy import Value
-from xfbench.worker import watch as beside
+from xfbench.worker import watch as worker_watch
 from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
-_SAID_BYTES = 100_000  # of standard error, in which why it died is looked for
+_STDERR_BYTES = 100_000  # of standard error, in which why it died is looked for
 # At a job that is ending, for how: longer than Slurm waits between asking and killing.
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
-def document(action: str, request: Request, workload: Workload, **more: Any) -> dict[str, Any]:
+def build_document(
+    action: str, request: Request, workload: Workload, **more: Any
+) -> dict[str, Any]:
     """What a worker is told: one JSON object that leaves nothing open."""
     return {
         "schema": "xfbench.job/1",
         "action": action,
         "request": request.model_dump(mode="json"),
         "workload": workload.to_json(),
-        "remote": _remote(request),
-        "strategy_options": options(request),
+        "remote": _may_span_nodes(request),
+        "strategy_options": resolve_strategy_options(request),
         "reserved_cores": sites.load(request.site).reserved_cores,
         **more,
     }
 
 
-def options(request: Request) -> dict[str, Value]:
+def resolve_strategy_options(request: Request) -> dict[str, Value]:
     """Every option of the request's strategy, chosen or not."""
-    together = adapter.load(request.framework).strategy(request.strategy)
-    return together.resolved(dict(request.strategy_options), request.device)
+    strategy = adapter.load(request.framework).strategy(request.strategy)
+    return strategy.resolve_options(dict(request.strategy_options), request.device)
 
 
-def _remote(request: Request) -> bool:
+def _may_span_nodes(request: Request) -> bool:
     """Whether a rank may run on another node than this process or another rank."""
     hosts = sites.load(request.site).hosts
     return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
 
 
-def work(
+def run_job(
     job: dict[str, Any],
     request: Request,
-    described: adapter.Adapter,
-    found: Environment,
+    framework_adapter: adapter.Adapter,
+    framework_environment: Environment,
     folder: Path,
     time_limit: float,
 ) -> dict[str, Any]:
@@ -82,15 +84,17 @@ def work(
     worker came so far, reply.json; of every rank but the first, stdout.1, stderr.1, reply.1.json
     and so on.
     """
-    asked = lay_out(job, folder)
+    job_digest = write_job_files(job, folder)
     try:
-        return _work(asked, request, described, found, folder, time_limit)
+        return _run_and_read_reply(
+            job_digest, request, framework_adapter, framework_environment, folder, time_limit
+        )
     finally:  # of a worker that could not do it itself
         if "checkpoint_folder" in job:
             shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
 
 
-def checkpoint_folder(request: Request, parent: Path | None) -> dict[str, str]:
+def checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
     """What a job says of where its checkpoints lie for a while: nothing where there are none.
 
     In the run's folder, or in one of the launch's own below `parent`.
@@ -102,50 +106,55 @@ def checkpoint_folder(request: Request, parent: Path | None) -> dict[str, str]:
     return {"checkpoint_folder": str(parent.absolute() / f"xfbench-{uuid.uuid4().hex[:12]}")}
 
 
-def _work(
-    asked: str,
+def _run_and_read_reply(
+    job_digest: str,
     request: Request,
-    described: adapter.Adapter,
-    found: Environment,
+    framework_adapter: adapter.Adapter,
+    framework_environment: Environment,
     folder: Path,
     time_limit: float,
 ) -> dict[str, Any]:
     try:
-        start, helpers = prepared(request, described, found, folder)
+        start, helpers = build_commands(request, framework_adapter, framework_environment, folder)
     except UnavailableError as error:
-        return {"status": "unavailable", "reason": nameless(str(error))}
-    _keep_command([*helpers, *start.commands], folder)
-    killed = memory.count_oom_kills()
+        return {"status": "unavailable", "reason": redact_names(str(error))}
+    _write_commands([*helpers, *start.commands], folder)
+    oom_kills_before = memory.count_oom_kills()
     try:
         outcome = _run(start, helpers, request, folder, time_limit)
     except processes.CommandError as error:
-        return {"status": "unavailable", "reason": nameless(str(error))}
+        return {"status": "unavailable", "reason": redact_names(str(error))}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
         safe_read.remove_middle(file)
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
-        return {"status": "crashed", "reason": f"{words}{_last_words(folder, outcome.rank)}"}
-    if outcome.status and (ended := _by_slurm(folder)):
-        return {"status": ended[0], "reason": ended[1]}
+        return {"status": "crashed", "reason": f"{words}{_last_stderr_line(folder, outcome.rank)}"}
+    if outcome.status and (slurm_end := _find_slurm_end(folder)):
+        return {"status": slurm_end[0], "reason": slurm_end[1]}
     if (
         start.watched
         and outcome.status
         and not path_for_rank(folder / "stdout", outcome.rank).exists()
     ):
-        said = _last_words(folder, "start")
-        return {"status": "crashed", "reason": f"no rank was started: {outcome}{said}"}
-    answer = replied(folder, asked, request, outcome, time_limit)
+        last_line = _last_stderr_line(folder, "start")
+        return {"status": "crashed", "reason": f"no rank was started: {outcome}{last_line}"}
+    answer = read_replies(folder, job_digest, request, outcome, time_limit)
     if answer["status"] == "crashed":
-        said = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _SAID_BYTES)
+        last_line = safe_read.read_tail(
+            path_for_rank(folder / "stderr", outcome.rank), _STDERR_BYTES
+        )
         reason = memory.out_of_memory_reason(
-            outcome, nameless(said), request.memory_limit, memory.count_oom_kills() - killed
+            outcome,
+            redact_names(last_line),
+            request.memory_limit,
+            memory.count_oom_kills() - oom_kills_before,
         )
         if reason:
-            return {"status": "failed", "reason": _of_rank(reason, outcome.rank, request)}
+            return {"status": "failed", "reason": _prefix_rank(reason, outcome.rank, request)}
     return answer
 
 
-def lay_out(job: dict[str, Any], folder: Path) -> str:
+def write_job_files(job: dict[str, Any], folder: Path) -> str:
     """Put into `folder` what a worker needs, the job and the worker itself; the job's digest."""
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
@@ -154,12 +163,12 @@ def lay_out(job: dict[str, Any], folder: Path) -> str:
     return digests.of_bytes(content)
 
 
-def replied(
-    folder: Path, asked: str, request: Request, outcome: processes.Outcome, time_limit: float
+def read_replies(
+    folder: Path, job_digest: str, request: Request, outcome: processes.Outcome, time_limit: float
 ) -> dict[str, Any]:
     """What the ranks replied in `folder` within so many seconds, as one, or what stands for it.
 
-    `asked` is the digest of the job that they were given.
+    `job_digest` is the digest of the job that they were given.
     """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
@@ -168,14 +177,14 @@ def replied(
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
-        answer = _answer(folder, rank, asked, outcome)
+        answer = _read_rank_reply(folder, rank, job_digest, outcome)
         if answer["status"] != "ok":
-            reason = nameless(answer["reason"] or "no reason given")
-            return {**answer, "reason": _of_rank(reason, rank, request)}
+            reason = redact_names(answer["reason"] or "no reason given")
+            return {**answer, "reason": _prefix_rank(reason, rank, request)}
         answers[rank] = answer
     try:
         strategy = adapter.load(request.framework).strategy(request.strategy)
-        return ranks.merged(
+        return ranks.merge_replies(
             [answers[rank] for rank in range(request.ranks)],
             request.nodes,
             asynchronous=strategy.asynchronous,
@@ -184,30 +193,35 @@ def replied(
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
 
 
-def _of_rank(reason: str, rank: int, request: Request) -> str:
+def _prefix_rank(reason: str, rank: int, request: Request) -> str:
     return f"rank {rank} of {request.ranks}: {reason}" if request.ranks > 1 else reason
 
 
-def prepared(
-    request: Request, described: adapter.Adapter, found: Environment, folder: Path
+def build_commands(
+    request: Request,
+    framework_adapter: adapter.Adapter,
+    framework_environment: Environment,
+    folder: Path,
 ) -> tuple[Start, list[processes.Command]]:
     """What starts the ranks in `folder`, and the helpers beside them.
 
     Raises UnavailableError, with what to do, where something that starts them is missing.
     """
-    found = probing.placed(request, described, found, folder)
-    variables = found.variables(described, request.kernel, request.threads)
+    framework_environment = probing.prepare_environment(
+        request, framework_adapter, framework_environment, folder
+    )
+    variables = framework_environment.variables(framework_adapter, request.kernel, request.threads)
     base = processes.Command(
-        (str(found.interpreter), "worker.pyz", "request.json", "reply.json"),
+        (str(framework_environment.interpreter), "worker.pyz", "request.json", "reply.json"),
         {
             **variables,
             **allocators.variables(request.allocator, variables.get("LD_PRELOAD", "")),
-            **probing.variables(request),
+            **probing.probe_variables(request),
         },
         folder,
     )
-    base, helpers = _together(base, described, request)
-    return starting.start(base, request, described, found), helpers
+    base, helpers = _add_strategy(base, framework_adapter, request)
+    return starting.build_start(base, request, framework_adapter, framework_environment), helpers
 
 
 def _run(
@@ -222,10 +236,10 @@ def _run(
     with ExitStack() as stack:
         watch = None
         if start.watched:
-            host = host_address(_remote(request))
+            host = host_address(_may_span_nodes(request))
             watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
         if watch:  # then ranks write their output themselves, wherever they are
-            start, numbers = start.with_variable(beside.ADDRESS, watch.address), ["start"]
+            start, numbers = start.with_variable(worker_watch.ADDRESS, watch.address), ["start"]
         numbers += range(request.ranks, request.ranks + len(helpers))
         outcome = processes.run(
             start.commands,
@@ -250,47 +264,54 @@ def _output(folder: Path, name: str, number: int | str) -> Path:
     )
 
 
-def _together(
-    base: processes.Command, described: adapter.Adapter, request: Request
+def _add_strategy(
+    base: processes.Command, framework_adapter: adapter.Adapter, request: Request
 ) -> tuple[processes.Command, list[processes.Command]]:
     """The command with what the strategy sets in every rank, and the processes beside them."""
-    strategy = described.together.get(request.strategy)
+    strategy = framework_adapter.together.get(request.strategy)
     if strategy is None:
         return base, []
-    host = host_address(_remote(request))
+    host = host_address(_may_span_nodes(request))
     with socket.socket() as probe:
         probe.bind((host, 0))
-        known = {"{ranks}": str(request.ranks), "{host}": host}
-        known["{port}"] = str(probe.getsockname()[1])
-    chosen = options(request)
-    known |= {f"{{{name}}}": str(value) for name, value in chosen.items()}
+        replacements = {"{ranks}": str(request.ranks), "{host}": host}
+        replacements["{port}"] = str(probe.getsockname()[1])
+    strategy_options = resolve_strategy_options(request)
+    replacements |= {f"{{{name}}}": str(value) for name, value in strategy_options.items()}
 
-    def filled(variables: Mapping[str, str], **more: str) -> dict[str, str]:
-        found = dict(variables)
-        for name, value in {**known, **more}.items():
-            found = {key: text.replace(name, value) for key, text in found.items()}
-        return found
+    def fill_placeholders(variables: Mapping[str, str], **more: str) -> dict[str, str]:
+        filled_variables = dict(variables)
+        for name, value in {**replacements, **more}.items():
+            filled_variables = {
+                key: text.replace(name, value) for key, text in filled_variables.items()
+            }
+        return filled_variables
 
-    here = {"{address}": host}
+    address = {"{address}": host}
     helpers = []
-    for number, variables in strategy.processes(chosen):
-        own = {"serve": strategy.serve or f"import {described.module}", **variables}
-        own = filled({**strategy.variables, **own}, **here, **{"{number}": str(number)})
-        helper = replace(base, argv=(base.argv[0], "-c", own.pop("serve")))
-        helpers.append(helper.with_environment(own))
-    return base.with_environment(filled(strategy.variables)), helpers
+    for number, variables in strategy.helper_processes(strategy_options):
+        helper_variables = {
+            "serve": strategy.serve or f"import {framework_adapter.module}",
+            **variables,
+        }
+        helper_variables = fill_placeholders(
+            {**strategy.variables, **helper_variables}, **address, **{"{number}": str(number)}
+        )
+        helper = replace(base, argv=(base.argv[0], "-c", helper_variables.pop("serve")))
+        helpers.append(helper.with_environment(helper_variables))
+    return base.with_environment(fill_placeholders(strategy.variables)), helpers
 
 
-def _by_slurm(folder: Path) -> tuple[str, str] | None:
+def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
     """Status and reason, where it was Slurm that ended the ranks; None where it was not.
 
     That a job ends is known before how: the driver may be ended, too, while it waits for that.
     """
-    said = _output(folder, "stderr", "start")
+    stderr_path = _output(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
-    if number is None or not said.exists():
+    if number is None or not stderr_path.exists():
         return None
-    if slurm.reports_out_of_memory(safe_read.read_tail(said, _SAID_BYTES)):
+    if slurm.reports_out_of_memory(safe_read.read_tail(stderr_path, _STDERR_BYTES)):
         return slurm.FINAL_STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
@@ -303,18 +324,20 @@ def _by_slurm(folder: Path) -> tuple[str, str] | None:
     return None
 
 
-def _answer(folder: Path, rank: int, wanted: str, outcome: processes.Outcome) -> dict[str, Any]:
-    """One rank's reply to the job with the digest `wanted`, or what stands for it."""
-    words = _last_words(folder, rank)
+def _read_rank_reply(
+    folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
+) -> dict[str, Any]:
+    """One rank's reply to the job with the digest `job_digest`, or what stands for it."""
+    last_line = _last_stderr_line(folder, rank)
     try:
-        answer = reply.read(path_for_rank(folder / "reply.json", rank), wanted)
+        answer = reply.read(path_for_rank(folder / "reply.json", rank), job_digest)
     except reply.ForeignError as error:
         return {"status": "crashed", "reason": str(error)}
     except reply.ReplyError as error:
-        said = words if isinstance(error, reply.MissingError) else ""
-        return {"status": "crashed", "reason": f"{error}: {outcome}{said}"}
+        last_line_if_missing = last_line if isinstance(error, reply.MissingError) else ""
+        return {"status": "crashed", "reason": f"{error}: {outcome}{last_line_if_missing}"}
     if outcome.status != 0 and outcome.rank == rank and answer["status"] == "ok":
-        return {"status": "crashed", "reason": f"after its reply {outcome}{words}"}
+        return {"status": "crashed", "reason": f"after its reply {outcome}{last_line}"}
     return answer
 
 
@@ -325,34 +348,36 @@ def _link(archive: Path, target: Path) -> None:
         target.write_bytes(archive.read_bytes())
 
 
-def _keep_command(started: Sequence[processes.Command], folder: Path) -> None:
-    documents = [{"argv": one.argv, "environment": dict(one.environment)} for one in started]
-    kept = documents[0] if len(documents) == 1 else documents
-    (folder / "command.json").write_text(json.dumps(kept, indent=1))
-    again = folder / "command.sh"
-    lines = [one.to_shell_line() for one in started]
+def _write_commands(commands: Sequence[processes.Command], folder: Path) -> None:
+    documents = [
+        {"argv": command.argv, "environment": dict(command.environment)} for command in commands
+    ]
+    document = documents[0] if len(documents) == 1 else documents
+    (folder / "command.json").write_text(json.dumps(document, indent=1))
+    script = folder / "command.sh"
+    lines = [command.to_shell_line() for command in commands]
     lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
     last = f"exec {lines[0]}"
     if len(lines) > 1:
         last = " &\n".join(["rm -f meeting meeting.*", *lines, "wait"]).replace(" &", "", 1)
-    again.write_text(
+    script.write_text(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
         f'cd "$(dirname "$0")" || exit\n{last}\n'
     )
-    again.chmod(0o755)
+    script.chmod(0o755)
 
 
-def _last_words(folder: Path, number: int | str) -> str:
+def _last_stderr_line(folder: Path, number: int | str) -> str:
     """The last line of what it wrote to standard error; no host has its name in it."""
     lines = safe_read.read_tail(_output(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    return f": {nameless(words[-1][:200])}"
+    return f": {redact_names(words[-1][:200])}"
 
 
-def nameless(said: str) -> str:
+def redact_names(text: str) -> str:
     """The same without names of hosts, and of users who have a home, an address or a password."""
     for host in {platform.node(), *slurm.allocation_hosts()}:
-        said = re.sub(rf"\b{re.escape(host)}\b", "a node", said) if host else said
-    return private_names.make_redactor(())(said)
+        text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
+    return private_names.make_redactor(())(text)

@@ -34,8 +34,8 @@ class LaunchContext:
     `unavailable` says per framework why it cannot be had, `unallocated` per allocator;
     `certificates` which certificate covers a kind of cell (`certified_fields`); `time_limit` is in
     seconds. If `strict`, a launch that other work disturbed is invalid. `data_folders` says where
-    prepared data sets are (`PreparedSet.place`). Checkpoints lie below `checkpoint_dir`, by default
-    in the run's folder.
+    prepared data sets are (`PreparedSet.folder_key`). Checkpoints lie below
+    `checkpoint_dir`, by default in the run's folder.
     """
 
     store: Store
@@ -64,25 +64,25 @@ class LaunchContext:
                     adapter.load(name), pythons.get(name), say, site
                 )
             except UnavailableError as error:
-                self.unavailable[name] = job.nameless(str(error))
+                self.unavailable[name] = job.redact_names(str(error))
                 say(f"{name}: unavailable: {error}")
-        for one in filter(None, dict.fromkeys(allocated)):
+        for allocator in filter(None, dict.fromkeys(allocated)):
             try:
-                allocators.ensure(one, say)
+                allocators.ensure(allocator, say)
             except UnavailableError as error:
-                self.unallocated[one] = job.nameless(str(error))
-                say(f"{one}: unavailable: {error}")
+                self.unallocated[allocator] = job.redact_names(str(error))
+                say(f"{allocator}: unavailable: {error}")
 
     def folder_of(self, request: Request) -> Path | None:
         """Where the request's data set is, if it is a prepared one."""
-        return self.data_folders.get(request.data_set.place) if request.data_set else None
+        return self.data_folders.get(request.data_set.folder_key) if request.data_set else None
 
     def storage(self, request: Request) -> Storage | None:
         """What the data lie on; where cold or warm was asked for, plain reads of it, done once."""
         folder = self.folder_of(request)
         if folder is None or request.data_set is None:
             return None
-        place = request.data_set.place
+        place = request.data_set.folder_key
         if request.page_cache and place not in self.plain_reads:
             try:
                 self.plain_reads[place] = media.measure(folder)
@@ -91,12 +91,12 @@ class LaunchContext:
         return Storage(medium=media.describe(folder), reads=self.plain_reads.get(place, ()))
 
 
-def obstacle(request: Request) -> tuple[Status, str] | None:
+def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """Why nothing of this can be launched, and the status that its record has; None if it may.
 
     Slurm's nodes may have what this one has not: there the worker looks.
     """
-    if reason := capabilities.refusal(request):
+    if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
     if request.device == "cuda" and request.launcher != "slurm" and not machine.accelerators():
         return "unavailable", "no NVIDIA device was found here"
@@ -110,51 +110,59 @@ def launch(
 
     There is no folder if nothing was started.
     """
-    described = adapter.load(request.framework)
-    workload = training.workload(request)
+    framework_adapter = adapter.load(request.framework)
+    workload = training.build_workload(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
     fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe()
-    if standing := obstacle(request):
-        return Record.make(status=standing[0], reason=standing[1], **fields), None
+    if status_and_reason := launch_obstacle(request):
+        return Record.make(status=status_and_reason[0], reason=status_and_reason[1], **fields), None
     reason = context.unavailable.get(request.framework)
     reason = reason or context.unallocated.get(request.allocator or "")
     if reason:
         return Record.make(status="unavailable", reason=reason, **fields), None
-    found = context.environments[request.framework]
+    framework_environment = context.environments[request.framework]
     # Before anything is read: what is measured there is not to be seen as another's work.
     if not request.probe:
         fields["limit"] = roofline.find_limit(request, machine.accelerators())
-    data = context.folder_of(request)
-    if request.data_set and data is None:
+    data_folder = context.folder_of(request)
+    if request.data_set and data_folder is None:
         reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
     fields["storage"] = context.storage(request)
     folder = context.store.create_run_folder()
-    before = conditions.read_conditions()
-    answer = job.work(
-        job.document(
+    conditions_before = conditions.read_conditions()
+    answer = job.run_job(
+        job.build_document(
             "train",
             request,
             workload,
-            data_folder=data and str(data),
-            **job.checkpoint_folder(request, context.checkpoint_dir),
+            data_folder=data_folder and str(data_folder),
+            **job.checkpoint_fields(request, context.checkpoint_dir),
         ),
         request,
-        described,
-        found,
+        framework_adapter,
+        framework_environment,
         folder,
         context.time_limit,
     )
     fields["conditions"] = conditions.conditions_between(
-        before, conditions.read_conditions(), _used(answer, request)
+        conditions_before, conditions.read_conditions(), _slurm_cpu_seconds(answer, request)
     )
     fields["certificate"] = context.certificates.get(certified_fields(request))
-    record = launched.record(request, answer, described, found, fields, context.strict, data)
+    record = launched.build_record(
+        request,
+        answer,
+        framework_adapter,
+        framework_environment,
+        fields,
+        context.strict,
+        data_folder,
+    )
     return record, folder
 
 
-def _used(answer: Mapping[str, Any], request: Request) -> float:
+def _slurm_cpu_seconds(answer: Mapping[str, Any], request: Request) -> float:
     """Seconds of ranks here that Slurm has started: none of our children, but ours they are."""
     if request.launcher != "slurm":
         return 0.0

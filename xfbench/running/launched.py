@@ -35,12 +35,12 @@ from xfbench.running import (
 )
 
 
-def record(
+def build_record(
     request: Request,
     answer: dict[str, Any],
-    described: Adapter,
-    found: Environment,
-    known: dict[str, Any],
+    framework_adapter: Adapter,
+    framework_environment: Environment,
+    known_fields: dict[str, Any],
     strict: bool = False,
     data_folder: Path | None = None,
 ) -> Record:
@@ -50,13 +50,17 @@ def record(
     storage, conditions (None where nobody looked), certificate. A prepared data set is in
     `data_folder`. What cannot be is `invalid`; if `strict`, what other work disturbed is too.
     """
-    fields = {**known, "request": request, "software": _software(described, found)}
+    fields = {
+        **known_fields,
+        "request": request,
+        "software": _build_software(framework_adapter, framework_environment),
+    }
     fields["cell"] = digests.of_json(
         {
             "request": request.cell_fields(),
-            "workload": known["workload"].digest,
-            "adapter": described.digest,
-            "environment": found.digest,
+            "workload": known_fields["workload"].digest,
+            "adapter": framework_adapter.digest,
+            "environment": framework_environment.digest,
         }
     )
     status, reason = answer["status"], answer.get("reason")
@@ -64,7 +68,9 @@ def record(
         return Record.make(status=status, reason=reason or "no reason given", **fields)
     try:
         if request.probe == "native":
-            return Record.make(status="ok", support=probing.supported(request, answer), **fields)
+            return Record.make(
+                status="ok", support=probing.build_support(request, answer), **fields
+            )
         measurement = Measurement.model_validate(answer["measurement"])
         observed = Observed.model_validate(answer["observed"])
         fields |= {
@@ -73,22 +79,24 @@ def record(
             "learning": [Epoch.model_validate(epoch) for epoch in answer["learning"] or ()] or None,
         }
         if answer.get("checkpoints"):
-            told = {**answer["checkpoints"], "format": described.checkpoint}
-            fields["checkpoints"] = Checkpoints.model_validate(told)
+            checkpoint_fields = {**answer["checkpoints"], "format": framework_adapter.checkpoint}
+            fields["checkpoints"] = Checkpoints.model_validate(checkpoint_fields)
         if answer.get("communication"):
-            fields["communication"] = _communication(described, request, answer["communication"])
-        if storage := known.get("storage"):
+            fields["communication"] = _build_communication(
+                framework_adapter, request, answer["communication"]
+            )
+        if storage := known_fields.get("storage"):
             fields["storage"] = Storage(
                 medium=storage.medium, reads=storage.reads, **answer["storage"]
             )
         if request.probe:
-            fields["support"] = probing.supported(request, answer)
+            fields["support"] = probing.build_support(request, answer)
         loss = Canary.model_validate(answer["canary"]).loss
         kinds = [str(kind) for kind in answer.get("kinds") or ()]
     except reply.WRONG as error:  # among them pydantic's ValidationError
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
-    wanted = canary.expected(
+    expected_loss = canary.compute_expected_loss(
         request.workload,
         request.data,
         request.batch_size_per_rank,
@@ -96,53 +104,65 @@ def record(
         request.precision,
         (request.data_set, data_folder) if request.data_set and data_folder else None,
     )
-    if wanted:
-        far = None if loss is None else wanted.relative_error(loss)
-        fields["canary"] = Canary(loss=loss, expected=wanted.loss, relative_error=far)
-    seen = fields["conditions"]
+    if expected_loss:
+        relative_error = None if loss is None else expected_loss.relative_error(loss)
+        fields["canary"] = Canary(
+            loss=loss, expected=expected_loss.loss, relative_error=relative_error
+        )
+    launch_conditions = fields["conditions"]
     speed = statistics.throughput(request, measurement)
-    share = roofline.peak_share(fields.get("limit"), fields["workload"], speed, request.ranks)
-    if share is not None and share > 1 and request.device == "cpu":
+    share_of_peak = roofline.peak_share(
+        fields.get("limit"), fields["workload"], speed, request.ranks
+    )
+    if share_of_peak is not None and share_of_peak > 1 and request.device == "cpu":
         roofline.measure_again(request.threads)
         fields["limit"] = roofline.find_limit(request, ())
-        share = roofline.peak_share(fields["limit"], fields["workload"], speed, request.ranks)
-    reason = validity.defect(request, measurement, observed, loss, wanted, share)
-    reason = reason or validity.mixed(kinds)
-    reason = reason or validity.unsaved(request, fields.get("checkpoints"))
-    reason = reason or validity.unheld(fields.get("storage"))
-    reason = reason or validity.unlike(fields.get("storage"))
-    reason = reason or gpus.invalid_reason(observed.gpus, measurement.wall_seconds)
-    if seen and not reason:
-        reason = conditions.launch_defect(
-            seen, request.device, has_rank_reports=bool(observed.gpus)
+        share_of_peak = roofline.peak_share(
+            fields["limit"], fields["workload"], speed, request.ranks
         )
-    made = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
-    noise = conditions.record_disturbances(made) if strict and not reason else []
+    reason = validity.measurement_defect(
+        request, measurement, observed, loss, expected_loss, share_of_peak
+    )
+    reason = reason or validity.mixed_nodes_defect(kinds)
+    reason = reason or validity.checkpoint_defect(request, fields.get("checkpoints"))
+    reason = reason or validity.cache_state_error(fields.get("storage"))
+    reason = reason or validity.reader_mismatch(fields.get("storage"))
+    reason = reason or gpus.invalid_reason(observed.gpus, measurement.wall_seconds)
+    if launch_conditions and not reason:
+        reason = conditions.launch_defect(
+            launch_conditions, request.device, has_rank_reports=bool(observed.gpus)
+        )
+    record = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
+    noise = conditions.record_disturbances(record) if strict and not reason else []
     if not noise:
-        return made
+        return record
     return Record.make(status="invalid", reason=f"disturbed: {'; '.join(noise)}", **fields)
 
 
-def _communication(described: Adapter, request: Request, told: dict[str, Any]) -> Communication:
-    together = described.strategy(request.strategy)
-    server = together.algorithm == "server"
-    asked = rank_communication.asked_bytes(told["payload_bytes"], request.ranks, server=server)
+def _build_communication(
+    framework_adapter: Adapter, request: Request, reported_fields: dict[str, Any]
+) -> Communication:
+    strategy = framework_adapter.strategy(request.strategy)
+    has_server = strategy.algorithm == "server"
+    bytes_per_step = rank_communication.required_bytes(
+        reported_fields["payload_bytes"], request.ranks, server=has_server
+    )
     return Communication(
         strategy=request.strategy,
-        bytes_per_step=asked,
-        strategy_options=together.resolved(dict(request.strategy_options), request.device),
-        **told,
+        bytes_per_step=bytes_per_step,
+        strategy_options=strategy.resolve_options(dict(request.strategy_options), request.device),
+        **reported_fields,
     )
 
 
-def _software(described: Adapter, found: Environment) -> Software:
-    commit, dirty = revision.of_this_code()
+def _build_software(framework_adapter: Adapter, framework_environment: Environment) -> Software:
+    commit, dirty = revision.find_revision()
     return Software(
         xfbench_version=__version__,
         git_commit=commit,
         git_dirty=dirty,
-        worker_digest=worker_archive.worker_digest(described.name),
-        adapter_digest=described.digest,
-        environment_digest=found.digest,
-        packages=found.packages,
+        worker_digest=worker_archive.worker_digest(framework_adapter.name),
+        adapter_digest=framework_adapter.digest,
+        environment_digest=framework_environment.digest,
+        packages=framework_environment.packages,
     )

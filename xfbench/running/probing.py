@@ -22,7 +22,7 @@ from xfbench.records.features import Support
 from xfbench.records.record import Record
 from xfbench.request import Request
 
-_OF = {
+_FEATURES_BY_PROBE = {
     "process": ("affinity", "transparent_huge_pages", "numa", "high_bandwidth", "signal"),
     "huge_pages": ("huge_pages",),
     "modules": ("modules",),
@@ -33,157 +33,172 @@ _MODULE = "xfbench-probe/1"
 _MEMORY = Path("/proc/meminfo")
 
 
-def features(request: Request) -> tuple[str, ...]:
+def probed_features(request: Request) -> tuple[str, ...]:
     """What a probe like that answers."""
     if request.probe == "native":
         return ("native_slurm" if request.launcher == "slurm" else "native",)
     if request.probe != "ranks":
-        return _OF.get(request.probe or "", ())
+        return _FEATURES_BY_PROBE.get(request.probe or "", ())
     if request.device == "cuda":
         return ("gpus",)
     if request.launcher == "slurm":
         return ("slurm",)
-    own = _own_means(request.framework)
-    found: list[str] = []
+    own_strategies = _list_own_strategies(request.framework)
+    features: list[str] = []
     by_mpi, locally = request.strategy == "mpi", request.launcher == "local"
-    if not by_mpi or not own:
-        found += ["ranks", "own_cores", "joining", "fast_network"] if locally else []
-        found += ["mpirun", "pmix"] if not locally else []
+    if not by_mpi or not own_strategies:
+        features += ["ranks", "own_cores", "joining", "fast_network"] if locally else []
+        features += ["mpirun", "pmix"] if not locally else []
     if by_mpi:
-        found += ["mpich", "fast_mpi"] if locally else ["mpi"]
-    return tuple(found)
+        features += ["mpich", "fast_mpi"] if locally else ["mpi"]
+    return tuple(features)
 
 
-def words(request: Request) -> str | None:
+def describe_probe(request: Request) -> str | None:
     """Which probe, for people; None for what is none."""
     if request.probe not in ("ranks", "native"):
         return request.probe and f"probe {request.probe.replace('_', ' ')}"
     return f"probe {request.probe} by {request.launcher}"
 
 
-def variables(request: Request) -> dict[str, str]:
+def probe_variables(request: Request) -> dict[str, str]:
     """What a probe sets in its worker."""
-    chosen = _TUNABLES.get(request.probe or "")
-    return {"GLIBC_TUNABLES": chosen} if chosen else {}
+    tunable = _TUNABLES.get(request.probe or "")
+    return {"GLIBC_TUNABLES": tunable} if tunable else {}
 
 
-def placed(request: Request, described: Adapter, found: Environment, folder: Path) -> Environment:
+def prepare_environment(
+    request: Request, framework_adapter: Adapter, framework_environment: Environment, folder: Path
+) -> Environment:
     """The environment as the probe wants it: out of a module of its own, where that is tried.
 
     Raises UnavailableError where there is nothing here to try it with.
     """
-    if request.probe == "huge_pages" and not _reserved():
+    if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
-    if request.probe != "modules" or found.kind == "modules":
-        return found
+    if request.probe != "modules" or framework_environment.kind == "modules":
+        return framework_environment
     init = sites.load(request.site).modules.init
-    below = folder / "modules"
-    file = below / _MODULE
+    module_root = folder / "modules"
+    file = module_root / _MODULE
     file.parent.mkdir(parents=True)
-    file.write_text(_modulefile(request, described, found), encoding="utf-8")
-    loaded = modules.load_environment(init, (str(below),), (_MODULE,))
-    name = found.interpreter.name
+    file.write_text(
+        _modulefile(request, framework_adapter, framework_environment), encoding="utf-8"
+    )
+    loaded = modules.load_environment(init, (str(module_root),), (_MODULE,))
+    name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
-    if interpreter != found.interpreter:
+    if interpreter != framework_environment.interpreter:
         raise UnavailableError(f"the module leads to another {name} than its own")
-    return replace(found, kind="modules", interpreter=interpreter, loaded=loaded)
+    return replace(framework_environment, kind="modules", interpreter=interpreter, loaded=loaded)
 
 
-def _modulefile(request: Request, described: Adapter, found: Environment) -> str:
+def _modulefile(
+    request: Request, framework_adapter: Adapter, framework_environment: Environment
+) -> str:
     """In the language that Lmod and Environment Modules both read."""
-    own = {name: value for name, value in described.environment.variables.items() if value}
-    filled = {name: value.replace("{prefix}", str(found.prefix)) for name, value in own.items()}
-    lines = [f"prepend-path PATH {{{found.interpreter.parent}}}"]
+    variables = {
+        name: value for name, value in framework_adapter.environment.variables.items() if value
+    }
+    filled = {
+        name: value.replace("{prefix}", str(framework_environment.prefix))
+        for name, value in variables.items()
+    }
+    lines = [f"prepend-path PATH {{{framework_environment.interpreter.parent}}}"]
     lines += [f"setenv {name} {{{value}}}" for name, value in filled.items()]
     return "\n".join(["#%Module1.0", *lines, ""])
 
 
-def _reserved(file: Path = _MEMORY) -> bool:
+def _has_reserved_huge_pages(file: Path = _MEMORY) -> bool:
     lines = file.read_text().splitlines() if file.exists() else []
     return any(ln.startswith("HugePages_Free:") and int(ln.split()[1]) for ln in lines)
 
 
-def supported(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
+def build_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
     """What came of it, by what its ranks replied. Raises KeyError or pydantic's error."""
     if request.probe == "native":
-        return _by_itself(request, reply)
-    told = [Support.model_validate(one) for one in reply["support"]]
+        return _native_support(request, reply)
+    support = [Support.model_validate(fields) for fields in reply["support"]]
     if request.probe == "modules":
-        says = f"`module load {_MODULE}` gave the interpreter, which trained {_updates(reply)}"
-        told.append(Support(feature="modules", supported="yes", evidence=says))
+        evidence = (
+            f"`module load {_MODULE}` gave the interpreter, which trained {_format_updates(reply)}"
+        )
+        support.append(Support(feature="modules", supported="yes", evidence=evidence))
     if request.probe == "ranks":
-        told += _of_ranks(request, reply)
-    return tuple(told)
+        support += _ranks_support(request, reply)
+    return tuple(support)
 
 
-def answers(record: Record) -> tuple[Support, ...]:
+def support_of_record(record: Record) -> tuple[Support, ...]:
     """What a probe's record says of each feature; of one without an outcome its reason says it."""
     request = record.request
     if request is None or not request.probe:
         return ()
     if record.support:
         return record.support
-    here = bool(record.machine and record.machine.accelerators) or request.device == "cpu"
-    asked = not (request.probe == "native" and record.status == "unsupported")
-    tried = record.status != "unavailable" and here and asked
+    has_device = bool(record.machine and record.machine.accelerators) or request.device == "cpu"
+    is_applicable = not (request.probe == "native" and record.status == "unsupported")
+    was_tried = record.status != "unavailable" and has_device and is_applicable
     reason = " ".join((record.reason or record.status).split())
-    said = reason if record.status.startswith("un") else f"{record.status}: {reason}"
+    evidence = reason if record.status.startswith("un") else f"{record.status}: {reason}"
     return tuple(
-        Support(feature=name, supported="no" if tried else "not here", evidence=said)
-        for name in features(request)
+        Support(feature=name, supported="no" if was_tried else "not here", evidence=evidence)
+        for name in probed_features(request)
     )
 
 
-def _of_ranks(request: Request, reply: Mapping[str, Any]) -> list[Support]:
+def _ranks_support(request: Request, reply: Mapping[str, Any]) -> list[Support]:
     places = _places(reply)
-    alike = len({place["parameters"] for place in places}) == 1
-    way = f"{len(places)} ranks by {request.together}"
-    trained = (
-        f"{way}: the same parameters after {_updates(reply)}"
-        if alike
-        else f"{way} have different parameters after {_updates(reply)}"
+    parameters_equal = len({place["parameters"] for place in places}) == 1
+    ranks_text = f"{len(places)} ranks by {request.strategy_text}"
+    training_evidence = (
+        f"{ranks_text}: the same parameters after {_format_updates(reply)}"
+        if parameters_equal
+        else f"{ranks_text} have different parameters after {_format_updates(reply)}"
     )
-    joined = "yes" if alike else "no"
-    means = "; ".join((trained, *reply["observed"].get("exchange", ())[:1]))
+    joined = "yes" if parameters_equal else "no"
+    joining_evidence = "; ".join((training_evidence, *reply["observed"].get("exchange", ())[:1]))
     told_by = sorted({name for place in places for name in place["told_by"]})
-    found: dict[str, tuple[str, str]] = {
-        "ranks": (joined, trained),
-        "own_cores": _own_cores(places),
-        "joining": (joined, means),
-        "mpich": (joined, f"{trained}; {_libraries(places)}"),
-        "mpi": (joined, f"{trained}; {_libraries(places)}"),
-        "mpirun": (joined, f"{trained}; {_starter(told_by)}"),
-        "slurm": (joined, f"{trained}; {_starter(told_by)}"),
-        "pmix": _pmix(told_by),
-        "fast_network": _fast(places),
-        "fast_mpi": _fast(places),
-        "gpus": (joined, means),
+    support_by_feature: dict[str, tuple[str, str]] = {
+        "ranks": (joined, training_evidence),
+        "own_cores": _own_cores_support(places),
+        "joining": (joined, joining_evidence),
+        "mpich": (joined, f"{training_evidence}; {_format_mpi_libraries(places)}"),
+        "mpi": (joined, f"{training_evidence}; {_format_mpi_libraries(places)}"),
+        "mpirun": (joined, f"{training_evidence}; {_format_starter(told_by)}"),
+        "slurm": (joined, f"{training_evidence}; {_format_starter(told_by)}"),
+        "pmix": _pmix_support(told_by),
+        "fast_network": _fast_network_support(places),
+        "fast_mpi": _fast_network_support(places),
+        "gpus": (joined, joining_evidence),
     }
     if request.strategy == "mpi":
-        by_loop = "no way of its own: its gradients were joined by MPI from the training loop"
-        found["joining"] = found["fast_network"] = ("no", by_loop)
+        loop_evidence = "no way of its own: its gradients were joined by MPI from the training loop"
+        support_by_feature["joining"] = support_by_feature["fast_network"] = ("no", loop_evidence)
     return [
         Support.model_validate({"feature": name, "supported": yes, "evidence": evidence})
-        for name in features(request)
-        for yes, evidence in [found[name]]
+        for name in probed_features(request)
+        for yes, evidence in [support_by_feature[name]]
     ]
 
 
-def _by_itself(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
+def _native_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
     counts = [place["found"] for place in _places(reply)]
-    said = next((place["said"] for place in _places(reply) if place["said"]), "")
-    words = said or f"{len(counts)} ranks were started, and find {', '.join(map(str, counts))}"
-    [feature] = features(request)
+    rank_message = next((place["said"] for place in _places(reply) if place["said"]), "")
+    evidence = (
+        rank_message or f"{len(counts)} ranks were started, and find {', '.join(map(str, counts))}"
+    )
+    [feature] = probed_features(request)
     supported: Literal["yes", "no"] = "yes" if set(counts) == {request.ranks} else "no"
-    return (Support(feature=feature, supported=supported, evidence=words),)
+    return (Support(feature=feature, supported=supported, evidence=evidence),)
 
 
-def _own_means(framework: str) -> list[str]:
-    ways = adapter.load(framework).strategies if framework in adapter.names() else ()
-    return [name for name in ways if name not in ("none", "mpi")]
+def _list_own_strategies(framework: str) -> list[str]:
+    strategies = adapter.load(framework).strategies if framework in adapter.list_names() else ()
+    return [name for name in strategies if name not in ("none", "mpi")]
 
 
-def _updates(reply: Mapping[str, Any]) -> str:
+def _format_updates(reply: Mapping[str, Any]) -> str:
     return f"{_places(reply)[0]['updates']} updates"
 
 
@@ -192,24 +207,26 @@ def _places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return places
 
 
-def _own_cores(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _own_cores_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if any(place["own"] is None for place in places):
         return "not here", f"too few processors to give each of {len(places)} ranks its own"
-    told = "; ".join(
+    evidence = "; ".join(
         f"rank {number} on CPU {', '.join(map(str, place['cpus']))}"
         for number, place in enumerate(places)
     )
-    kept = all(set(place["cpus"]) <= set(place["own"]) for place in places)
-    taken = [cpu for place in places for cpu in place["cpus"]]
-    return "yes" if kept and len(set(taken)) == len(taken) else "no", told
+    are_within_own_cores = all(set(place["cpus"]) <= set(place["own"]) for place in places)
+    used_cpus = [cpu for place in places for cpu in place["cpus"]]
+    return "yes" if are_within_own_cores and len(set(used_cpus)) == len(
+        used_cpus
+    ) else "no", evidence
 
 
-def _libraries(places: Sequence[Mapping[str, Any]]) -> str:
+def _format_mpi_libraries(places: Sequence[Mapping[str, Any]]) -> str:
     mapped = sorted({name for place in places for name in place["mpi"]})
     return f"mapped: {', '.join(mapped) or 'no libmpi'}"
 
 
-def _starter(told_by: Sequence[str]) -> str:
+def _format_starter(told_by: Sequence[str]) -> str:
     family = (
         "Open MPI's"
         if any(name.startswith("OMPI_") for name in told_by)
@@ -220,20 +237,22 @@ def _starter(told_by: Sequence[str]) -> str:
     return f"told their places by {family} variables"
 
 
-def _pmix(told_by: Sequence[str]) -> tuple[str, str]:
-    seen = [name for name in told_by if name.startswith("PMIX_")]
-    seen.sort(key=lambda name: name not in ("PMIX_RANK", "PMIX_NAMESPACE"))
-    others = [name for name in told_by if name.startswith("PMI_")]
-    if seen:
-        return "yes", f"ranks see {', '.join(seen[:3])}"
-    return "no", f"ranks see {', '.join(others[:3]) or 'neither PMIX_ nor PMI_ variables'}"
+def _pmix_support(told_by: Sequence[str]) -> tuple[str, str]:
+    pmix_names = [name for name in told_by if name.startswith("PMIX_")]
+    pmix_names.sort(key=lambda name: name not in ("PMIX_RANK", "PMIX_NAMESPACE"))
+    pmi_names = [name for name in told_by if name.startswith("PMI_")]
+    if pmix_names:
+        return "yes", f"ranks see {', '.join(pmix_names[:3])}"
+    return "no", f"ranks see {', '.join(pmi_names[:3]) or 'neither PMIX_ nor PMI_ variables'}"
 
 
-def _fast(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _fast_network_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     mapped = sorted({name for place in places for name in place["fast"]})
     devices = sorted({name for place in places for name in place["devices"]})
-    there = f"devices: {', '.join(devices)}" if devices else "no device in /sys/class/infiniband"
+    device_text = (
+        f"devices: {', '.join(devices)}" if devices else "no device in /sys/class/infiniband"
+    )
     if mapped:
-        return "yes", f"ranks that train map {', '.join(mapped[:4])}; {there}"
-    why = f"ranks that train map none of them; {there}"
-    return ("no" if devices else "not here"), why
+        return "yes", f"ranks that train map {', '.join(mapped[:4])}; {device_text}"
+    evidence = f"ranks that train map none of them; {device_text}"
+    return ("no" if devices else "not here"), evidence

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from xfbench.analysis import statistics as measured
+from xfbench.analysis import statistics as record_statistics
 from xfbench.base.terminal_text import say
 from xfbench.equality import certify
 from xfbench.equality.certificate import certified_fields
@@ -41,9 +41,9 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
         data_folders=plan.data_folders,
         checkpoint_dir=plan.checkpoint_dir,
     )
-    left = plan.without(done).requests
+    requests = plan.without_recorded(done).requests
     protocols = dict(plan.protocols)
-    return follow(left, context, plan.pythons, protocols, done, verify=plan.verify)
+    return follow(requests, context, plan.pythons, protocols, done, verify=plan.verify)
 
 
 def follow(
@@ -69,12 +69,15 @@ def follow(
         site = next((request.site for request in requests), None)
         allocated = [request.allocator for request in requests]
         context.prepare((r.framework for r in requests), pythons, say, site, allocated)
-    versions = [f"{name} {found.version} ✔" for name, found in context.environments.items()]
+    versions = [
+        f"{name} {framework_environment.version} ✔"
+        for name, framework_environment in context.environments.items()
+    ]
     versions += [f"{name} ✘" for name in context.unavailable]
     ready = f"environments ready in {time.monotonic() - started:.0f} s"
     say(f"{'  '.join(versions)}    {ready}")
     if verify:
-        _certify([one for one in requests if not one.probe], context, console)
+        _certify([request for request in requests if not request.probe], context, console)
     return _launch(requests, context, protocols, done, console)
 
 
@@ -83,16 +86,16 @@ def _certify(requests: Sequence[Request], context: LaunchContext, console: Conso
     started = time.monotonic()
     with console.status("certificates") if console.is_terminal else nullcontext() as status:
 
-        def working(line: str) -> None:
+        def show_progress(line: str) -> None:
             if status is None:
                 say(line)
             else:
                 status.update(Text(line))
 
-        certify.certify_requests(requests, context, working, say)
-    have = len(context.certificates)
-    wanted = len({certified_fields(request) for request in requests})
-    say(f"{have} of {wanted} proven equal, in {time.monotonic() - started:.0f} s")
+        certify.certify_requests(requests, context, show_progress, say)
+    certificate_count = len(context.certificates)
+    kind_count = len({certified_fields(request) for request in requests})
+    say(f"{certificate_count} of {kind_count} proven equal, in {time.monotonic() - started:.0f} s")
 
 
 def _launch(
@@ -108,7 +111,7 @@ def _launch(
         TextColumn("launches · {task.description}", markup=False),
     )
     records: list[Record] = []
-    clock = _Remaining(requests, any(p.precision for p in protocols.values()))
+    clock = _RemainingTime(requests, any(p.precision for p in protocols.values()))
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -116,11 +119,13 @@ def _launch(
         try:
             for record in run_requests(requests, context, protocols, done):
                 records.append(record)
-                left = clock.done(record)
+                remaining_time = clock.done(record)
                 upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
-                bar.update(task, completed=clock.count, description=f"{upcoming} · {left}")
+                bar.update(
+                    task, completed=clock.count, description=f"{upcoming} · {remaining_time}"
+                )
                 if record.status != "ok" or not console.is_terminal:
-                    say(_line(record, clock, left))
+                    say(_format_line(record, clock, remaining_time))
         except KeyboardInterrupt:
             say(
                 f"interrupted after {len(records)} launches, kept in {context.store.folder}; "
@@ -130,7 +135,7 @@ def _launch(
     return records
 
 
-class _Remaining:
+class _RemainingTime:
     """How long the launches still to do will take, from those that were done."""
 
     def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
@@ -150,33 +155,35 @@ class _Remaining:
         self.count += 1
         self.seconds[request.label()].append(now - self.last)
         self.last = now
-        known = [value for values in self.seconds.values() for value in values]
-        left = sum(
-            statistics.fmean(self.seconds.get(later.label()) or known)
-            for later in self.requests[self.count :]
+        durations = [
+            duration for cell_durations in self.seconds.values() for duration in cell_durations
+        ]
+        remaining_s = sum(
+            statistics.fmean(self.seconds.get(request.label()) or durations)
+            for request in self.requests[self.count :]
         )
         return (
-            f"{self.words}{int(left // 60)}:{int(left % 60):02d} left"
+            f"{self.words}{int(remaining_s // 60)}:{int(remaining_s % 60):02d} left"
             if self.count < len(self.requests)
             else ""
         )
 
 
-def _line(record: Record, clock: _Remaining, left: str) -> str:
+def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> str:
     request = record.request
     assert request is not None
     count = f"{clock.count}/{len(clock.requests)}"
     figure = ""
     if record.measurement and not request.probe:
-        figure = f" · {measured.launch_throughput(record):.4g} images/s"
+        figure = f" · {record_statistics.launch_throughput(record):.4g} images/s"
     reason = f": {record.reason}" if record.reason else ""
     if request.probe:
-        reason = reason or f": {', '.join(one.supported for one in record.support or ())}"
-    elif record.status == "ok" and not measured.is_steady(record):
+        reason = reason or f": {', '.join(support.supported for support in record.support or ())}"
+    elif record.status == "ok" and not record_statistics.is_steady(record):
         reason = " · never became steady: not counted"
     elif record.status == "ok":
         noise = conditions.record_disturbances(record)
         reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
-    after = f" · {left}" if left else ""
-    what = f"{count} {request.label()} · launch {request.launch}"
-    return f"{what}{figure} · {record.status}{reason}{after}"
+    remaining_text = f" · {remaining_time}" if remaining_time else ""
+    launch_text = f"{count} {request.label()} · launch {request.launch}"
+    return f"{launch_text}{figure} · {record.status}{reason}{remaining_text}"

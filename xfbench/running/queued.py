@@ -55,28 +55,30 @@ class Submitted:
 Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 
-def wanted(plan: Plan) -> bool:
+def has_submitted_requests(plan: Plan) -> bool:
     """Whether the plan is for jobs that are submitted from here."""
     return any(map(_is_submitted, plan.requests))
 
 
-def apart(plan: Plan) -> tuple[Plan, Plan]:
+def split_plan(plan: Plan) -> tuple[Plan, Plan]:
     """What of the plan is done here, and what in jobs that are submitted from here."""
-    far = tuple(filter(_is_submitted, plan.requests))
-    near = tuple(itertools.filterfalse(_is_submitted, plan.requests))
-    return plan.model_copy(update={"requests": near}), plan.model_copy(update={"requests": far})
+    submitted_requests = tuple(filter(_is_submitted, plan.requests))
+    local_requests = tuple(itertools.filterfalse(_is_submitted, plan.requests))
+    return plan.model_copy(update={"requests": local_requests}), plan.model_copy(
+        update={"requests": submitted_requests}
+    )
 
 
 def _is_submitted(request: Request) -> bool:
-    return request.launcher == "slurm" and not inside()
+    return request.launcher == "slurm" and not is_inside_allocation()
 
 
-def prepare(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
+def prepare_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
     """A job per number of nodes. Raises UsageError where the site has no such queue."""
-    return [(part, _job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
+    return [(part, _build_job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
 
 
-def scripts(jobs: Jobs) -> list[str]:
+def job_scripts(jobs: Jobs) -> list[str]:
     """The scripts that would be submitted. Raises UsageError for what no script can say."""
     return [slurm.job_script(job) for _, job in jobs]
 
@@ -87,12 +89,12 @@ def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> 
     The environments are made first, since nodes may have no network. An interrupt cancels the
     jobs and is passed on.
     """
-    begun: list[slurm.Job] = []
+    started_jobs: list[slurm.Job] = []
     try:
-        return _measure(jobs, store, done, begun, wait=wait)
+        return _measure(jobs, store, done, started_jobs, wait=wait)
     except KeyboardInterrupt:
-        for job in begun:
-            _take_back(job)
+        for job in started_jobs:
+            _cancel(job)
         raise
 
 
@@ -100,7 +102,7 @@ def _measure(
     jobs: Jobs,
     store: Store,
     done: Sequence[Record],
-    begun: list[slurm.Job],
+    started_jobs: list[slurm.Job],
     *,
     wait: bool,
 ) -> list[Record]:
@@ -108,8 +110,8 @@ def _measure(
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.prepare()
-    for whole, job in jobs:
-        plan = whole.without(done)
+    for job_plan, job in jobs:
+        plan = job_plan.without_recorded(done)
         if not plan.requests:
             continue
         context = LaunchContext(store)
@@ -117,17 +119,21 @@ def _measure(
         allocated = [request.allocator for request in plan.requests]
         context.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
         for name, reason in context.unavailable.items():
-            records += _unwritten(plan.of([name]), (), store, "unavailable", reason)
-        plan = plan.of(context.environments)
+            records += _add_missing_records(
+                plan.for_frameworks([name]), (), store, "unavailable", reason
+            )
+        plan = plan.for_frameworks(context.environments)
         if not plan.requests:
             continue
-        begun.append(job)
+        started_jobs.append(job)
         try:
             submitted.append(submit(plan, job, store))
         except CommandError as error:
             say(str(error))
             last = str(error).splitlines()[-1]
-            records += _unwritten(plan, (), store, "unavailable", f"Slurm took no job: {last}")
+            records += _add_missing_records(
+                plan, (), store, "unavailable", f"Slurm took no job: {last}"
+            )
     if not submitted:
         say("nothing is left to submit")
         return records
@@ -137,7 +143,7 @@ def _measure(
     return records + follow(submitted, store)
 
 
-def _take_back(job: slurm.Job) -> None:
+def _cancel(job: slurm.Job) -> None:
     try:
         number = slurm.find_job(job.name)
         if number:
@@ -147,7 +153,7 @@ def _take_back(job: slurm.Job) -> None:
         say(f"job {job.name} may be in the queue: scancel --name={job.name} ({error})")
 
 
-def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
+def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
     site = sites.load(plan.requests[0].site)
     queue = queue or site.queue
     nodes = max(request.nodes for request in plan.requests)
@@ -159,7 +165,7 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
     folder = store.folder / "jobs" / plan.name()
-    kept = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
+    inherited_names = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
     return slurm.Job(
         name=plan.name(),
         argv=(
@@ -174,7 +180,7 @@ def _job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> sl
         queue=queue,
         account=account or site.account,
         options=site.script_options,
-        variables=tuple((name, os.environ[name]) for name in kept if name in os.environ),
+        variables=tuple((name, os.environ[name]) for name in inherited_names if name in os.environ),
     )
 
 
@@ -191,7 +197,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
         else:
             atomic_files.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
             atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
-            atomic_files.write(job.folder / _BEFORE, "\n".join(_known(plan, store)).encode())
+            atomic_files.write(job.folder / _BEFORE, "\n".join(_recorded_ids(plan, store)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt waits for Slurm's answer: a job that is taken must be known.
@@ -202,80 +208,86 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     return Submitted(plan, job.folder, number, frozenset(before))
 
 
-def _known(plan: Plan, store: Store) -> list[str]:
+def _recorded_ids(plan: Plan, store: Store) -> list[str]:
     """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
     return [record.id for record in lookup.records_of_requests(plan.requests, store)]
 
 
 def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
     """Wait for the jobs; their records, one per request, what they could not write included."""
-    left = {one.number: one for one in submitted}
-    watches = {one.number: _Watch(one) for one in submitted}
-    found: list[Record] = []
-    while left:
+    running_jobs = {job.number: job for job in submitted}
+    watches = {job.number: _Watch(job) for job in submitted}
+    records: list[Record] = []
+    while running_jobs:
         time.sleep(_LOOK_SECONDS)
-        for number, one in list(left.items()):
+        for number, job in list(running_jobs.items()):
             ended = watches[number].look()
             for record in watches[number].fresh(store):
-                found.append(record)
-                say(_told(record))
-            if ended is None or watches[number].may_lag(_missing(one.plan, found)):
+                records.append(record)
+                say(_format_record(record))
+            if ended is None or watches[number].may_lag(_missing_requests(job.plan, records)):
                 continue
-            del left[number]
-            found += _unwritten(one.plan, found, store, *ended)
-    return found
+            del running_jobs[number]
+            records += _add_missing_records(job.plan, records, store, *ended)
+    return records
 
 
 class _Watch:
     """What is known of one job, from look to look."""
 
-    def __init__(self, one: Submitted) -> None:
-        self.one = one
-        self.seen = slurm.JobState()
+    def __init__(self, submitted: Submitted) -> None:
+        self.submitted = submitted
+        self.last_state = slurm.JobState()
         self.count = ""
         self.changed = time.monotonic()
         self.forgotten = self.lagging = 0
-        self.wanted = set(one.plan.requests)
-        self.known: set[str] = set()
+        self.requests_of_job = set(submitted.plan.requests)
+        self.known_ids: set[str] = set()
 
     def fresh(self, store: Store) -> list[Record]:
         """The job's records that no earlier look has seen."""
-        unknown = list(store.records(skip=self.known))
-        self.known |= {record.id for record in unknown}
-        before = self.one.before
-        return [r for r in unknown if r.request in self.wanted and r.id not in before]
+        unknown = list(store.records(skip=self.known_ids))
+        self.known_ids |= {record.id for record in unknown}
+        before = self.submitted.before
+        return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
     def look(self) -> tuple[str, str] | None:
         """How the job ended: the status and reason of what it left undone. None: it has not."""
         try:
-            seen = slurm.query_job_state(self.one.number)
+            state = slurm.query_job_state(self.submitted.number)
         except CommandError as error:
-            say(f"job {self.one.number}: Slurm does not answer: {error}")
-            seen = self.seen
-        if seen.state == "RUNNING" != self.seen.state:
+            say(f"job {self.submitted.number}: Slurm does not answer: {error}")
+            state = self.last_state
+        if state.state == "RUNNING" != self.last_state.state:
             self.changed = time.monotonic()
-        if seen != self.seen:
-            waits = f" ({seen.reason})" if seen.state == "PENDING" and seen.reason else ""
-            say(f"job {self.one.number}: {(seen.state or 'unknown').lower()}{waits}")
-            self.seen = seen
-        self.forgotten = 0 if seen.state else self.forgotten + 1
+        if state != self.last_state:
+            waits = f" ({state.reason})" if state.state == "PENDING" and state.reason else ""
+            say(f"job {self.submitted.number}: {(state.state or 'unknown').lower()}{waits}")
+            self.last_state = state
+        self.forgotten = 0 if state.state else self.forgotten + 1
         return self._end()
 
     def _end(self) -> tuple[str, str] | None:
-        state, number = self.seen.state, self.one.number
-        status = self.one.folder / "job.status"
-        if state == "PENDING" and self.seen.reason in slurm.PERMANENT_REASONS:
+        state, number = self.last_state.state, self.submitted.number
+        status = self.submitted.folder / "job.status"
+        if state == "PENDING" and self.last_state.reason in slurm.PERMANENT_REASONS:
             slurm.cancel(number)
-            why = f"{self.seen.reason}: {slurm.PERMANENT_REASONS[self.seen.reason]}"
-            return "unavailable", f"Slurm would never start job {number}: {why}"
-        if state == "FAILED" and not status.exists() and slurm.reports_out_of_memory(self._said()):
+            reason_text = (
+                f"{self.last_state.reason}: {slurm.PERMANENT_REASONS[self.last_state.reason]}"
+            )
+            return "unavailable", f"Slurm would never start job {number}: {reason_text}"
+        if (
+            state == "FAILED"
+            and not status.exists()
+            and slurm.reports_out_of_memory(self._stderr_text())
+        ):
             state = "OUT_OF_MEMORY"
         if state in slurm.FINAL_STATES and not (state == "FAILED" and status.exists()):
-            known, reason = slurm.FINAL_STATES[state]
-            return known, f"{reason} (job {number})"
+            final_status, reason = slurm.FINAL_STATES[state]
+            return final_status, f"{reason} (job {number})"
         if status.exists() or state in ("COMPLETED", "FAILED"):
-            where = f"jobs/{self.one.folder.name}/job.stderr"
-            return "crashed", f"job {number} ended without it: see {where}"
+            stderr_path = f"jobs/{self.submitted.folder.name}/job.stderr"
+            return "crashed", f"job {number} ended without it: see {stderr_path}"
         if self.forgotten >= _FORGOTTEN:
             return "crashed", f"Slurm no longer knows job {number}"
         limit = _SILENCE_SECONDS.get(state)
@@ -287,15 +299,15 @@ class _Watch:
             )
         return None
 
-    def _said(self) -> str:
+    def _stderr_text(self) -> str:
         try:
-            return (self.one.folder / "job.stderr").read_text(errors="replace")
+            return (self.submitted.folder / "job.stderr").read_text(errors="replace")
         except OSError:
             return ""
 
     def may_lag(self, missing: Sequence[Request]) -> bool:
         """Whether records may be there that are not seen yet: file systems show them late."""
-        if not missing or not (self.one.folder / "job.status").exists():
+        if not missing or not (self.submitted.folder / "job.status").exists():
             return False
         self.lagging += 1
         return self.lagging <= _LAG
@@ -303,7 +315,7 @@ class _Watch:
     def _silence(self) -> float:
         """For how many seconds the driver in the job, once it has begun, has not counted."""
         try:
-            count = (self.one.folder / ALIVE).read_text(encoding="utf-8")
+            count = (self.submitted.folder / ALIVE).read_text(encoding="utf-8")
         except OSError:
             return 0.0
         if count != self.count:
@@ -311,29 +323,29 @@ class _Watch:
         return time.monotonic() - self.changed
 
 
-def _missing(plan: Plan, found: Sequence[Record]) -> list[Request]:
+def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
     """The requests without a record: of a protocol's launches, the least it needs."""
-    have = {record.request for record in found}
+    recorded_requests = {record.request for record in records}
     impossible = {
         record.request.cell()
-        for record in found
+        for record in records
         if record.request and record.status in ("unsupported", "unavailable")
     }
-    least = {cell: protocol.least for cell, protocol in plan.protocols}
+    min_launches = {cell: protocol.least for cell, protocol in plan.protocols}
     return [
         request
         for request in plan.requests
-        if request not in have
+        if request not in recorded_requests
         and request.cell() not in impossible
-        and request.launch <= least.get(request.cell(), 1)
+        and request.launch <= min_launches.get(request.cell(), 1)
     ]
 
 
-def _unwritten(
-    plan: Plan, found: Sequence[Record], store: Store, status: str, reason: str
+def _add_missing_records(
+    plan: Plan, records_so_far: Sequence[Record], store: Store, status: str, reason: str
 ) -> list[Record]:
     """A record of that status for every request that has none; one of a cell says "unavailable"."""
-    missing = _missing(plan, found)
+    missing = _missing_requests(plan, records_so_far)
     if status == "unavailable":
         missing = list({request.cell(): request for request in reversed(missing)}.values())
     records = [
@@ -342,7 +354,7 @@ def _unwritten(
             reason=reason,
             request=request,
             protocol=dict(plan.protocols).get(request.cell()),
-            workload=facts.workload_facts(training.workload(request)),
+            workload=facts.workload_facts(training.build_workload(request)),
         )
         for request in missing
     ]
@@ -351,7 +363,7 @@ def _unwritten(
     return records
 
 
-def _told(record: Record) -> str:
+def _format_record(record: Record) -> str:
     request = record.request
     assert request is not None
     reason = f": {record.reason}" if record.reason else ""
@@ -359,7 +371,7 @@ def _told(record: Record) -> str:
 
 
 @contextlib.contextmanager
-def counting(folder: Path) -> Iterator[None]:
+def write_heartbeat(folder: Path) -> Iterator[None]:
     """Meanwhile, count in the job's folder: so it is known that this node is there."""
     stop = threading.Event()
 
@@ -380,6 +392,6 @@ def counting(folder: Path) -> Iterator[None]:
         (folder / ALIVE).unlink(missing_ok=True)
 
 
-def inside() -> bool:
+def is_inside_allocation() -> bool:
     """Whether this process is in an allocation already."""
     return "SLURM_JOB_ID" in os.environ

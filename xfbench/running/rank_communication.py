@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def shared(
-    told: Sequence[Mapping[str, Any] | None],
+def merge_communication(
+    rank_reports: Sequence[Mapping[str, Any] | None],
     steps: Sequence[float],
     nodes: int,
     *,
@@ -20,35 +20,35 @@ def shared(
     `steps` are the seconds of its timed steps. Interfaces are counted once on each node. Where
     no rank waits for another, computing too is a harmonic mean: that of the ranks' rates.
     """
-    known = [one for one in told if one is not None]
-    if len(known) < len(told) or not known:
+    reports = [report for report in rank_reports if report is not None]
+    if len(reports) < len(rank_reports) or not reports:
         return None
-    series = list(zip(*(one["compute_seconds"] for one in known), strict=False))
-    of_step = statistics.harmonic_mean if asynchronous else statistics.fmean
-    computing = [of_step(alone) for alone in series]
-    slowest = computing if asynchronous else [max(alone) for alone in series]
-    usual = statistics.median(slowest)
+    series = list(zip(*(report["compute_seconds"] for report in reports), strict=False))
+    mean = statistics.harmonic_mean if asynchronous else statistics.fmean
+    computing = [mean(rank_seconds) for rank_seconds in series]
+    slowest = computing if asynchronous else [max(rank_seconds) for rank_seconds in series]
+    median_seconds = statistics.median(slowest)
     links = [
         {**link, "node": node}
-        for node, one in enumerate(known[:: len(known) // nodes])
-        for link in one["links"]
+        for node, report in enumerate(reports[:: len(reports) // nodes])
+        for link in report["links"]
     ]
     sent: Counter[str] = Counter()
     for link in links:
         if link["kind"] in ("loopback", "network"):
             sent[link["name"]] += link["sent_bytes"]
     return {
-        "payload_bytes": known[0]["payload_bytes"],
+        "payload_bytes": reports[0]["payload_bytes"],
         "interface_bytes": dict(sent),
         "links": links,
-        "uncounted": known[0]["uncounted"],
+        "uncounted": reports[0]["uncounted"],
         "compute_seconds": computing,
         "waiting_seconds": [last - mean for last, mean in zip(slowest, computing, strict=True)],
-        "exposed_seconds": [step - usual for step in steps],
+        "exposed_seconds": [step - median_seconds for step in steps],
     }
 
 
-def asked_bytes(payload: int, ranks: int, *, server: bool) -> int:
+def required_bytes(payload: int, ranks: int, *, server: bool) -> int:
     """Bytes that all ranks together have to send in a step, at the least.
 
     To a parameter server and back, `payload` each way and rank; in an all-reduce 2 (n - 1) / n

@@ -20,11 +20,11 @@ from xfbench.worker import page_cache
 
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
 _BY_STEP = ("warmup_seconds", "step_seconds")
-_OF_EACH = ("threads", "cpus", "affinity", "laid_out")
+_RANK_FIELDS = ("threads", "cpus", "affinity", "laid_out")
 _ADDED_UP = ("images", "peak_rss_bytes")
 
 
-def merged(
+def merge_replies(
     replies: Sequence[dict[str, Any]], nodes: int = 1, *, asynchronous: bool = False
 ) -> dict[str, Any]:
     """The launch's reply from those of its ranks, in order, all of them ok, on so many nodes.
@@ -40,50 +40,54 @@ def merged(
     places = [reply["place"] for reply in replies if "place" in reply]
     if "measurement" not in first:
         return {**first, "used": used, "places": places}
-    measurement = _measurement([reply["measurement"] for reply in replies], asynchronous)
-    measurement["energy_joules"] = _energy(replies)
-    told = [reply.get("communication") for reply in replies]
+    measurement = _merge_measurements([reply["measurement"] for reply in replies], asynchronous)
+    measurement["energy_joules"] = _total_energy(replies)
+    communication = [reply.get("communication") for reply in replies]
     return {
         **first,
         "used": used,
         "places": places,
-        "kinds": _kinds(replies),
+        "kinds": _node_kinds(replies),
         "measurement": measurement,
-        "communication": rank_communication.shared(
-            told, measurement["step_seconds"], nodes, asynchronous=asynchronous
+        "communication": rank_communication.merge_communication(
+            communication, measurement["step_seconds"], nodes, asynchronous=asynchronous
         ),
-        "learning": _learning([reply["learning"] for reply in replies], asynchronous),
-        "canary": {"loss": _farthest([reply["canary"]["loss"] for reply in replies])},
-        "observed": _observed([reply["observed"] for reply in replies]),
+        "learning": _merge_learning([reply["learning"] for reply in replies], asynchronous),
+        "canary": {"loss": _farthest_loss([reply["canary"]["loss"] for reply in replies])},
+        "observed": _merge_observed([reply["observed"] for reply in replies]),
         "storage": {
             **first.get("storage", {}),
-            "epochs": _epochs_read(replies),
+            "epochs": _merge_epoch_reads(replies),
         },
     }
 
 
-def _kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
+def _node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
     """The kinds of nodes that ranks ran on, in words."""
-    told = [reply["machine"] for reply in replies if "machine" in reply]
+    machines = [reply["machine"] for reply in replies if "machine" in reply]
     words = [
-        (one["cpu_model"], f"{one['logical_cpus']} CPUs", *dict.fromkeys(one["accelerators"]))
-        for one in told
+        (
+            machine["cpu_model"],
+            f"{machine['logical_cpus']} CPUs",
+            *dict.fromkeys(machine["accelerators"]),
+        )
+        for machine in machines
     ]
     return sorted({" · ".join(each) for each in words})
 
 
-def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[str, Any]:
-    of_step = statistics.harmonic_mean if asynchronous else statistics.fmean
-    own = [part["step_seconds"] for part in parts] if asynchronous else []
+def _merge_measurements(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[str, Any]:
+    mean = statistics.harmonic_mean if asynchronous else statistics.fmean
+    rank_step_seconds = [part["step_seconds"] for part in parts] if asynchronous else []
     return {
         **parts[0],
         **{name: max(part[name] for part in parts) for name in _SLOWEST},
         "first_step_seconds": _mean([part["first_step_seconds"] for part in parts]),
         **{
-            name: [of_step(step) for step in zip(*(part[name] for part in parts), strict=True)]
+            name: [mean(step) for step in zip(*(part[name] for part in parts), strict=True)]
             for name in _BY_STEP
         },
-        "rank_step_seconds": own,
+        "rank_step_seconds": rank_step_seconds,
         **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
         "losses": [_mean(step) for step in zip(*(part["losses"] for part in parts), strict=True)],
         "phases": {
@@ -93,7 +97,7 @@ def _measurement(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[st
     }
 
 
-def _energy(replies: Sequence[dict[str, Any]]) -> float | None:
+def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
     """Of all nodes, whose ranks read the same counters, or of all GPUs; null where one has none.
 
     A worker of an earlier version says nothing of its GPU.
@@ -102,19 +106,21 @@ def _energy(replies: Sequence[dict[str, Any]]) -> float | None:
         (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
         for rank, reply in enumerate(replies)
     }
-    told = [measured.get("energy_joules") for measured in read.values()]
-    known = [joules for joules in told if joules is not None]
-    return sum(known) if len(known) == len(told) else None
+    energies = [measured.get("energy_joules") for measured in read.values()]
+    known_energies = [joules for joules in energies if joules is not None]
+    return sum(known_energies) if len(known_energies) == len(energies) else None
 
 
-def _epochs_read(replies: Sequence[dict[str, Any]]) -> list[Any]:
+def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
     """What was read from storage, rank by rank; a worker of an earlier version says nothing."""
-    told = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
-    judged = [page_cache.merge_readings(of_epoch) for of_epoch in zip(*told, strict=True)]
-    return [one for of_rank in zip(*judged, strict=True) for one in of_rank]
+    rank_epochs = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
+    merged_epochs = [
+        page_cache.merge_readings(of_epoch) for of_epoch in zip(*rank_epochs, strict=True)
+    ]
+    return [reading for of_rank in zip(*merged_epochs, strict=True) for reading in of_rank]
 
 
-def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:
+def _merge_learning(parts: Sequence[Any], asynchronous: bool) -> Any:
     """Every rank evaluates the same weights: what differs is the part that it trained on.
 
     Where no rank waits for another, each evaluates those of its own time.
@@ -132,23 +138,23 @@ def _learning(parts: Sequence[Any], asynchronous: bool) -> Any:
     ]
 
 
-def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    told = {
+def _merge_observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    merged_fields = {
         name: next((part[name] for part in parts if part.get(name) != parts[0].get(name)), value)
         for name, value in parts[0].items()
     }
-    own = [
-        {"rank": rank, **{name: part.get(name) for name in _OF_EACH}}
+    rank_fields = [
+        {"rank": rank, **{name: part.get(name) for name in _RANK_FIELDS}}
         for rank, part in enumerate(parts)
     ]
     cpus = [part["cpus"] for part in parts if part["cpus"] is not None]
     return {
-        **told,
+        **merged_fields,
         "threads": max(part["threads"] for part in parts),
         "cpus": max(cpus, default=None),
         "affinity": sorted({cpu for part in parts for cpu in part["affinity"]}),
         "laid_out": None,
-        "ranks": own,
+        "ranks": rank_fields,
         "gpus": [
             {**gpu, "rank": rank} for rank, part in enumerate(parts) for gpu in part.get("gpus", ())
         ],
@@ -156,11 +162,11 @@ def _observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return statistics.fmean(known_values) if len(known_values) == len(values) else None
 
 
-def _farthest(losses: Sequence[float | None]) -> float | None:
+def _farthest_loss(losses: Sequence[float | None]) -> float | None:
     """The loss that is least like the first rank's: all saw the same batch."""
     first = losses[0]
     if first is None or None in losses:

@@ -12,13 +12,13 @@ def reference_request(
     workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
 ) -> Request:
     """What the oracle is asked for: the `reference` adapter, in xfbench's own interpreter."""
-    described = adapter.load("reference")
+    framework_adapter = adapter.load("reference")
     return Request(
-        framework=described.name,
+        framework=framework_adapter.name,
         environment="own",
         workload=workload,
         precision="float64",
-        kernel=described.default_kernel,
+        kernel=framework_adapter.default_kernel,
         threads=threads,
         global_batch_size=batch_size,
         batch_size_per_rank=batch_size,

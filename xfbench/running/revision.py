@@ -8,7 +8,7 @@ from xfbench.base import paths, processes
 
 
 @cache
-def of_this_code() -> tuple[str | None, bool | None]:
+def find_revision() -> tuple[str | None, bool | None]:
     """(commit, whether tracked files differ from it); (None, None) outside a checkout."""
     root = paths.package_folder("xfbench").parent
     if not (root / ".git").exists():

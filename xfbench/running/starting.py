@@ -38,58 +38,62 @@ class Start:
     def with_variable(self, name: str, value: str) -> Start:
         """The same, every rank told one thing more."""
         if not self.watched:
-            return Start([one.with_environment({name: value}) for one in self.commands], False)
-        again = []
-        for one in self.commands:
-            place = one.argv.index("env") + 1
-            while one.argv[place] == "-u":
+            return Start(
+                [command.with_environment({name: value}) for command in self.commands], False
+            )
+        commands = []
+        for command in self.commands:
+            place = command.argv.index("env") + 1
+            while command.argv[place] == "-u":
                 place += 2
-            argv = (*one.argv[:place], f"{name}={value}", *one.argv[place:])
-            again.append(Command(argv, one.environment, one.cwd))
-        return Start(again, True)
+            argv = (*command.argv[:place], f"{name}={value}", *command.argv[place:])
+            commands.append(Command(argv, command.environment, command.cwd))
+        return Start(commands, True)
 
 
-def start(base: Command, request: Request, described: Adapter, found: Environment) -> Start:
+def build_start(
+    base: Command, request: Request, framework_adapter: Adapter, framework_environment: Environment
+) -> Start:
     """What starts the request's ranks, each of which is to run `base`.
 
     Raises UnavailableError, with what to do, where that is not to be had.
     """
     site = sites.load(request.site)
-    own = {"XFBENCH_INTERFACE": site.interface} if site.interface else {}
-    base = base.with_environment({**site.variables, **own})
+    interface_variables = {"XFBENCH_INTERFACE": site.interface} if site.interface else {}
+    base = base.with_environment({**site.variables, **interface_variables})
     resources = Resources(
         ranks=request.ranks,
         nodes=request.nodes,
         threads=request.threads,
         hosts=site.hosts,
         options=site.start_options,
-        variables=inherited(os.environ),
+        variables=inherited_variables(os.environ),
     )
     with_mpi = request.strategy == "mpi"
-    bundled = _bundled(described, found)
+    bundled_mpi = _find_bundled_mpi(framework_adapter, framework_environment)
     if request.launcher == "slurm":
-        library = site.mpi_library or (bundled and str(bundled / "lib/libmpi.so.12")) or ""
+        library = site.mpi_library or (bundled_mpi and str(bundled_mpi / "lib/libmpi.so.12")) or ""
         if with_mpi:
-            base = _loading(base, library, described)
+            base = _with_mpi_library(base, library, framework_adapter)
         if site.start:
             return Start(mpi.build_site_commands(base, resources, site.start), True)
         plugin = site.mpi_plugin if with_mpi else "none"
         return Start(slurm.build_commands(base, resources, plugin), True)
     if request.launcher == "mpi":
-        return Start(_under_mpi(base, resources, site, with_mpi, described), True)
+        return Start(_build_mpi_commands(base, resources, site, with_mpi, framework_adapter), True)
     if not with_mpi or request.ranks == 1:
         return Start(local.build_commands(base, resources), False)
-    if bundled is None:
+    if bundled_mpi is None:
         raise UnavailableError(
-            f"strategy mpi on this machine needs {described.title}'s managed environment, "
+            f"strategy mpi on this machine needs {framework_adapter.title}'s managed environment, "
             "which has an MPI, or --launcher mpi"
         )
-    base = _loading(base, str(bundled / "lib/libmpi.so.12"), described)
-    program = str(bundled / "bin/mpiexec")
+    base = _with_mpi_library(base, str(bundled_mpi / "lib/libmpi.so.12"), framework_adapter)
+    program = str(bundled_mpi / "bin/mpiexec")
     return Start(mpi.build_commands(base, resources, program, "mpich"), True)
 
 
-def inherited(variables: Mapping[str, str]) -> dict[str, str]:
+def inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Those of `variables` that what starts ranks is given."""
     return {
         name: value
@@ -98,35 +102,37 @@ def inherited(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _under_mpi(
-    base: Command, resources: Resources, site: Site, with_mpi: bool, described: Adapter
+def _build_mpi_commands(
+    base: Command, resources: Resources, site: Site, with_mpi: bool, framework_adapter: Adapter
 ) -> list[Command]:
     if site.start:
         if with_mpi:
-            base = _loading(base, site.mpi_library, described)
+            base = _with_mpi_library(base, site.mpi_library, framework_adapter)
         return mpi.build_site_commands(base, resources, site.start)
     program = "mpirun"
     family = mpi.detect_family(program)
     if with_mpi:
         search = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_SYSTEM]
         library = site.mpi_library or str(mpi.find_library(program, family, search) or "")
-        base = _loading(base, library, described)
+        base = _with_mpi_library(base, library, framework_adapter)
     return mpi.build_commands(base, resources, program, family)
 
 
-def _loading(base: Command, library: str, described: Adapter) -> Command:
+def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -> Command:
     """`base`, told which MPI library mpi4py is to load."""
     if not library:
         raise UnavailableError(
-            f"no MPI library was found for {described.title}'s strategy mpi: name it as "
+            f"no MPI library was found for {framework_adapter.title}'s strategy mpi: name it as "
             "mpi_library in a site file"
         )
     return base.with_environment({"MPI4PY_LIBMPI": library})
 
 
-def _bundled(described: Adapter, found: Environment) -> Path | None:
+def _find_bundled_mpi(
+    framework_adapter: Adapter, framework_environment: Environment
+) -> Path | None:
     """The folder of the MPICH that the framework's environment brings along."""
-    if not described.mpi:
+    if not framework_adapter.mpi:
         return None
-    folder = Path(described.mpi.replace("{prefix}", str(found.prefix)))
+    folder = Path(framework_adapter.mpi.replace("{prefix}", str(framework_environment.prefix)))
     return folder if (folder / "bin/mpiexec").is_file() else None

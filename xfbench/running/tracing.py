@@ -31,17 +31,17 @@ def trace(
     if not output.absolute().parent.is_dir():
         raise UsageError(f"{output}: there is no such folder")
     [(cell, _)] = experiment.cells([matrix], pythons)
-    described = adapter.load(cell.framework)
-    if standing := launch.obstacle(cell.request(1)):
-        raise TraceError(f"{cell.label()}: {': '.join(standing)}")
-    found = environment.ensure(described, pythons.get(cell.framework))
-    return trace_cell(cell, described, found, output, time_limit)
+    framework_adapter = adapter.load(cell.framework)
+    if status_and_reason := launch.launch_obstacle(cell.request(1)):
+        raise TraceError(f"{cell.label()}: {': '.join(status_and_reason)}")
+    framework_environment = environment.ensure(framework_adapter, pythons.get(cell.framework))
+    return trace_cell(cell, framework_adapter, framework_environment, output, time_limit)
 
 
 def trace_cell(
     cell: Cell,
-    described: adapter.Adapter,
-    found: environment.Environment,
+    framework_adapter: adapter.Adapter,
+    framework_environment: environment.Environment,
     output: Path,
     time_limit: float,
     keep: Sequence[str] | None = None,
@@ -50,15 +50,17 @@ def trace_cell(
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)
-        document = job.document(
+        document = job.build_document(
             "trace",
             request,
-            training.workload(cell),
+            training.build_workload(cell),
             dropout="identity",
             output="trace.npz",
             keep=keep,
         )
-        reply = job.work(document, request, described, found, folder, time_limit)
+        reply = job.run_job(
+            document, request, framework_adapter, framework_environment, folder, time_limit
+        )
         if reply["status"] == "unavailable":
             raise UnavailableError(f"{cell.label()}: {reply['reason']}")
         if reply["status"] != "ok":

@@ -16,24 +16,24 @@ from xfbench.worker.input import images_per_epoch
 from xfbench.workloads import Workload, workloads
 
 
-def workload(cell: Cell) -> Workload:
+def build_workload(cell: Cell) -> Workload:
     """The workload that the cell trains.
 
     Scaled "linear", the rate is that for the published batch times how much larger the update's
     is (Goyal et al. 2017). Raises UsageError for a warm-up over epochs of unknown length.
     """
-    own = workloads()[cell.workload]
-    solver = own.solver
+    published = workloads()[cell.workload]
+    solver = published.solver
     if cell.lars is not None:
         solver = replace(solver, lars=cell.lars)
     if cell.learning_rate is not None:
         solver = replace(solver, base_lr=cell.learning_rate)
     if cell.rate_scaling == "linear":
-        rate = solver.base_lr * cell.global_batch_size / own.batch_size
+        rate = solver.base_lr * cell.global_batch_size / published.batch_size
         solver = replace(solver, base_lr=rate)
     if cell.rate_warmup is not None:
-        solver = replace(solver, warmup=_updates(cell, own))
-    return own if solver == own.solver else replace(own, solver=solver)
+        solver = replace(solver, warmup=_warmup_updates(cell, published))
+    return published if solver == published.solver else replace(published, solver=solver)
 
 
 def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[Cell]:
@@ -44,32 +44,32 @@ def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[
     if not any(lists.values()):
         yield cell
         return
-    own = workloads()[cell.workload]
-    values = [chosen(own, name, lists.get(name)) for name in SOLVER]
+    published = workloads()[cell.workload]
+    values = [drop_defaults(published, name, lists.get(name)) for name in SOLVER]
     for point in itertools.product(*values):
-        one = Cell(**{**dict(cell), **dict(zip(SOLVER, point, strict=True))})
-        workload(one)
-        yield one
+        variant = Cell(**{**dict(cell), **dict(zip(SOLVER, point, strict=True))})
+        build_workload(variant)
+        yield variant
 
 
-def chosen(own: Workload, name: str, values: Sequence[Any] | None) -> list[Any]:
+def drop_defaults(published: Workload, name: str, values: Sequence[Any] | None) -> list[Any]:
     """Values of a choice as cells have them: what the network has anyway is not chosen."""
-    anyway = {
-        "lars": own.solver.lars,
-        "learning_rate": own.solver.base_lr,
+    defaults = {
+        "lars": published.solver.lars,
+        "learning_rate": published.solver.base_lr,
         "rate_scaling": "none",
-        "rate_warmup": None if own.solver.warmup else 0,
+        "rate_warmup": None if published.solver.warmup else 0,
     }
-    return [None if value == anyway[name] else value for value in values or [None]]
+    return [None if value == defaults[name] else value for value in values or [None]]
 
 
-def _updates(cell: Cell, own: Workload) -> int:
+def _warmup_updates(cell: Cell, published: Workload) -> int:
     """In how many updates the rate grows."""
     if not cell.rate_warmup:
         return 0
-    images = cell.data_set.train_images if cell.data_set else images_per_epoch(cell.data, own)
+    images = cell.data_set.train_images if cell.data_set else images_per_epoch(cell.data, published)
     if images is None:
         raise UsageError(
-            f"rate_warmup is in epochs: nobody says how many images one of {own.name} has"
+            f"rate_warmup is in epochs: nobody says how many images one of {published.name} has"
         )
     return max(1, cell.rate_warmup * (images // cell.global_batch_size))

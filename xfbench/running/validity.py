@@ -13,11 +13,11 @@ from xfbench.running.canary import Expected
 from xfbench.worker.protocol import LOSS_SCALE
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.
-_MORE, _BESIDE = 1.05, 0.25
-_ANOTHER = 8.0  # levels of 255 that a pixel is off on average, in another image
+_CPU_TOLERANCE, _EXTRA_CPUS = 1.05, 0.25
+_MAX_MEAN_DIFFERENCE = 8.0  # levels of 255 that a pixel is off on average, in another image
 
 
-def defect(
+def measurement_defect(
     request: Request,
     measurement: Measurement,
     observed: Observed,
@@ -39,21 +39,21 @@ def defect(
         return "no timed step: ask for more steps, or fewer warm-up steps"
     if min(steps) <= 0:
         return f"a step took {min(steps):g} s: the clock went backwards or stood still"
-    if reason := overlong(request, measurement):
+    if reason := step_time_defect(request, measurement):
         return reason
     window = measurement.window
     for number, of_update in enumerate(measurement.losses):
         if of_update is None:
             return f"the loss of update {number * window + 1} is not finite"
-    if reason := _libraries(request, observed):
+    if reason := _library_defect(request, observed):
         return reason
-    if reason := beyond_peak(share_of_peak):
+    if reason := peak_defect(share_of_peak):
         return reason
-    if reason := _precision(request, observed):
+    if reason := _precision_defect(request, observed):
         return reason
-    if reason := _threads(request, observed):
+    if reason := _thread_defect(request, observed):
         return reason
-    if reason := _affinity(observed):
+    if reason := _affinity_defect(observed):
         return reason
     if loss is None:
         return "the test-mode loss at the initial weights is not finite"
@@ -65,7 +65,7 @@ def defect(
     return None
 
 
-def _precision(request: Request, observed: Observed) -> str | None:
+def _precision_defect(request: Request, observed: Observed) -> str | None:
     if observed.precision not in (None, request.precision):
         return f"{request.precision} was asked for and {observed.precision} observed"
     if observed.loss_scale in (None, LOSS_SCALE):
@@ -76,7 +76,7 @@ def _precision(request: Request, observed: Observed) -> str | None:
     )
 
 
-def _libraries(request: Request, observed: Observed) -> str | None:
+def _library_defect(request: Request, observed: Observed) -> str | None:
     """Where another library computed, or gave memory, than was asked for."""
     if observed.kernel != request.kernel:
         return (
@@ -88,21 +88,23 @@ def _libraries(request: Request, observed: Observed) -> str | None:
     return f"{request.allocator} was asked for, and memory came from {observed.allocator}"
 
 
-def overlong(request: Request, measurement: Measurement) -> str | None:
+def step_time_defect(request: Request, measurement: Measurement) -> str | None:
     """Where steps took longer, all together, than the time that passed."""
     window = measurement.window
-    each = window if request.steps else 1  # the last window of an epoch may be shorter
+    updates_per_window = (
+        window if request.steps else 1
+    )  # the last window of an epoch may be shorter
     windows = sum(measurement.warmup_seconds) + sum(measurement.step_seconds)
-    passed = measurement.first_step_seconds + each * windows
-    if passed <= measurement.wall_seconds * (1 + 1e-6):
+    step_time_s = measurement.first_step_seconds + updates_per_window * windows
+    if step_time_s <= measurement.wall_seconds * (1 + 1e-6):
         return None
     return (
-        f"the steps add up to {passed:.6g} s, more than "
+        f"the steps add up to {step_time_s:.6g} s, more than "
         f"the {measurement.wall_seconds:.6g} s that passed"
     )
 
 
-def beyond_peak(share_of_peak: float | None) -> str | None:
+def peak_defect(share_of_peak: float | None) -> str | None:
     """Where more was done than the cores can do at most."""
     if share_of_peak is None or share_of_peak <= 1:
         return None
@@ -112,7 +114,7 @@ def beyond_peak(share_of_peak: float | None) -> str | None:
     )
 
 
-def mixed(kinds: Sequence[str]) -> str | None:
+def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
     """Where ranks ran on nodes that are not alike: a record is of one kind of machine."""
     if len(kinds) < 2:
         return None
@@ -122,72 +124,78 @@ def mixed(kinds: Sequence[str]) -> str | None:
     )
 
 
-def unsaved(request: Request, taken: Checkpoints | None) -> str | None:
+def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str | None:
     """What is wrong with the checkpoints that were asked for, in one line; None where nothing."""
-    count = len(taken.save_seconds) if taken else 0
+    count = len(checkpoints.save_seconds) if checkpoints else 0
     if count != request.checkpoints:
         return f"{request.checkpoints} checkpoints were asked for and {count} taken"
-    if taken is None or taken.equal:
+    if checkpoints is None or checkpoints.equal:
         return None
-    first, *others = taken.differing
-    more = f" and {len(others)} more" if others else ""
-    return f"a checkpoint ({taken.format}) does not read back equal: {first}{more}"
+    first, *more_names = checkpoints.differing
+    more = f" and {len(more_names)} more" if more_names else ""
+    return f"a checkpoint ({checkpoints.format}) does not read back equal: {first}{more}"
 
 
-def _affinity(observed: Observed) -> str | None:
+def _affinity_defect(observed: Observed) -> str | None:
     """Where a thread may run on other CPUs than its rank was given."""
-    for one in observed.ranks or (observed,):
-        strange = set(one.affinity) - set(one.laid_out or one.affinity)
-        if strange:
-            who = f"rank {one.rank}" if isinstance(one, OfRank) else "the worker"
+    for rank_observed in observed.ranks or (observed,):
+        unexpected_cpus = set(rank_observed.affinity) - set(
+            rank_observed.laid_out or rank_observed.affinity
+        )
+        if unexpected_cpus:
+            process_name = (
+                f"rank {rank_observed.rank}" if isinstance(rank_observed, OfRank) else "the worker"
+            )
             return (
-                f"{who} was given CPUs {_listed(one.laid_out or ())}, "
-                f"and may run on {_listed(one.affinity)}"
+                f"{process_name} was given CPUs {_join_cpus(rank_observed.laid_out or ())}, "
+                f"and may run on {_join_cpus(rank_observed.affinity)}"
             )
     return None
 
 
-def _listed(cpus: Sequence[int]) -> str:
+def _join_cpus(cpus: Sequence[int]) -> str:
     return ", ".join(map(str, cpus))
 
 
-def _threads(request: Request, observed: Observed) -> str | None:
+def _thread_defect(request: Request, observed: Observed) -> str | None:
     """Where the framework had another number of threads than it was asked to have."""
     for pool, size in observed.pools.items():
         if size != request.threads:
             return f"{request.threads} threads were asked for, and {pool} has {size}"
     reading = request.input_threads or 0
-    most = (request.threads + reading) * _MORE + _BESIDE
-    if request.device == "cpu" and observed.cpus is not None and observed.cpus > most:
-        asked = f"{request.threads} threads{f' and {reading} for input' if reading else ''}"
-        return f"{asked} were asked for, and {observed.cpus:.2f} CPUs were kept busy"
+    max_cpus = (request.threads + reading) * _CPU_TOLERANCE + _EXTRA_CPUS
+    if request.device == "cpu" and observed.cpus is not None and observed.cpus > max_cpus:
+        requested_threads = (
+            f"{request.threads} threads{f' and {reading} for input' if reading else ''}"
+        )
+        return f"{requested_threads} were asked for, and {observed.cpus:.2f} CPUs were kept busy"
     return None
 
 
-def unlike(storage: Storage | None) -> str | None:
+def reader_mismatch(storage: Storage | None) -> str | None:
     """What tells the samples of a framework's own reader from ours; None where they are the same.
 
     Decoders may differ by some levels, and another image by tens of them everywhere.
     """
-    read = storage.reader if storage else None
-    if read is None:
+    reader_check = storage.reader if storage else None
+    if reader_check is None:
         return None
-    if not read.compared:
+    if not reader_check.compared:
         return "the framework's own reader gave no image to compare"
-    if not read.labels_equal:
+    if not reader_check.labels_equal:
         return "the framework's own reader gives other labels than ours"
-    if read.mean_difference > _ANOTHER:
+    if reader_check.mean_difference > _MAX_MEAN_DIFFERENCE:
         return (
             f"the framework's own reader gives other images than ours: one is "
-            f"{read.mean_difference:.3g} of 255 off on average"
+            f"{reader_check.mean_difference:.3g} of 255 off on average"
         )
     return None
 
 
-def unheld(storage: Storage | None) -> str | None:
+def cache_state_error(storage: Storage | None) -> str | None:
     """Which epoch was not as cold or warm as was asked for, in one line; None where none was."""
     for number, epoch in enumerate(storage.epochs if storage else (), 1):
         if epoch.held is False:
-            told = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"
-            return f"epoch {number} was to be {epoch.page_cache}: {epoch.reason or told}"
+            evidence = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"
+            return f"epoch {number} was to be {epoch.page_cache}: {epoch.reason or evidence}"
     return None

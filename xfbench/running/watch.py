@@ -20,7 +20,7 @@ from xfbench.worker.watch import SILENCE_SECONDS
 
 _BEAT_SECONDS = 1.0
 _LONGEST_LINE = 1000
-_STRANGERS = 64  # connections of whom nobody knows yet who it is, beside one of each rank
+_MAX_UNIDENTIFIED = 64  # connections of whom nobody knows yet who it is, beside one of each rank
 
 
 class Watch:
@@ -33,7 +33,9 @@ class Watch:
         self.ranks, self.nodes = ranks, nodes
         self.failure: Outcome | None = None
         self.token = secrets.token_hex(16)
-        self.listener = socket.create_server((host, 0), backlog=max(_STRANGERS, min(ranks, 4096)))
+        self.listener = socket.create_server(
+            (host, 0), backlog=max(_MAX_UNIDENTIFIED, min(ranks, 4096))
+        )
         self.alarm, self._raised = socket.socketpair()
         self._stop, self._stopped = socket.socketpair()
         self._heard: dict[socket.socket, tuple[int, float]] = {}
@@ -54,10 +56,10 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._stop.send(b".")
         self._thread.join()
-        for one in (self.listener, self.alarm, self._raised, self._stop, self._stopped):
-            one.close()
-        for one in [*self._heard, *self._text]:
-            one.close()
+        for connection in (self.listener, self.alarm, self._raised, self._stop, self._stopped):
+            connection.close()
+        for connection in [*self._heard, *self._text]:
+            connection.close()
         self._selector.close()
 
     def verdict(self, patience: float = 2.0) -> Outcome | None:
@@ -68,8 +70,8 @@ class Watch:
         return self.failure
 
     def _serve(self) -> None:
-        for one in (self.listener, self._stopped):
-            self._selector.register(one, selectors.EVENT_READ)
+        for connection in (self.listener, self._stopped):
+            self._selector.register(connection, selectors.EVENT_READ)
         beat = time.monotonic() + _BEAT_SECONDS
         while True:
             for key, _ in self._selector.select(max(0.0, beat - time.monotonic())):
@@ -85,70 +87,70 @@ class Watch:
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            one, _ = self.listener.accept()
-            one.setblocking(False)
-            strangers = [each for each in self._text if each not in self._heard]
-            if len(strangers) >= self.ranks + _STRANGERS:
-                self._forget(strangers[0])
-            self._text[one] = b""
-            self._selector.register(one, selectors.EVENT_READ)
+            connection, _ = self.listener.accept()
+            connection.setblocking(False)
+            unidentified = [each for each in self._text if each not in self._heard]
+            if len(unidentified) >= self.ranks + _MAX_UNIDENTIFIED:
+                self._forget(unidentified[0])
+            self._text[connection] = b""
+            self._selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, one: socket.socket) -> None:
+    def _hear(self, connection: socket.socket) -> None:
         try:
-            received = one.recv(4096)
+            received = connection.recv(4096)
         except BlockingIOError:
             return
         except OSError:
             received = b""
         if not received:
-            self._forget(one, lost="the process that watched over it has gone")
+            self._forget(connection, lost="the process that watched over it has gone")
             return
-        *lines, self._text[one] = (self._text[one] + received).split(b"\n")
+        *lines, self._text[connection] = (self._text[connection] + received).split(b"\n")
         for line in lines:
-            self._understand(one, line.decode(errors="replace"))
-        if len(self._text.get(one, b"")) > _LONGEST_LINE:
-            self._forget(one)
+            self._understand(connection, line.decode(errors="replace"))
+        if len(self._text.get(connection, b"")) > _LONGEST_LINE:
+            self._forget(connection)
 
-    def _understand(self, one: socket.socket, line: str) -> None:
-        if one in self._heard:
-            self._heard[one] = self._heard[one][0], time.monotonic()
+    def _understand(self, connection: socket.socket, line: str) -> None:
+        if connection in self._heard:
+            self._heard[connection] = self._heard[connection][0], time.monotonic()
             if ended := re.fullmatch(r"ended (-?\d{1,3})", line):
-                rank, status = self._heard[one][0], int(ended[1])
-                self._forget(one)
+                rank, status = self._heard[connection][0], int(ended[1])
+                self._forget(connection)
                 if status:
                     self._fail(Outcome(status, rank=rank))
             return
         token, _, rest = line.partition(" ")
         number = rest.partition(" ")[0]
-        known = secrets.compare_digest(token.encode(), self.token.encode())
-        if known and re.fullmatch(r"[0-9]{1,9}", number) and int(number) < self.ranks:
-            self._heard[one] = int(number), time.monotonic()
+        token_matches = secrets.compare_digest(token.encode(), self.token.encode())
+        if token_matches and re.fullmatch(r"[0-9]{1,9}", number) and int(number) < self.ranks:
+            self._heard[connection] = int(number), time.monotonic()
         else:  # nobody of ours
-            self._forget(one)
+            self._forget(connection)
 
     def _beat(self) -> None:
         silent = time.monotonic() - SILENCE_SECONDS
-        for one, (_, heard) in list(self._heard.items()):
+        for connection, (_, heard) in list(self._heard.items()):
             if heard < silent:
-                self._forget(one, lost=f"no sign of life for {SILENCE_SECONDS:g} s")
+                self._forget(connection, lost=f"no sign of life for {SILENCE_SECONDS:g} s")
                 continue
             try:
-                one.send(b".\n")
+                connection.send(b".\n")
             except BlockingIOError:  # its node does not answer: that is found by its silence
                 continue
             except OSError:
-                self._forget(one, lost="its connection broke")
+                self._forget(connection, lost="its connection broke")
 
-    def _forget(self, one: socket.socket, lost: str = "") -> None:
-        rank, _ = self._heard.pop(one, (None, 0.0))
-        self._text.pop(one, None)
+    def _forget(self, connection: socket.socket, lost: str = "") -> None:
+        rank, _ = self._heard.pop(connection, (None, 0.0))
+        self._text.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(one)
-        one.close()
+            self._selector.unregister(connection)
+        connection.close()
         if lost and rank is not None:
             node = rank // (self.ranks // self.nodes) + 1
-            where = f", on node {node} of {self.nodes}" if self.nodes > 1 else ""
-            self._fail(Outcome(1, rank=rank, message=f"it was lost: {lost}{where}"))
+            node_text = f", on node {node} of {self.nodes}" if self.nodes > 1 else ""
+            self._fail(Outcome(1, rank=rank, message=f"it was lost: {lost}{node_text}"))
 
     def _fail(self, failure: Outcome) -> None:
         if self.failure is None:

@@ -61,6 +61,6 @@ def _contents(framework: str) -> dict[str, bytes]:
 
 def _module(name: str) -> bytes:
     """A library of one file, which so need not be in the framework's environment."""
-    found = importlib.util.find_spec(name)
-    assert found is not None and found.origin is not None
-    return Path(found.origin).read_bytes()
+    module_spec = importlib.util.find_spec(name)
+    assert module_spec is not None and module_spec.origin is not None
+    return Path(module_spec.origin).read_bytes()

@@ -197,7 +197,7 @@ def check_analyses(study: Experiment) -> None:
         option
         for matrix in study.matrix
         for name in matrix.framework
-        if name in adapter.names()
+        if name in adapter.list_names()
         for strategy in adapter.load(name).strategies
         for option in adapter.load(name).strategy(strategy).options
     }

@@ -18,9 +18,9 @@ from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.matrix import Matrix
 from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
-from xfbench.request import SOLVER, Request, solver_words
+from xfbench.request import SOLVER, Request, describe_solver_setting
 from xfbench.running import probing, training
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 from xfbench.studies.form import SIZES, BatchSearch, Scalar, Size
 from xfbench.workloads import workloads
 
@@ -62,11 +62,11 @@ class MeasuredCell:
         if name == "machine":
             return machine_class(self.records[-1].machine)
         if name == "batch_size":
-            return request.kept_batch_size
+            return request.fixed_batch_size
         if name == "strategy":
-            return request.together
+            return request.strategy_text
         if name == "probe":
-            return probing.words(request)
+            return probing.describe_probe(request)
         if name in ("format", "medium"):
             return getattr(request.data_set, name, None)
         if name in _DEFAULTS:
@@ -74,7 +74,7 @@ class MeasuredCell:
         if name in Request.model_fields:
             return getattr(request, name)
         options = adapter.load(request.framework).strategy(request.strategy)
-        return options.resolved(dict(request.strategy_options), request.device).get(name)
+        return options.resolve_options(dict(request.strategy_options), request.device).get(name)
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
         """Whether it has all of these values."""
@@ -112,7 +112,7 @@ class _Catalog:
 
     def __init__(self) -> None:
         self.workloads = workloads()
-        self.names = adapter.names()
+        self.names = adapter.list_names()
         self.adapters: dict[str, adapter.Adapter] = {}
 
     def adapter(self, name: str) -> adapter.Adapter | None:
@@ -144,7 +144,7 @@ def drop_search_trials(
         for cell in cells
         if any(
             not isinstance(m.batch_size, BatchSearch)
-            or m.batch_size.is_doubling(cell.request.kept_batch_size)
+            or m.batch_size.is_doubling(cell.request.fixed_batch_size)
             for m in matrices
             if _includes(m, cell.request, catalog)
         )
@@ -174,11 +174,11 @@ def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.kept_batch_size, _batch_sizes(m, r, network.batch_size)),
+        (r.fixed_batch_size, _batch_sizes(m, r, network.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
-        *((getattr(r, name), training.chosen(network, name, m.solver[name])) for name in SOLVER),
+        *((getattr(r, name), training.drop_defaults(network, name, m.solver[name])) for name in SOLVER),
         (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
@@ -205,7 +205,7 @@ def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
     ]
     strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
     if framework_adapter and r.ranks > 1:
-        changed_options = framework_adapter.strategy(r.strategy).differing(
+        changed_options = framework_adapter.strategy(r.strategy).non_default_options(
             m.strategy_options, r.device
         )
         strategy_matches &= changed_options == dict(r.strategy_options)
@@ -215,7 +215,7 @@ def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
 def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
     """Those that the matrix has; where they are found out, any from its first to its last on."""
     if isinstance(m.batch_size, BatchSearch):
-        size, last = r.kept_batch_size, m.batch_size.most
+        size, last = r.fixed_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
     return m.batch_size or [default]
 
@@ -264,7 +264,7 @@ def _fixed_value(cell: MeasuredCell, name: str, over: str) -> str:
     """A setting as text; of a strategy's options not the one that is varied."""
     if name == "strategy" and over not in SETTINGS:
         other_options = [pair for pair in cell.request.strategy_options if pair[0] != over]
-        return f"{cell.request.strategy} {words(other_options)}"
+        return f"{cell.request.strategy} {format_options(other_options)}"
     return str(cell.setting(name))
 
 
@@ -297,7 +297,7 @@ def format_setting(field: str, value: Any) -> str:
     if unit := _WITH_UNIT.get(field):
         return f"{value} {unit}{'' if value == 1 else 's'}"
     if field in SOLVER:
-        return solver_words(field, value)
+        return describe_solver_setting(field, value)
     if field == "batch_size":
         return f"batch {value}"
     if field == "page_cache":

@@ -125,7 +125,7 @@ def _no_limit_reason(batch_limit: _BatchLimit) -> str:
 
 
 def _batch_size(cell: MeasuredCell) -> int:
-    return cell.request.kept_batch_size
+    return cell.request.fixed_batch_size
 
 
 def _launch_count(batch_limit: _BatchLimit) -> int:

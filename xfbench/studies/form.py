@@ -18,7 +18,7 @@ from pydantic import (
 
 from xfbench.data.manifest import FormatName
 from xfbench.records.elsewhere import Citation, Figure
-from xfbench.strategy import in_bytes
+from xfbench.strategy import parse_size
 
 Scalar = str | int | float
 Size = Literal["smoke", "laptop", "paper"]
@@ -27,7 +27,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 def _parse_size(size: Any) -> Any:
-    return in_bytes(size) if isinstance(size, str) else size
+    return parse_size(size) if isinstance(size, str) else size
 
 
 Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_size)]

@@ -132,7 +132,7 @@ def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Recor
         key, limit = _search_key(request.cell()), request.memory_limit
         if any(
             search_key == key
-            and request.kept_batch_size >= search.rules.start
+            and request.fixed_batch_size >= search.rules.start
             and search.cell.memory_limit in (None, limit)
             for search_key, search in keys
         ):
@@ -214,7 +214,7 @@ def run_searches(
     part = {"requests": tuple(launch_order(measured)), "protocols": tuple(measured)}
     settled = [record for record in records if record.status in ("ok", "invalid")]
     remaining = template.model_copy(update=part)
-    if remaining.without(settled).requests:
+    if remaining.without_recorded(settled).requests:
         records += run_plan(remaining, settled)
     return records[earlier_count:]
 
@@ -227,7 +227,7 @@ def collect_trials(search: CellSearch, records: Collection[Record]) -> dict[int,
         if (
             request
             and request.launch == 1
-            and request.cell() == search.cell_with_batch(request.kept_batch_size)
+            and request.cell() == search.cell_with_batch(request.fixed_batch_size)
         ):
-            trials[request.kept_batch_size] = read_trial(record)
+            trials[request.fixed_batch_size] = read_trial(record)
     return trials

@@ -175,7 +175,7 @@ def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) ->
             seconds_by_cell[record.request.cell()].append(conditions.seconds)
             seconds_by_work[_work_key(record.request)].append(conditions.seconds)
     seconds, known_count = 0.0, 0
-    possible = [request for request in requests if not capabilities.refusal(request)]
+    possible = [request for request in requests if not capabilities.refusal_reason(request)]
     for request in possible:
         durations = seconds_by_cell.get(request.cell()) or seconds_by_work.get(_work_key(request))
         if durations:

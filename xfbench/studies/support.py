@@ -83,7 +83,7 @@ def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
     pairs = [(record, cell) for cell in cells for record in cell.records]
     for record, cell in sorted(pairs, key=lambda pair: (pair[0].created, pair[0].id)):
         column = (cell.request.framework, str(cell.setting("machine")))
-        for answer in probing.answers(record):
+        for answer in probing.support_of_record(record):
             earlier = answers.get((answer.feature, column))
             if (
                 answer.supported in _TRIED_ANSWERS

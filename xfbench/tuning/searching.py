@@ -102,7 +102,7 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
     # Where nothing was searched, what is measured anyway stays unless another is certainly faster.
     left = halved.left if halved.rungs else sorted(halved.left, key=space.default.__ne__)
     winner, *others = left
-    standing = launch.obstacle(space.default.request(1))
+    standing = launch.launch_obstacle(space.default.request(1))
     reason = standing[1] if standing else unproven.get(space.default)
     rivals = dict.fromkeys([*others[:1], *([] if reason else [space.default])])
     confirmed = launching.confirm(winner, [one for one in rivals if one != winner], halved)
@@ -179,7 +179,7 @@ def steps(cell: Cell, rung: Rung) -> int:
 def _unproven(space: Space, session: LaunchContext, choices: Choices, say: Say) -> dict[Cell, str]:
     """Cells that must not win, and why; all others have their certificate, as far as asked for."""
     every = [*dict.fromkeys([*space.cells, space.default])]
-    requests = [one.request(1) for one in every if not launch.obstacle(one.request(1))]
+    requests = [one.request(1) for one in every if not launch.launch_obstacle(one.request(1))]
     if not choices.verify:
         for request in {certified_fields(one): one for one in requests}.values():
             certify.attach_cached(request, session)

@@ -18,7 +18,7 @@ from xfbench.environments import allocators
 from xfbench.matrix import Matrix
 from xfbench.request import Cell
 from xfbench.running import launch
-from xfbench.strategy import words
+from xfbench.strategy import format_options
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors
 
@@ -96,7 +96,7 @@ def build_space(asked: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
 
 def _launch_obstacle(cell: Cell) -> str | None:
     """Why it cannot be launched here."""
-    standing = launch.obstacle(cell.request(1))
+    standing = launch.launch_obstacle(cell.request(1))
     return standing and standing[1]
 
 
@@ -117,7 +117,7 @@ def describe_setting(cell: Cell) -> str:
     parts += [f"affinity {cell.affinity}"] if cell.affinity != "none" else []
     parts += [cell.allocator] if cell.allocator else []
     if cell.ranks > 1:
-        options = words(cell.strategy_options)
+        options = format_options(cell.strategy_options)
         parts.append(f"{cell.ranks} ranks {cell.strategy} {options}".rstrip())
     return " · ".join(parts)
 

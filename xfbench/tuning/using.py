@@ -36,7 +36,7 @@ _OF_RANKS = ("ranks", "nodes", "threads", "scaling", *_TOGETHER)
 
 
 def adjustment(results: Path) -> Adjustment:
-    """Return what sets values that `xfbench tune` found in `results`, for `asked.plan`.
+    """Return what sets values that `xfbench tune` found in `results`, for `asked.build_plan`.
 
     What is used is told on standard error.
     """
@@ -61,7 +61,7 @@ def tuned(
     `say` hears what is used, and of cells that nothing was found for what to do. Raises
     UsageError for what trains on another machine.
     """
-    if any(cell.launcher == "slurm" for cell, _ in cells) and not queued.inside():
+    if any(cell.launcher == "slurm" for cell, _ in cells) and not queued.is_inside_allocation():
         raise errors.UsageError("--tuned is for this machine, and submitted jobs run on others")
     searches = read_folder(results, say)
     versions: dict[str, str | None] = {}

@@ -129,7 +129,7 @@ def known_names(values: Mapping[str, Any]) -> dict[str, str]:
     from xfbench import adapter
     from xfbench.workloads import workloads
 
-    supported_names = {"workload": workloads(), "framework": adapter.names()}
+    supported_names = {"workload": workloads(), "framework": adapter.list_names()}
     return {
         name: values[name]
         for name in supported_names
