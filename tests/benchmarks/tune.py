@@ -44,7 +44,14 @@ from xfbench.scheduling import launch_order
 from xfbench.tuning import repeating
 from xfbench.tuning.effects import estimate_noise, relative_speeds
 from xfbench.tuning.saved import Tuning, read_folder
-from xfbench.tuning.space import OVER, Space, SpaceRequest, build_space, describe_setting, factors
+from xfbench.tuning.space import (
+    OVER_NAMES,
+    Space,
+    SpaceRequest,
+    build_space,
+    describe_setting,
+    split_factors,
+)
 from xfbench.worker import distance
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
@@ -70,7 +77,7 @@ def main() -> None:
     over = {
         name: values.split(",") for name, _, values in (one.partition("=") for one in chosen.over)
     }
-    assert {*over} <= {*OVER}, over
+    assert {*over} <= {*OVER_NAMES}, over
     print(machine_class(machine.describe()))
     rows: list[list] = []
     own: list[list] = []
@@ -141,7 +148,7 @@ class Recorded:
         self.random, self.launched, self.default = random.Random(seed), launched, default
         self.seconds = 0.0
         every = [one for own in launched.values() for one in own.values()]
-        self.cores = repeating.Cores(
+        self.cores = repeating.CoreMonitor(
             [one for record in every for one in handover.record_latencies(record)]
         )
         blocks = sorted({block for own in launched.values() for block in own})
@@ -149,7 +156,7 @@ class Recorded:
         self.blocks, known = blocks[::2], blocks[1::2]
         self.speed = speeds(of_blocks(launched, known))
 
-    factors = staticmethod(factors)
+    factors = staticmethod(split_factors)
 
     def takes(self, cell) -> float:
         own = self.launched[cell].values()
@@ -166,7 +173,7 @@ class Recorded:
             begun.add(cell)
             return self.one(cell, share, self.random.choice(self.blocks) if again else block)
 
-        found = repeating.block(settings, launch, self.cores.spoiled)
+        found = repeating.launch_block(settings, launch, self.cores.should_repeat)
         given = {cell: statistics.launch_speeds([one]) for cell, one in found.items()}
         return {cell: next(iter(own.values())) for cell, own in given.items() if own}
 
@@ -176,7 +183,7 @@ class Recorded:
             return None
         shorter, saved = first(record, share)
         self.seconds += record.conditions.seconds - saved
-        self.cores.see(record)
+        self.cores.add_record(record)
         return shorter
 
 

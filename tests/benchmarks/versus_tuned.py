@@ -34,7 +34,7 @@ from xfbench.session import run_requests
 from xfbench.tuning import repeating
 from xfbench.tuning.saved import Tuning, read_folder
 from xfbench.tuning.space import SpaceRequest, build_space, describe_setting
-from xfbench.tuning.using import fits
+from xfbench.tuning.using import is_applicable
 
 # The loop that each framework's tutorials and examples have.
 PLAIN = {
@@ -87,7 +87,7 @@ def searched(results: Path, framework: str, network: str) -> Tuning:
     cell = build_space(
         SpaceRequest(framework, network, batch_sizes=(BATCHES[network],)), {}
     ).default
-    fitting = [one for one in read_folder(results, say) if fits(one, cell, version, ())]
+    fitting = [one for one in read_folder(results, say) if is_applicable(one, cell, version, ())]
     if not fitting:
         sys.exit(f"first: xfbench tune --framework {framework} --workload {network}")
     return fitting[-1]
@@ -100,12 +100,12 @@ def pairs(
     cell, plain = found.best, found.default
     session.prepare([cell.framework], {}, say, allocated=[cell.allocator])
     certify.certify_requests([cell.request(1)], session, say, say)
-    cores = repeating.Cores(handover.read_latencies())
+    cores = repeating.CoreMonitor(handover.read_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:
         [record] = run_requests([cell.request(number)], session)
-        cores.see(record)
+        cores.add_record(record)
         return record
 
     def loop(number: int) -> None:
@@ -123,7 +123,7 @@ def pairs(
             if which:
                 loop(number)
             else:
-                records += repeating.block([number], launch, cores.spoiled).values()
+                records += repeating.launch_block([number], launch, cores.should_repeat).values()
     return records, speeds
 
 

@@ -107,7 +107,7 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
 
 def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, monkeypatch):
     found = [(one, b'{"id": "sha256:1"}') for one in saved.read_folder(store.folder, print)]
-    monkeypatch.setattr(saved, "contents", lambda folder, complain: found)
+    monkeypatch.setattr(saved, "read_searches", lambda folder, complain: found)
     source, said = exported(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")
     assert archive.import_archive(source, target, said.append) == (3, 0)
