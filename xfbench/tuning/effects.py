@@ -38,10 +38,10 @@ def select_half(factors: Mapping[T, Factors]) -> list[T]:
 
 @dataclass(frozen=True)
 class _Fit(Generic[T]):
-    """What launches of these settings, in order, have beyond their block and their choices.
+    """A least-squares fit of the logarithm of speed to the blocks and choices of launches.
 
-    In the logarithm of speed; `effects` of each choice, by its place among the factors; `degrees_of_freedom`:
-    launches beyond what it takes to know blocks and choices.
+    `effects` has the worth of each choice, by its place among the factors. `residuals` has what
+    each launch has beyond its block and choices, in the order of `settings`.
     """
 
     settings: list[T]

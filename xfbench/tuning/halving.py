@@ -176,8 +176,8 @@ def _plan_extra_rung(
 ) -> list[Rung]:
     """A launch more of those that may still be finalists, where launches do not tell them apart.
 
-    That is where the difference of two settings has a standard error of more than NEGLIGIBLE, by how
-    much launches of one were seen to differ; who is behind by less may still be one.
+    That is the case if the difference of two settings has a standard error above NEGLIGIBLE. A
+    setting that is behind by less than the standard error may still be a finalist.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:

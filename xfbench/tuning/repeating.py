@@ -43,8 +43,8 @@ def launch_block(
 class CoreMonitor:
     """How near they lay in the launches of a search, and which of these are done again.
 
-    As many as there are others, at most: cores may stay where they are. `latencies_s`: seconds that a
-    word took from one to the other and back, before.
+    As many as there are others, at most: cores may stay where they are. `latencies_s`: seconds
+    that a word took from one to the other and back, before.
     """
 
     def __init__(self, latencies_s: Sequence[float] = ()) -> None:

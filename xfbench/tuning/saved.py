@@ -111,7 +111,7 @@ class Tuning(SealedDocument):
 
 
 def read_folder(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:
-    """Every search of a results folder, oldest first; `report_error` hears of files that are none."""
+    """Every search of a results folder, oldest first; `report_error` hears of invalid files."""
     searches = [search for search, _ in read_searches(results, report_error)]
     return sorted(searches, key=lambda search: (search.created, search.id))
 

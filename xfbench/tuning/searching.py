@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a search is done. The confirmation has `min_launches` of each, and `max_launches` at most.
+    """How a search is done. The confirmation has `min_launches` to `max_launches` of each setting.
 
     With `budget_seconds` no launch is begun that would end later, by what launches took before;
     only launches of this call count. `resume`: what was launched before is not launched again.
@@ -366,7 +366,7 @@ class _SearchLauncher:
         return self.choices.min_launches * block_s
 
     def _has_spent_share(self, speeds: Mapping[Cell, Launches]) -> bool:
-        """Whether the search has spent its share, by what launches of usual length are foreseen to take."""
+        """Whether the search has spent its share, by what launches of usual length take."""
         launch_seconds = [
             self._predict_seconds(cell, cell)
             for cell in self.space.cells

@@ -56,7 +56,7 @@ def apply_tuning(
     pythons: Mapping[str, Path],
     say: Say,
 ) -> list[tuple[Cell, Protocol]]:
-    """The cells with what was found for them in `results`; `chosen_names` are settings somebody chose.
+    """The cells with what was found for them in `results`, but for settings in `chosen_names`.
 
     `say` hears what is used, and of cells that nothing was found for what to do. Raises
     UsageError for what trains on another machine.
