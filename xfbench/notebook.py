@@ -225,7 +225,7 @@ def run(
 def _load_adjustment(results: Path) -> asked.Adjustment:
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
-    return using.adjustment(results)
+    return using.build_adjustment(results)
 
 
 def _as_list(setting: T | Sequence[T] | None) -> list[T] | None:

@@ -44,7 +44,14 @@ from xfbench.scheduling import launch_order
 from xfbench.tuning import repeating
 from xfbench.tuning.effects import estimate_noise, relative_speeds
 from xfbench.tuning.saved import Tuning, read_folder
-from xfbench.tuning.space import OVER, Space, SpaceRequest, build_space, describe_setting, factors
+from xfbench.tuning.space import (
+    OVER_NAMES,
+    Space,
+    SpaceRequest,
+    build_space,
+    describe_setting,
+    split_factors,
+)
 from xfbench.worker import distance
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
@@ -71,7 +78,7 @@ def main() -> None:
         name: values.split(",")
         for name, _, values in (option.partition("=") for option in arguments.over)
     }
-    assert {*over} <= {*OVER}, over
+    assert {*over} <= {*OVER_NAMES}, over
     print(machine_class(machine.describe()))
     replay_rows: list[list] = []
     search_rows: list[list] = []
@@ -178,7 +185,7 @@ class RecordedMachine:
             for cell_launches in launches_by_cell.values()
             for record in cell_launches.values()
         ]
-        self.cores = repeating.Cores(
+        self.cores = repeating.CoreMonitor(
             [latency_s for record in all_records for latency_s in handover.record_latencies(record)]
         )
         blocks = sorted(
@@ -188,7 +195,7 @@ class RecordedMachine:
         self.blocks, evaluation_blocks = blocks[::2], blocks[1::2]
         self.speed = rank_speeds(select_blocks(launches_by_cell, evaluation_blocks))
 
-    factors = staticmethod(factors)
+    factors = staticmethod(split_factors)
 
     def takes(self, cell) -> float:
         cell_launches = self.launches_by_cell[cell].values()
@@ -207,7 +214,7 @@ class RecordedMachine:
                 cell, share, self.random.choice(self.blocks) if is_repeated else block
             )
 
-        records = repeating.block(settings, launch, self.cores.spoiled)
+        records = repeating.launch_block(settings, launch, self.cores.should_repeat)
         speeds_by_cell = {
             cell: statistics.launch_speeds([record]) for cell, record in records.items()
         }
@@ -223,7 +230,7 @@ class RecordedMachine:
             return None
         short_record, saved_s = keep_first_steps(record, share)
         self.seconds += record.conditions.seconds - saved_s
-        self.cores.see(record)
+        self.cores.add_record(record)
         return short_record
 
 

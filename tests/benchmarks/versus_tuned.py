@@ -34,7 +34,7 @@ from xfbench.session import run_requests
 from xfbench.tuning import repeating
 from xfbench.tuning.saved import Tuning, read_folder
 from xfbench.tuning.space import SpaceRequest, build_space, describe_setting
-from xfbench.tuning.using import fits
+from xfbench.tuning.using import is_applicable
 
 # The loop that each framework's tutorials and examples have.
 PLAIN = {
@@ -91,7 +91,7 @@ def find_tuning(results: Path, framework: str, network: str) -> Tuning:
         SpaceRequest(framework, network, batch_sizes=(BATCHES[network],)), {}
     ).default
     fitting_tunings = [
-        tuning for tuning in read_folder(results, print_progress) if fits(tuning, cell, version, ())
+        tuning for tuning in read_folder(results, print_progress) if is_applicable(tuning, cell, version, ())
     ]
     if not fitting_tunings:
         sys.exit(f"first: xfbench tune --framework {framework} --workload {network}")
@@ -105,12 +105,12 @@ def measure_pairs(
     cell, plain = tuning.best, tuning.default
     session.prepare([cell.framework], {}, print_progress, allocated=[cell.allocator])
     certify.certify_requests([cell.request(1)], session, print_progress, print_progress)
-    cores = repeating.Cores(handover.read_latencies())
+    cores = repeating.CoreMonitor(handover.read_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:
         [record] = run_requests([cell.request(number)], session)
-        cores.see(record)
+        cores.add_record(record)
         return record
 
     def run_plain_loop(number: int) -> None:
@@ -135,7 +135,7 @@ def measure_pairs(
             if is_plain:
                 run_plain_loop(number)
             else:
-                records += repeating.block([number], launch, cores.spoiled).values()
+                records += repeating.launch_block([number], launch, cores.should_repeat).values()
     return records, speeds
 
 

@@ -127,7 +127,7 @@ def values() -> dict[str, list[str]]:
             for name in adapter.list_names()
             for strategy in adapter.load(name).strategies
         ],
-        "tune --over": [*space.OVER],
+        "tune --over": [*space.OVER_NAMES],
         "verify --format": [*verdicts.FORMATS],
         "where fields": [*selection.record_fields()],
         "workloads": [*workloads()],

@@ -113,7 +113,7 @@ def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, m
     contents = [
         (search, b'{"id": "sha256:1"}') for search in saved.read_folder(store.folder, print)
     ]
-    monkeypatch.setattr(saved, "contents", lambda folder, complain: contents)
+    monkeypatch.setattr(saved, "read_searches", lambda folder, complain: contents)
     source, complaints = export_records(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")
     assert archive.import_archive(source, target, complaints.append) == (3, 0)

@@ -117,7 +117,7 @@ class Moving(Adding):
     def block(self, settings, share):
         return {
             one: speed
-            for one, (speed, _) in repeating.block(
+            for one, (speed, _) in repeating.launch_block(
                 settings, lambda one: self.moved(one, share), lambda found: found[1]
             ).items()
         }
@@ -131,7 +131,7 @@ class Moving(Adding):
 
 
 def near_the_best(again, monkeypatch):
-    monkeypatch.setattr(repeating, "AGAIN", again)
+    monkeypatch.setattr(repeating, "MAX_REPEATS", again)
     machines = [Moving(seed, 0.01) for seed in range(40)]
     return sum(
         machine.speed[tuned(machine)[0]] >= 0.98 * max(machine.speed.values())
@@ -140,7 +140,7 @@ def near_the_best(again, monkeypatch):
 
 
 def test_launches_on_distant_cores_do_not_decide_the_search(monkeypatch):
-    assert near_the_best(repeating.AGAIN, monkeypatch) >= 36
+    assert near_the_best(repeating.MAX_REPEATS, monkeypatch) >= 36
     assert near_the_best(0, monkeypatch) < 32
 
 
@@ -206,14 +206,14 @@ def test_eliminated_settings_keep_their_rung_and_reason():
         return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
 
     found = halve(range(12), alone, measure)
-    assert found.left == (10, 9) and not found.spent
+    assert found.finalists == (10, 9) and not found.ended_by_budget
     assert [(rung.number, count) for rung, count in found.rungs] == [(1, 12), (2, 4)]
     assert found.blocks == 3
     by_setting = {one.setting: one for one in found.dropped}
     assert by_setting[11].reason == "crashed: no more" and by_setting[11].relative is None
     assert (by_setting[0].rung, by_setting[7].rung) == (1, 2)
     assert by_setting[0].reason == "slower" and by_setting[0].relative == pytest.approx(1 / 11)
-    assert {*by_setting} | {*found.left} == {*range(12)}
+    assert {*by_setting} | {*found.finalists} == {*range(12)}
 
 
 def test_setting_that_fails_in_a_later_rung_is_eliminated():
@@ -223,28 +223,28 @@ def test_setting_that_fails_in_a_later_rung_is_eliminated():
         return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
 
     found = halve(range(12), alone, measure)
-    assert found.left == (11, 9)
+    assert found.finalists == (11, 9)
     assert [one.reason for one in found.dropped if one.setting == 10] == ["out of memory"]
 
 
 def test_search_out_of_budget_keeps_the_best_settings():
     def measure(rung, left):
-        return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, spent=True)
+        return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, ended_by_budget=True)
 
     found = halve(range(12), alone, measure)
-    assert found.left == (3, 2) and found.spent and len(found.rungs) == 1
+    assert found.finalists == (3, 2) and found.ended_by_budget and len(found.rungs) == 1
     reasons = {one.setting: one.reason for one in found.dropped}
     assert reasons[0] == "slower" and reasons[11].startswith("not tried")
 
 
 def test_search_without_valid_launches_has_no_winner():
     found = halve(range(5), alone, lambda rung, left: Round({}, dict.fromkeys(left, "failed: why")))
-    assert found.left == () and {one.reason for one in found.dropped} == {"failed: why"}
+    assert found.finalists == () and {one.reason for one in found.dropped} == {"failed: why"}
 
 
 def test_two_settings_are_not_searched():
     found = halve(["a", "b"], alone, lambda rung, left: pytest.fail("it was"))
-    assert found.left == ("a", "b") and found.rungs == ()
+    assert found.finalists == ("a", "b") and found.rungs == ()
 
 
 def launches(*speeds):
@@ -341,8 +341,8 @@ def test_launches_of_half_the_settings_predict_the_rest():
     asked = []
     found = halve([*speeds], lambda one: one, measured(speeds, asked))
     assert [len(one) for one in asked] == [9, 5]
-    assert found.left == (("b", "z", "near"), ("b", "y", "near"))
-    assert asked[1][0] == found.left[0] and not {*found.left} <= {*asked[0]}
+    assert found.finalists == (("b", "z", "near"), ("b", "y", "near"))
+    assert asked[1][0] == found.finalists[0] and not {*found.finalists} <= {*asked[0]}
     last = next(one for one in found.dropped if one.setting == ("a", "x", "far"))
     assert last.relative == pytest.approx(0.9 / 3.6)
     reasons = {one.setting: one.reason for one in found.dropped if one.rung == 1}
@@ -373,7 +373,7 @@ def test_noisy_launches_add_further_rungs():
         found, asked = search_where_launches_differ(0.06, seed)
         assert [len(one) for one in asked[:2]] == [12, 4]
         assert all({*more} <= {*before} for before, more in pairwise(asked))
-        assert len(found.left) == FINALISTS and max(found.left) < 6
+        assert len(found.finalists) == FINALISTS and max(found.finalists) < 6
         blocks = [block for rung, _ in found.rungs for block in rung.blocks]
         assert blocks == [*range(1, found.blocks + 1)]
         assert [rung.number for rung, _ in found.rungs] == [*range(1, len(asked) + 1)]
@@ -384,7 +384,7 @@ def test_noisy_launches_add_further_rungs():
 def test_quiet_launches_keep_the_planned_rungs():
     for seed in range(20):
         found, asked = search_where_launches_differ(0.002, seed)
-        assert [len(one) for one in asked] == [12, 4] and found.left == (0, 1)
+        assert [len(one) for one in asked] == [12, 4] and found.finalists == (0, 1)
 
 
 def test_clearly_slower_setting_is_not_launched_again():
@@ -394,7 +394,7 @@ def test_clearly_slower_setting_is_not_launched_again():
         return Round({one: {(b, 0): speeds[one][b - 1] for b in rung.blocks} for one in settings})
 
     found = halve([*speeds], lambda one: ("work", one), measure)
-    assert {*found.left} == {"a", "b"} and [count for _, count in found.rungs] == [3]
+    assert {*found.finalists} == {"a", "b"} and [count for _, count in found.rungs] == [3]
 
 
 def test_noise_is_estimated_from_repeated_launches():
@@ -480,7 +480,7 @@ def test_of_the_best_only_those_that_are_near_are_launched_again(near, further):
     speeds = [1.0] * near + [0.7] * (4 - near) + [0.3] * 8
     found, sizes = search_with_known_noise(2 * AT_THE_LIMIT, speeds)
     assert sizes[:1] == further
-    assert {*found.left} <= {*range(near)}
+    assert {*found.finalists} <= {*range(near)}
 
 
 @pytest.mark.parametrize(("launches", "share"), [(1, 6 / 8), (2, 10 / 12), (5, 22 / 24)])

@@ -16,21 +16,25 @@ def test_spoiled_launches_are_repeated_after_the_block():
         order.append(one)
         return one, order.count(one)
 
-    found = repeating.block("abc", launch, lambda done: done in {("b", 1), ("c", 1), ("c", 2)})
+    found = repeating.launch_block(
+        "abc", launch, lambda done: done in {("b", 1), ("c", 1), ("c", 2)}
+    )
     assert "".join(order) == "abcbcc"
     assert found == {"a": ("a", 1), "b": ("b", 2), "c": ("c", 3)}
 
 
 def test_repeats_end_at_a_limit_and_the_last_launch_counts():
     order = []
-    found = repeating.block("ab", lambda one: order.append(one) or len(order), lambda _: True)
-    assert len(order) == 2 * (1 + repeating.AGAIN)
+    found = repeating.launch_block(
+        "ab", lambda one: order.append(one) or len(order), lambda _: True
+    )
+    assert len(order) == 2 * (1 + repeating.MAX_REPEATS)
     assert found == {"a": len(order) - 1, "b": len(order)}
 
 
 def test_existing_results_count_when_launches_run_out():
     left = ["third", "second", "first"]
-    found = repeating.block("ab", lambda _: left.pop() if left else None, lambda _: True)
+    found = repeating.launch_block("ab", lambda _: left.pop() if left else None, lambda _: True)
     assert found == {"a": "third", "b": "second"}
 
 
@@ -67,35 +71,35 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
 
 def test_search_learns_the_lowest_core_to_core_latency(launched):
     near, far = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7)
-    cores = repeating.Cores()
-    cores.see(far)
-    assert not cores.spoiled(far)
-    cores.see(near)
-    assert cores.spoiled(far) and not cores.spoiled(near)
-    assert repeating.Cores([1.9e-7]).spoiled(far)  # it was known before
+    cores = repeating.CoreMonitor()
+    cores.add_record(far)
+    assert not cores.should_repeat(far)
+    cores.add_record(near)
+    assert cores.should_repeat(far) and not cores.should_repeat(near)
+    assert repeating.CoreMonitor([1.9e-7]).should_repeat(far)  # it was known before
 
 
 def test_rare_low_latency_is_forgotten(launched):
     """Two threads of one core, for a minute of half an hour, made all else look apart."""
-    usual, cores = launched(2.9e-7, 3.2e-7), repeating.Cores()
-    cores.see(launched(1.1e-7, 1.2e-7))
-    assert cores.spoiled(usual)
+    usual, cores = launched(2.9e-7, 3.2e-7), repeating.CoreMonitor()
+    cores.add_record(launched(1.1e-7, 1.2e-7))
+    assert cores.should_repeat(usual)
     for _ in range(10):
-        cores.see(usual)
-    assert not cores.spoiled(usual) and cores.nearest == 2.9e-7
+        cores.add_record(usual)
+    assert not cores.should_repeat(usual) and cores.nearest_s == 2.9e-7
 
 
 def test_repeats_stay_a_limited_share_of_launches(launched):
-    far, cores = launched(3.3e-7, 3.2e-7), repeating.Cores([1.9e-7])
+    far, cores = launched(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7])
     for _ in range(50):
 
         def launch(one):
-            cores.see(far)
+            cores.add_record(far)
             return far
 
-        repeating.block("abcd", launch, cores.spoiled)
-    assert cores.again <= cores.launches / 2 + repeating.AGAIN
-    assert cores.launches == 200 + cores.again
+        repeating.launch_block("abcd", launch, cores.should_repeat)
+    assert cores.repeats <= cores.launches / 2 + repeating.MAX_REPEATS
+    assert cores.launches == 200 + cores.repeats
 
 
 def test_core_to_core_latencies_are_remembered_until_a_reboot(launched, monkeypatch, tmp_path):
@@ -124,7 +128,7 @@ def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launched):
 
 def test_at_most_half_as_many_launches_are_repeated(launched):
     """The cores were near a thousand times before, and so are known to be apart for long."""
-    far, cores = launched(3.3e-7, 3.2e-7), repeating.Cores([1.9e-7] * 1000)
+    far, cores = launched(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7] * 1000)
     for _ in range(40):
-        cores.see(far)
-    assert [cores.spoiled(far) for _ in range(30)] == [True] * 20 + [False] * 10
+        cores.add_record(far)
+    assert [cores.should_repeat(far) for _ in range(30)] == [True] * 20 + [False] * 10

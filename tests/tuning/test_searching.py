@@ -13,8 +13,8 @@ from xfbench.records.record import Conditions
 from xfbench.results.store import Store
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, halve
-from xfbench.tuning.searching import Choices, _Launching, search
-from xfbench.tuning.space import Space, factors
+from xfbench.tuning.searching import SearchOptions, _SearchLauncher, run_search
+from xfbench.tuning.space import Space, split_factors
 
 SECONDS = 10.0  # that a launch takes
 QUICK, SLOW = (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)
@@ -40,7 +40,9 @@ def launching(record, monkeypatch):
 
         monkeypatch.setattr(searching, "run_requests", run)
         said = []
-        return _Launching(Space(cells, cells[-1], ()), Choices(**choices), None, said.append), said
+        return _SearchLauncher(
+            Space(cells, cells[-1], ()), SearchOptions(**choices), None, said.append
+        ), said
 
     return make
 
@@ -52,20 +54,20 @@ def cells(cell):
 
 
 def searched(launches, cells):
-    halved = halve(cells, factors, launches.rung)
-    winner, *others = halved.left
+    halved = halve(cells, split_factors, launches.run_rung)
+    winner, *others = halved.finalists
     before = len(launches.records)
     found = launches.confirm(winner, [*dict.fromkeys([*others, cells[-1]])], halved)
     return halved, found, launches.records[before:]
 
 
 def test_search_over_budget_still_confirms_the_winner(launching, cells):
-    chosen = {"least": 2, "most": 2, "budget_seconds": 11.5 * SECONDS}
+    chosen = {"min_launches": 2, "max_launches": 2, "budget_seconds": 11.5 * SECONDS}
     launches, said = launching(
         cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW, **chosen
     )
     halved, found, confirming = searched(launches, cells)
-    assert halved.spent and launches.spent
+    assert halved.ended_by_budget and launches.ended_by_budget
     assert len(launches.records) <= 11 and len(confirming) >= 4
     assert all(line.startswith("rung 1 of 2 · block 1 · ") for line in said[: -len(confirming)])
     assert all(line.startswith("confirming · ") for line in said[-len(confirming) :])
@@ -73,10 +75,10 @@ def test_search_over_budget_still_confirms_the_winner(launching, cells):
 
 
 def test_spoiled_launches_are_repeated_within_the_budget(launching, cells):
-    chosen = {"least": 1, "most": 1, "budget_seconds": 3.5 * SECONDS}
+    chosen = {"min_launches": 1, "max_launches": 1, "budget_seconds": 3.5 * SECONDS}
     launches, _ = launching(cells[:2], lambda *_: SLOW, **chosen)
-    launches.cores.spoiled = lambda record: True
-    launches.confirm(cells[0], [cells[1]], halve(cells[:2], factors, launches.rung))
+    launches.cores.should_repeat = lambda record: True
+    launches.confirm(cells[0], [cells[1]], halve(cells[:2], split_factors, launches.run_rung))
     assert len(launches.records) == 3
 
 
@@ -101,8 +103,10 @@ def test_confirmation_launches_close_rivals_more_often(launching, cells):
 
 def test_further_rungs_state_their_reason(launching, cells):
     drawn = itertools.cycle((0.4, 0.7, 0.5, 0.65, 0.45, 0.6, 0.3))
-    launches, said = launching(cells[:4], lambda cell, _: (next(drawn),) * 3, least=1, most=1)
-    halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.rung)
+    launches, said = launching(
+        cells[:4], lambda cell, _: (next(drawn),) * 3, min_launches=1, max_launches=1
+    )
+    halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.run_rung)
     titles = list(dict.fromkeys(line.split(" · ")[0] for line in said))
     assert titles[0] == "rung 1 of 1"
     assert titles[1] == "rung 2, since launches differ much"
@@ -110,9 +114,9 @@ def test_further_rungs_state_their_reason(launching, cells):
 
 def test_a_search_without_its_framework_says_why(cells, tmp_path):
     space = Space(cells, cells[-1], ())
-    choices = Choices(pythons={"reference": tmp_path / "python"})
+    choices = SearchOptions(pythons={"reference": tmp_path / "python"})
     with pytest.raises(UnavailableError, match=f"{tmp_path}/python"):
-        search(space, choices, Store(tmp_path), [].append)
+        run_search(space, choices, Store(tmp_path), [].append)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_a_search_without_its_framework_says_why(cells, tmp_path):
 )
 def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, share, expected):
     rung = Rung(1, 8, 1, share, 1)
-    assert searching.steps(cell(steps=usual, window=window), rung) == expected
+    assert searching.steps_per_launch(cell(steps=usual, window=window), rung) == expected
 
 
 @pytest.mark.parametrize(
@@ -136,26 +140,28 @@ def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, 
 def test_launch_limit_counts_rungs_and_confirmation(cell, count, default, expected):
     tried = tuple(cell(threads=threads) for threads in range(1, count + 1))
     usual = cell(threads=99) if default is None else tried[default]
-    assert searching.most_launches(Space(tried, usual, ()), Choices(most=20)) == expected
+    assert (
+        searching.max_launches(Space(tried, usual, ()), SearchOptions(max_launches=20)) == expected
+    )
 
 
 def test_a_longer_launch_is_foreseen_to_take_its_steps_longer(record, cell):
     calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
     seen = Conditions(**calm, seconds=10.0)
     short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": seen})  # three steps
-    assert searching._seconds_of(cell(steps=23), short) == 10 + 20 * 0.5
-    assert searching._seconds_of(cell(steps=3), short) == 10
+    assert searching._predict_from_record(cell(steps=23), short) == 10 + 20 * 0.5
+    assert searching._predict_from_record(cell(steps=3), short) == 10
 
 
 def test_the_seed_orders_each_block(launching, cells):
     orders = {
-        seed: [launching(cells, None, seed=seed)[0]._shuffled(cells, block) for block in range(5)]
+        seed: [launching(cells, None, seed=seed)[0]._shuffle(cells, block) for block in range(5)]
         for seed in (0, 1)
     }
     assert all({*order} == {*cells} for order in orders[0])
     assert len({tuple(order) for order in orders[0]}) == 5
     assert orders[0] != orders[1]
-    assert launching(cells, None)[0]._shuffled(cells, 3) == orders[0][3]
+    assert launching(cells, None)[0]._shuffle(cells, 3) == orders[0][3]
 
 
 def test_the_confirmation_has_blocks_of_its_own(launching, cells):

@@ -6,7 +6,13 @@ from xfbench import adapter
 from xfbench.base.errors import UsageError
 from xfbench.environments.allocators import NAMES
 from xfbench.host import machine
-from xfbench.tuning.space import FIELDS, SpaceRequest, build_space, describe_setting, setting
+from xfbench.tuning.space import (
+    SETTING_FIELDS,
+    SpaceRequest,
+    build_setting,
+    build_space,
+    describe_setting,
+)
 
 CORES = machine.usable_cores()
 
@@ -21,8 +27,8 @@ def test_space_has_every_kernel_thread_count_and_affinity():
     assert {one.kernel for one in found.cells} == {*kernels}
     assert {one.threads for one in found.cells} >= {1, CORES}
     assert {one.affinity for one in found.cells} == {"none", "cores"}
-    assert {setting(one)["allocator"] for one in found.cells} == {*NAMES}
-    assert len({tuple(setting(one).values()) for one in found.cells}) == len(found.cells)
+    assert {build_setting(one)["allocator"] for one in found.cells} == {*NAMES}
+    assert len({tuple(build_setting(one).values()) for one in found.cells}) == len(found.cells)
     assert {(one.ranks, one.scaling, one.steps) for one in found.cells} == {(1, None, 20)}
     assert {one.global_batch_size for one in found.cells} == {64}
 
@@ -59,7 +65,7 @@ def test_impossible_settings_are_omitted_with_the_reason():
     assert {one.threads for one in found.cells} == {1}
     reasons = {one.threads: why for one, why in found.left_out}
     assert "4096 threads need 4096 processors" in reasons[4096]
-    assert {*found.values()} == {*FIELDS} and found.values()["threads"] == (1, 4096)
+    assert {*found.values()} == {*SETTING_FIELDS} and found.values()["threads"] == (1, 4096)
     mxnet = searched("mxnet", precision="bfloat16")
     assert mxnet.cells == () and "no precision bfloat16" in mxnet.left_out[0][1]
     without = found.without([(found.cells[0], "not proven equal")])

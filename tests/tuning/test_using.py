@@ -12,7 +12,7 @@ from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.request import Protocol
 from xfbench.tuning.saved import read_folder
-from xfbench.tuning.using import adjustment, tuned
+from xfbench.tuning.using import apply_tuning, build_adjustment
 
 FIXED = Protocol.fixed(3)
 
@@ -52,7 +52,7 @@ def using(cell, tmp_path):
 
     def use(given=(), **fields):
         said = []
-        [(found, protocol)] = tuned(
+        [(found, protocol)] = apply_tuning(
             [(cell(**{"threads": 2, **fields}), FIXED)], given, tmp_path, {}, said.append
         )
         assert protocol == FIXED
@@ -79,8 +79,8 @@ def test_explicit_options_override_tuned_values(saved, using, cell):
 def test_cells_that_become_equal_are_merged(saved, cell, tmp_path):
     saved()
     cells = [(cell(threads=1), FIXED), (cell(threads=2), FIXED)]
-    assert len(tuned(cells, (), tmp_path, {}, print)) == 1
-    assert len(tuned(cells, {"threads"}, tmp_path, {}, print)) == 2
+    assert len(apply_tuning(cells, (), tmp_path, {}, print)) == 1
+    assert len(apply_tuning(cells, {"threads"}, tmp_path, {}, print)) == 2
 
 
 def test_latest_search_is_used(saved, using):
@@ -162,7 +162,7 @@ def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
     saved()
     (tmp_path / "tuned" / "\x1b[2J[x].json").write_text("{}")
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
-    asked.build_plan(settings, pythons={}, adjust=adjustment(tmp_path))
+    asked.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
     told = capsys.readouterr().err
     assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
 
@@ -179,20 +179,20 @@ def test_plan_uses_the_tuned_values(saved, tmp_path):
 
     def planned(**more):
         settings = {**asked_for, **more}
-        found = asked.build_plan(settings, pythons={}, adjust=adjustment(tmp_path))
+        found = asked.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
         assert dict(found.protocols).keys() == {one.cell() for one in found.requests}
         return {(one.threads, one.affinity, one.launch) for one in found.requests}
 
     assert planned() == {(1, "cores", 1), (1, "cores", 2)}
     assert planned(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
     with pytest.raises(UsageError, match="--carry for another one"):
-        asked.build_plan(asked_for, pythons={}, adjust=adjustment(tmp_path), carried=True)
+        asked.build_plan(asked_for, pythons={}, adjust=build_adjustment(tmp_path), carried=True)
 
 
 def test_tuned_values_are_refused_for_submitted_jobs(cell, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(UsageError, match="submitted jobs"):
-        tuned([(cell(launcher="slurm"), FIXED)], (), tmp_path, {}, print)
+        apply_tuning([(cell(launcher="slurm"), FIXED)], (), tmp_path, {}, print)
 
 
 def test_tuned_threads_above_the_core_count_are_not_used(saved, using, cell):

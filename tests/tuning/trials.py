@@ -24,7 +24,7 @@ def tuned(machine):
                 speeds[one][block, 0] = speed
         return Round(speeds, {one: "none counts" for one, own in speeds.items() if not own})
 
-    winner, runner_up = halve([*machine.speed], machine.factors, measure).left
+    winner, runner_up = halve([*machine.speed], machine.factors, measure).finalists
     searched = machine.seconds
     compared = [*dict.fromkeys([winner, runner_up, machine.default])]
     speeds = {one: {} for one in compared}

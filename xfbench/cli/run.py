@@ -367,7 +367,7 @@ def _load_adjustment(results: Path | None) -> Adjustment:
     from xfbench.base import paths
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
-    return using.adjustment(paths.results(results))
+    return using.build_adjustment(paths.results(results))
 
 
 def _submit_jobs(

@@ -24,7 +24,7 @@ from xfbench.cli.options import (
 
 if TYPE_CHECKING:
     from xfbench.tuning.saved import Figure, Tuning
-    from xfbench.tuning.searching import Choices
+    from xfbench.tuning.searching import SearchOptions
     from xfbench.tuning.space import Space
 
 
@@ -135,7 +135,7 @@ def tune(
         steps=steps,
         warmup=warmup,
     )
-    choices = searching.Choices(
+    choices = searching.SearchOptions(
         pythons=interpreters,
         budget_seconds=budget if minutes is None else 60 * minutes,
         seed=seed,
@@ -143,8 +143,8 @@ def tune(
         strict=strict,
         resume=resume,
         time_limit=time_limit,
-        least=launches or usual_protocol.least,
-        most=launches or usual_protocol.most,
+        min_launches=launches or usual_protocol.least,
+        max_launches=launches or usual_protocol.most,
     )
     search_space = space.build_space(tuning_request, interpreters)
     if not search_space.cells:
@@ -157,7 +157,7 @@ def tune(
     if strict:
         doctor.require_quiet()
     store = Store(paths.results(results))
-    tuning = searching.search(search_space, choices, store, say)
+    tuning = searching.run_search(search_space, choices, store, say)
     file = tuning.write(store.folder)
     if as_json:
         print(json.dumps({**tuning.document(), "file": str(file)}))
@@ -183,32 +183,32 @@ def _parse_over(pairs: Sequence[str]) -> dict[str, list[str]]:
     return values_by_name
 
 
-def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
+def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> None:
     """Print the settings, the rungs and the maximum of launches without running them."""
     from xfbench.tuning import halving, repeating, searching
-    from xfbench.tuning.space import describe_setting, setting
+    from xfbench.tuning.space import build_setting, describe_setting
 
     rungs = [
         {
             "settings": planned_rung.settings,
             "launches": planned_rung.launches,
-            "steps": searching.steps(search_space.cells[0], planned_rung),
+            "steps": searching.steps_per_launch(search_space.cells[0], planned_rung),
         }
-        for planned_rung in searching.planned(search_space)
+        for planned_rung in searching.planned_rungs(search_space)
     ]
-    max_launches = searching.most_launches(search_space, choices)
+    max_launches = searching.max_launches(search_space, choices)
     if as_json:
         document = {
-            "settings": [setting(cell) for cell in search_space.cells],
+            "settings": [build_setting(cell) for cell in search_space.cells],
             "left_out": [
-                {"setting": setting(cell), "reason": reason}
+                {"setting": build_setting(cell), "reason": reason}
                 for cell, reason in search_space.left_out
             ],
-            "default": setting(search_space.default),
+            "default": build_setting(search_space.default),
             "rungs": rungs,
             "further_rungs_at_most": halving.MAX_EXTRA_RUNGS if rungs else 0,
             "confirmation": {
-                "launches": [choices.least, choices.most],
+                "launches": [choices.min_launches, choices.max_launches],
                 "steps": search_space.default.steps,
             },
             "launches_at_most": max_launches,
@@ -228,11 +228,14 @@ def _print_plan(search_space: Space, choices: Choices, as_json: bool) -> None:
             f"with at most {rungs[-1]['settings']} settings, launches of each: 1"
         )
     launch_counts = (
-        f"{choices.least} to {choices.most}" if choices.least < choices.most else choices.most
+        f"{choices.min_launches} to {choices.max_launches}"
+        if choices.min_launches < choices.max_launches
+        else choices.max_launches
     )
     print(f"confirmation: launches of each: {launch_counts}, steps: {search_space.default.steps}")
     print(
-        f"repeated at most {repeating.AGAIN} times each: launches with a high core-to-core latency"
+        f"repeated at most {repeating.MAX_REPEATS} times each: "
+        "launches with a high core-to-core latency"
     )
     has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
     for cell in search_space.cells:

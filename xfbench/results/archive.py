@@ -54,7 +54,7 @@ class ArchiveError(UsageError):
 def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source: Store) -> int:
     """Write these records, certificates and searches; how many records. Raises OSError."""
     certificates = certificate.read_folder(source.folder)
-    searches = list(saved.contents(source.folder, store.ignore_warning))
+    searches = list(saved.read_searches(source.folder, store.ignore_warning))
     count = 0
 
     def write_tar(file: IO[bytes]) -> None:

@@ -74,9 +74,9 @@ def _copy_certificate(
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
     """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
-    for search, content in saved.contents(source, warn):
+    for search, content in saved.read_searches(source, warn):
         try:
-            atomic_files.write(search.place(target.folder), content)
+            atomic_files.write(search.file_path(target.folder), content)
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 

@@ -32,22 +32,22 @@ def select_half(factors: Mapping[T, Factors]) -> list[T]:
     for setting, (work, *choices) in factors.items():
         number = works.index(work) + sum(map(list.index, levels, choices))
         (odd if number % 2 else even)[work].append(setting)
-    chosen = {one for work in works for one in even[work] or odd[work][:1]}
+    chosen = {setting for work in works for setting in even[work] or odd[work][:1]}
     return [setting for setting in factors if setting in chosen]
 
 
 @dataclass(frozen=True)
 class _Fit(Generic[T]):
-    """What launches of these settings, in order, have beyond their block and their choices.
+    """A least-squares fit of the logarithm of speed to the blocks and choices of launches.
 
-    In the logarithm of speed; `worth` of each choice, by its place among the factors; `spare`:
-    launches beyond what it takes to know blocks and choices.
+    `effects` has the worth of each choice, by its place among the factors. `residuals` has what
+    each launch has beyond its block and choices, in the order of `settings`.
     """
 
     settings: list[T]
-    worth: dict[Hashable, float]
-    beyond: np.ndarray
-    spare: int
+    effects: dict[Hashable, float]
+    residuals: np.ndarray
+    degrees_of_freedom: int
 
     @classmethod
     def of(cls, speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> _Fit[T]:
@@ -57,18 +57,18 @@ class _Fit(Generic[T]):
             for setting, by_block in speeds.items()
             for block, speed in by_block.items()
         ]
-        rows = [[("block", block), *enumerate(factors[one])] for one, block, _ in launches]
+        rows = [[("block", block), *enumerate(factors[setting])] for setting, block, _ in launches]
         names = list(dict.fromkeys(name for row in rows for name in row))
-        place = {name: number for number, name in enumerate(names)}
+        columns = {name: number for number, name in enumerate(names)}
         design = np.zeros((len(rows), len(names)))
         for number, row in enumerate(rows):
-            design[number, [place[name] for name in row]] = 1
+            design[number, [columns[name] for name in row]] = 1
         logs = np.log([speed for *_, speed in launches])
-        worth, _, rank, _ = np.linalg.lstsq(design, logs, rcond=None)
+        effects, _, rank, _ = np.linalg.lstsq(design, logs, rcond=None)
         return cls(
-            [one for one, *_ in launches],
-            dict(zip(names, worth.tolist(), strict=True)),
-            logs - design @ worth,
+            [setting for setting, *_ in launches],
+            dict(zip(names, effects.tolist(), strict=True)),
+            logs - design @ effects,
             len(rows) - int(rank),
         )
 
@@ -82,30 +82,30 @@ def relative_speeds(
     worth and, the more launches it has itself, the more of what these have beyond. Whose work has
     no launch is not among them. Without `factors` no setting tells of another.
     """
-    factors = factors or {one: (one,) for one in speeds}
+    factors = factors or {setting: (setting,) for setting in speeds}
     if not any(speeds.values()):
         return {}
     fit = _Fit.of(speeds, factors)
-    works = {factors[one][0] for one in fit.settings}
-    beyond: dict[T, list[float]] = {}
-    for setting, rest in zip(fit.settings, fit.beyond.tolist(), strict=True):
-        beyond.setdefault(setting, []).append(rest)
+    works = {factors[setting][0] for setting in fit.settings}
+    residuals: dict[T, list[float]] = {}
+    for setting, residual in zip(fit.settings, fit.residuals.tolist(), strict=True):
+        residuals.setdefault(setting, []).append(residual)
     log_speeds = {
-        one: sum(fit.worth.get(name, 0.0) for name in enumerate(own))
-        + sum(beyond.get(one, ())) / (1 + len(beyond.get(one, ())))
-        for one, own in factors.items()
-        if own[0] in works
+        setting: sum(fit.effects.get(name, 0.0) for name in enumerate(choices))
+        + sum(residuals.get(setting, ())) / (1 + len(residuals.get(setting, ())))
+        for setting, choices in factors.items()
+        if choices[0] in works
     }
-    most = max(log_speeds.values())
+    max_log_speed = max(log_speeds.values())
     return {
-        one: math.exp(log_speeds[one] - most)
-        for one in sorted(log_speeds, key=lambda one: -log_speeds[one])
+        setting: math.exp(log_speeds[setting] - max_log_speed)
+        for setting in sorted(log_speeds, key=lambda setting: -log_speeds[setting])
     }
 
 
 def estimate_noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
     """How much launches of one setting differ: relative standard deviation, None where unknown."""
-    for of in ({one: (one,) for one in speeds}, factors):
-        if any(speeds.values()) and (fit := _Fit.of(speeds, of)).spare > 1:
-            return math.sqrt(float(np.sum(fit.beyond**2)) / fit.spare)
+    for noise_factors in ({setting: (setting,) for setting in speeds}, factors):
+        if any(speeds.values()) and (fit := _Fit.of(speeds, noise_factors)).degrees_of_freedom > 1:
+            return math.sqrt(float(np.sum(fit.residuals**2)) / fit.degrees_of_freedom)
     return None

@@ -24,11 +24,15 @@ T = TypeVar("T", bound=Hashable)
 
 FINALISTS = 2
 NEGLIGIBLE = 0.02  # a difference that is not worth more launches
-SHARE = 0.25  # of the time of an exhaustive search, after which the confirmation goes no further
+MAX_TIME_SHARE = (
+    0.25  # of the time of an exhaustive search, after which the confirmation goes no further
+)
 _ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # of an interval that 5 % of cases are above
 _REDUCTION = 3  # one in so many goes on, and one more where others tell of each
-_FEW = 8  # of which each is launched: what is saved is less than what the confirmation takes
-_SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
+_MAX_FULL_FIRST_RUNG = (
+    8  # of which each is launched: what is saved is less than what the confirmation takes
+)
+_STEP_SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
 MAX_EXTRA_RUNGS = 4  # rungs beyond those that are planned, at most
 
 
@@ -54,13 +58,13 @@ class Rung:
 class Round(Generic[T]):
     """What a rung gave: images per second of each launch that counts, by its block.
 
-    `reasons` says of settings none of whose launches counts why that is. `spent`: the budget
-    ended it before all launches were done.
+    `reasons` says of settings none of whose launches counts why that is. `ended_by_budget`:
+    the budget ended the rung before all launches were done.
     """
 
     speeds: Mapping[T, Launches]
     reasons: Mapping[T, str] = field(default_factory=dict)
-    spent: bool = False
+    ended_by_budget: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,16 +79,16 @@ class Dropped(Generic[T]):
 
 @dataclass(frozen=True)
 class Halved(Generic[T]):
-    """What a search came to: the settings that are `left`, the fastest first.
+    """What a search came to: the `finalists`, the fastest first.
 
-    `rungs` are those that were begun, with how many settings each had. `spent`: the budget
-    ended it.
+    `rungs` are those that were begun, with how many settings each had. `ended_by_budget`: the
+    budget ended the search.
     """
 
-    left: tuple[T, ...]
+    finalists: tuple[T, ...]
     dropped: tuple[Dropped[T], ...]
     rungs: tuple[tuple[Rung, int], ...]
-    spent: bool
+    ended_by_budget: bool
 
     @property
     def blocks(self) -> int:
@@ -95,28 +99,28 @@ class Halved(Generic[T]):
 def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
     """What a search among so many settings takes until FINALISTS are left: none for so few.
 
-    Further ones may follow, of as many settings as the last at most: see FURTHER.
+    Further ones may follow, of as many settings as the last at most: see MAX_EXTRA_RUNGS.
     `first`: how many of them are launched in the first rung, if not all.
     """
     planned: list[Rung] = []
     is_partial = first is not None and first < settings  # of each by others' launches too
     while settings > FINALISTS:
         number = len(planned) + 1
-        share = _SHARES[min(number, len(_SHARES)) - 1]
-        begun = 1 + sum(one.launches for one in planned)
-        launched = first if first and not planned else settings
-        often = max(1, number - 1) if is_partial else number
-        kept = _REDUCTION + 1 if is_partial and not planned else _REDUCTION
-        planned.append(Rung(number, launched, often, share, begun))
-        settings = max(FINALISTS, math.ceil(settings / kept))
+        share = _STEP_SHARES[min(number, len(_STEP_SHARES)) - 1]
+        first_block = 1 + sum(rung.launches for rung in planned)
+        launched_settings = first if first and not planned else settings
+        launches = max(1, number - 1) if is_partial else number
+        reduction = _REDUCTION + 1 if is_partial and not planned else _REDUCTION
+        planned.append(Rung(number, launched_settings, launches, share, first_block))
+        settings = max(FINALISTS, math.ceil(settings / reduction))
     return planned
 
 
 def first_rung_settings(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
     """The settings that are launched in the first rung."""
     return (
-        select_half({one: factors(one) for one in settings})
-        if len(settings) > _FEW
+        select_half({setting: factors(setting) for setting in settings})
+        if len(settings) > _MAX_FULL_FIRST_RUNG
         else [*settings]
     )
 
@@ -127,35 +131,41 @@ def halve(
     measure: Callable[[Rung, Sequence[T]], Round[T]],
 ) -> Halved[T]:
     """Search among the settings; `measure` does a rung's launches of those that it is given."""
-    left, launched = [*settings], first_rung_settings(settings, factors)
-    made_of = {one: factors(one) for one in settings}
-    speeds: dict[T, dict[tuple[int, int], float]] = {one: {} for one in left}
+    remaining, to_launch = [*settings], first_rung_settings(settings, factors)
+    setting_factors = {setting: factors(setting) for setting in settings}
+    speeds: dict[T, dict[tuple[int, int], float]] = {setting: {} for setting in remaining}
     dropped: list[Dropped[T]] = []
-    done: list[tuple[Rung, int]] = []
-    plan = plan_rungs(len(left), len(launched))
-    planned, spent = len(plan), False
-    while plan and len(left) > FINALISTS and not spent:
+    done_rungs: list[tuple[Rung, int]] = []
+    plan = plan_rungs(len(remaining), len(to_launch))
+    planned_count, ended_by_budget = len(plan), False
+    while plan and len(remaining) > FINALISTS and not ended_by_budget:
         rung = plan.pop(0)
-        found = measure(rung, launched)
-        done.append((rung, len(launched)))
-        spent = found.spent
-        for one in launched:
-            speeds[one].update(found.speeds.get(one, {}))
-        stand = relative_speeds(speeds, made_of)
-        for one in left:
-            if reason := _drop_reason(one, found, launched, speeds, stand):
-                dropped.append(Dropped(one, rung.number, reason))
-        gone = {one.setting for one in dropped}
-        ranked = {one: stand[one] for one in stand if one in left and one not in gone}
-        if not plan and not spent and len(done) < planned + MAX_EXTRA_RUNGS:
-            plan = _plan_extra_rung(rung, ranked, speeds, made_of)
-        keep = plan[0].settings if plan and not spent else FINALISTS
-        left = [*ranked][:keep]
-        for one in [*ranked][keep:]:
-            reason = "slower" if speeds[one] else "slower, as others with its choices tell"
-            dropped.append(Dropped(one, rung.number, reason, ranked[one] / ranked[left[0]]))
-        launched = left
-    return Halved(tuple(left), tuple(dropped), tuple(done), spent)
+        rung_round = measure(rung, to_launch)
+        done_rungs.append((rung, len(to_launch)))
+        ended_by_budget = rung_round.ended_by_budget
+        for setting in to_launch:
+            speeds[setting].update(rung_round.speeds.get(setting, {}))
+        relative = relative_speeds(speeds, setting_factors)
+        for setting in remaining:
+            if reason := _drop_reason(setting, rung_round, to_launch, speeds, relative):
+                dropped.append(Dropped(setting, rung.number, reason))
+        dropped_settings = {drop.setting for drop in dropped}
+        ranked = {
+            setting: relative[setting]
+            for setting in relative
+            if setting in remaining and setting not in dropped_settings
+        }
+        if not plan and not ended_by_budget and len(done_rungs) < planned_count + MAX_EXTRA_RUNGS:
+            plan = _plan_extra_rung(rung, ranked, speeds, setting_factors)
+        remaining_count = plan[0].settings if plan and not ended_by_budget else FINALISTS
+        remaining = [*ranked][:remaining_count]
+        for setting in [*ranked][remaining_count:]:
+            reason = "slower" if speeds[setting] else "slower, as others with its choices tell"
+            dropped.append(
+                Dropped(setting, rung.number, reason, ranked[setting] / ranked[remaining[0]])
+            )
+        to_launch = remaining
+    return Halved(tuple(remaining), tuple(dropped), tuple(done_rungs), ended_by_budget)
 
 
 def _plan_extra_rung(
@@ -166,41 +176,45 @@ def _plan_extra_rung(
 ) -> list[Rung]:
     """A launch more of those that may still be finalists, where launches do not tell them apart.
 
-    That is where the difference of two settings has a standard error of more than WITHIN, by how
-    much launches of one were seen to differ; who is behind by less may still be one.
+    That is the case if the difference of two settings has a standard error above NEGLIGIBLE. A
+    setting that is behind by less than the standard error may still be a finalist.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:
         return []
-    launches = stdlib_statistics.fmean(max(1, len(speeds[one])) for one in ranked)
-    error = deviation * math.sqrt(2 / launches)
-    last = [*ranked.values()][FINALISTS - 1]
-    near = sum(stands >= last * math.exp(-error) for stands in ranked.values())
-    if error <= NEGLIGIBLE or near <= FINALISTS:
+    launches = stdlib_statistics.fmean(max(1, len(speeds[setting])) for setting in ranked)
+    standard_error = deviation * math.sqrt(2 / launches)
+    finalist_speed = [*ranked.values()][FINALISTS - 1]
+    near_count = sum(
+        speed >= finalist_speed * math.exp(-standard_error) for speed in ranked.values()
+    )
+    if standard_error <= NEGLIGIBLE or near_count <= FINALISTS:
         return []
-    return [Rung(rung.number + 1, near, 1, _SHARES[-1], rung.first + rung.launches)]
+    return [Rung(rung.number + 1, near_count, 1, _STEP_SHARES[-1], rung.first + rung.launches)]
 
 
 def _drop_reason(
     setting: T,
     rung_round: Round[T],
-    launched: Sequence[T],
+    launched_settings: Sequence[T],
     speeds: Mapping[T, Launches],
-    stand: Mapping[T, float],
+    relative: Mapping[T, float],
 ) -> str | None:
     """Why a setting cannot go on, whatever its speed."""
     if setting in rung_round.reasons:
         return rung_round.reasons[setting]
-    if not speeds[setting] and (setting in launched or rung_round.spent):
+    if not speeds[setting] and (setting in launched_settings or rung_round.ended_by_budget):
         return "not tried: the budget was spent"
-    return None if setting in stand else "not tried: no launch with its kernel and threads counted"
+    return (
+        None if setting in relative else "not tried: no launch with its kernel and threads counted"
+    )
 
 
 def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     """Whether more launches would hardly change who is taken; not while the winner has none.
 
     Of each rival that has launches it is known that it is faster, or slower, or at least that it is
-    not faster by more than WITHIN.
+    not faster by more than NEGLIGIBLE.
     """
     for rival in filter(None, rivals if winner else ()):
         comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
@@ -217,25 +231,34 @@ def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Laun
 
     Nobody where that is settled of all.
     """
-    rivals = [one for one in compared if one != winner]
-    still = [one for one in rivals if not is_settled(speeds[winner], [speeds[one]])]
-    return [winner, *still] if still or not speeds[winner] else []
+    rivals = [setting for setting in compared if setting != winner]
+    unsettled = [rival for rival in rivals if not is_settled(speeds[winner], [speeds[rival]])]
+    return [winner, *unsettled] if unsettled or not speeds[winner] else []
 
 
 def has_spent_share(
-    spent: float, all_once: float, speeds: Iterable[Launches], least: int, most: int
+    spent_s: float,
+    all_once_s: float,
+    speeds: Iterable[Launches],
+    min_launches: int,
+    max_launches: int,
 ) -> bool:
-    """Whether a search has taken its SHARE of an exhaustive one's time: `spent` seconds.
+    """Whether a search has taken MAX_TIME_SHARE of an exhaustive one's time.
 
-    That would launch everything, which takes `all_once` seconds, as `run` does it: `least` to
-    `most` times, until within WITHIN by how much these launches of one setting each differ.
+    An exhaustive search launches everything once in `all_once_s` seconds. It repeats that
+    `min_launches` to `max_launches` times, until the mean is within NEGLIGIBLE by how much these
+    launches of one setting differ.
     """
-    logs = [[math.log(one) for one in own.values()] for own in speeds if len(own) > 1]
+    logs = [
+        [math.log(speed) for speed in launches.values()] for launches in speeds if len(launches) > 1
+    ]
     if not logs:
         return False
     deviation = math.sqrt(stdlib_statistics.fmean(map(stdlib_statistics.variance, logs)))
-    often = statistics.required_launches(NEGLIGIBLE, deviation, least, most)
-    return spent >= SHARE * often * all_once
+    launches_per_setting = statistics.required_launches(
+        NEGLIGIBLE, deviation, min_launches, max_launches
+    )
+    return spent_s >= MAX_TIME_SHARE * launches_per_setting * all_once_s
 
 
 def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
@@ -243,17 +266,19 @@ def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
 
     Then the fastest of these, and so where the winner has no launch that counts.
     """
-    own = speeds.get(winner)
-    rivals = {one: theirs for one, theirs in speeds.items() if one != winner and theirs}
+    winner_launches = speeds.get(winner)
+    rivals = {
+        setting: launches for setting, launches in speeds.items() if setting != winner and launches
+    }
     if not rivals:
         return winner
-    if not own:
+    if not winner_launches:
         return next(iter(relative_speeds(rivals)))
-    comparisons = [statistics.compare(theirs, own) for theirs in rivals.values()]
-    shown = statistics.are_distinguishable([one.p for one in comparisons])
+    comparisons = [statistics.compare(launches, winner_launches) for launches in rivals.values()]
+    are_certain = statistics.are_distinguishable([comparison.p for comparison in comparisons])
     faster = [
-        one
-        for one, against, certain in zip(rivals, comparisons, shown, strict=True)
-        if certain and against.ratio.value > 1
+        rival
+        for rival, comparison, is_certain in zip(rivals, comparisons, are_certain, strict=True)
+        if is_certain and comparison.ratio.value > 1
     ]
-    return next(iter(relative_speeds({one: rivals[one] for one in faster})), winner)
+    return next(iter(relative_speeds({rival: rivals[rival] for rival in faster})), winner)

@@ -16,11 +16,11 @@ from xfbench.worker import distance
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
 
-AGAIN = 5  # times at most
+MAX_REPEATS = 5  # times at most
 
 
-def block(
-    settings: Iterable[T], launch: Callable[[T], L | None], spoiled: Callable[[L], bool]
+def launch_block(
+    settings: Iterable[T], launch: Callable[[T], L | None], should_repeat: Callable[[L], bool]
 ) -> dict[T, L]:
     """A launch of each, and again of those that are spoiled when all had theirs; the last counts.
 
@@ -28,46 +28,50 @@ def block(
     """
     last_launches: dict[T, L] = {}
     pending = list(settings)
-    for _ in range(1 + AGAIN):
+    for _ in range(1 + MAX_REPEATS):
         for setting in pending:
-            if (done := launch(setting)) is not None:
-                last_launches[setting] = done
-        pending = [one for one in pending if one in last_launches and spoiled(last_launches[one])]
+            if (launched_setting := launch(setting)) is not None:
+                last_launches[setting] = launched_setting
+        pending = [
+            setting
+            for setting in pending
+            if setting in last_launches and should_repeat(last_launches[setting])
+        ]
     return last_launches
 
 
-class Cores:
+class CoreMonitor:
     """How near they lay in the launches of a search, and which of these are done again.
 
-    As many as there are others, at most: cores may stay where they are. `known`: seconds that a
-    word took from one to the other and back, before.
+    As many as there are others, at most: cores may stay where they are. `latencies_s`: seconds
+    that a word took from one to the other and back, before.
     """
 
-    def __init__(self, known: Sequence[float] = ()) -> None:
-        self.handovers = [*known]
-        self.launches = self.again = 0
+    def __init__(self, latencies_s: Sequence[float] = ()) -> None:
+        self.latencies_s = [*latencies_s]
+        self.launches = self.repeats = 0
 
     @property
-    def nearest(self) -> float | None:
+    def nearest_s(self) -> float | None:
         """Seconds that it takes where they are near."""
-        return distance.nearest_seconds(self.handovers)
+        return distance.nearest_seconds(self.latencies_s)
 
-    def see(self, record: Record) -> None:
+    def add_record(self, record: Record) -> None:
         """A launch that was done."""
         self.launches += 1
-        self.handovers += handover.record_latencies(record)
+        self.latencies_s += handover.record_latencies(record)
 
-    def spoiled(self, record: Record) -> bool:
+    def should_repeat(self, record: Record) -> bool:
         """Whether a launch is to be done again, which then counts as one that will be."""
-        if not has_distant_cores(record, self.nearest) or self.again >= max(
-            AGAIN, self.launches // 2
+        if not has_distant_cores(record, self.nearest_s) or self.repeats >= max(
+            MAX_REPEATS, self.launches // 2
         ):
             return False
-        self.again += 1
+        self.repeats += 1
         return True
 
 
-def has_distant_cores(record: Record, nearest: float | None) -> bool:
+def has_distant_cores(record: Record, nearest_s: float | None) -> bool:
     """Whether a launch of more than one thread had its cores farther apart than that.
 
     Not one that measured nothing, which would fail as well with its cores near.
@@ -75,5 +79,5 @@ def has_distant_cores(record: Record, nearest: float | None) -> bool:
     request = record.request
     if request is None or record.measurement is None:
         return False
-    several = request.threads * request.ranks > 1
-    return several and distance.is_far_apart(handover.record_latencies(record), nearest)
+    is_parallel = request.threads * request.ranks > 1
+    return is_parallel and distance.is_far_apart(handover.record_latencies(record), nearest_s)

@@ -35,8 +35,8 @@ class Figure(DocumentPart):
     label: str
 
     @classmethod
-    def of(cls, found: Interval) -> Figure:
-        return cls(label=found.label, **vars(found))
+    def of(cls, interval: Interval) -> Figure:
+        return cls(label=interval.label, **vars(interval))
 
 
 class RungDone(DocumentPart):
@@ -100,32 +100,36 @@ class Tuning(SealedDocument):
 
     def write(self, results: Path) -> Path:
         """Keep it in a results folder, whole or not at all; the file."""
-        target = self.place(results)
+        target = self.file_path(results)
         text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(target, text.encode())
         return target
 
-    def place(self, results: Path) -> Path:
+    def file_path(self, results: Path) -> Path:
         """Where it lies in a results folder."""
         return results / FOLDER / f"{self.id[7:]}.json"
 
 
-def read_folder(results: Path, complain: Callable[[str], None]) -> list[Tuning]:
-    """Every search of a results folder, oldest first; `complain` hears of files that are none."""
-    searches = [one for one, _ in contents(results, complain)]
-    return sorted(searches, key=lambda one: (one.created, one.id))
+def read_folder(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:
+    """Every search of a results folder, oldest first; `report_error` hears of invalid files."""
+    searches = [search for search, _ in read_searches(results, report_error)]
+    return sorted(searches, key=lambda search: (search.created, search.id))
 
 
-def contents(results: Path, complain: Callable[[str], None]) -> Iterator[tuple[Tuning, bytes]]:
+def read_searches(
+    results: Path, report_error: Callable[[str], None]
+) -> Iterator[tuple[Tuning, bytes]]:
     """Each search with its file's bytes: written anew, one of another version has another id."""
     for path in (results / FOLDER).glob("*.json"):
         try:
             content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
             search = Tuning.read(content)
         except ValidationError as error:
-            first: Any = error.errors()[0]
-            complain(f"{path.name}: no search of `xfbench tune`: {first['msg']}; left out")
+            first_error: Any = error.errors()[0]
+            report_error(
+                f"{path.name}: no search of `xfbench tune`: {first_error['msg']}; left out"
+            )
         except (OSError, ValueError) as error:
-            complain(f"{path.name}: {error}; left out")
+            report_error(f"{path.name}: {error}; left out")
         else:
             yield search, content

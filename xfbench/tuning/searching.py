@@ -42,23 +42,23 @@ from xfbench.tuning.halving import (
     settings_to_repeat,
 )
 from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
-from xfbench.tuning.space import Space, describe_setting, factors, setting
+from xfbench.tuning.space import Space, build_setting, describe_setting, split_factors
 from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Choices:
-    """How a search is done. The confirmation has `least` launches of each, and `most` at most.
+class SearchOptions:
+    """How a search is done. The confirmation has `min_launches` to `max_launches` of each setting.
 
     With `budget_seconds` no launch is begun that would end later, by what launches took before;
     only launches of this call count. `resume`: what was launched before is not launched again.
     """
 
     pythons: Mapping[str, Path] = field(default_factory=dict)
-    least: int = 5
-    most: int = 20
+    min_launches: int = 5
+    max_launches: int = 20
     budget_seconds: float | None = None
     seed: int = 0
     verify: bool = True
@@ -67,7 +67,7 @@ class Choices:
     time_limit: float = DEFAULT_TIME_LIMIT
 
 
-def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
+def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> Tuning:
     """Find the best setting, and confirm it; all launches are in the store.
 
     Raises UnavailableError, and XfbenchError where nothing could be tried, or no launch counted.
@@ -79,8 +79,8 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
         strict=choices.strict,
         data_folders=dict(space.data_folders),
     )
-    allocated = [cell.allocator for cell in space.cells]
-    session.prepare([framework], choices.pythons, say, space.default.site, allocated)
+    allocators = [cell.allocator for cell in space.cells]
+    session.prepare([framework], choices.pythons, say, space.default.site, allocators)
     if framework in session.unavailable:
         raise errors.UnavailableError(session.unavailable[framework])
     space = space.without(
@@ -90,25 +90,29 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
             if cell.allocator in session.unallocated
         ]
     )
-    unproven = _unproven(space, session, choices, say)
-    space = space.without([(cell, why) for cell, why in unproven.items() if cell in space.cells])
+    unverified = _unverified_cells(space, session, choices, say)
+    space = space.without(
+        [(cell, reason) for cell, reason in unverified.items() if cell in space.cells]
+    )
     if not space.cells:
         raise errors.XfbenchError(f"there is nothing to try: {space.left_out[-1][1]}")
-    launching = _Launching(space, choices, session, say)
-    halved = halve(space.cells, factors, launching.rung)
-    if not halved.left:
+    launcher = _SearchLauncher(space, choices, session, say)
+    halved = halve(space.cells, split_factors, launcher.run_rung)
+    if not halved.finalists:
         raise errors.XfbenchError(f"no launch counted: {halved.dropped[-1].reason}")
-    searched = launching.seconds
+    search_s = launcher.seconds
     # Where nothing was searched, what is measured anyway stays unless another is certainly faster.
-    left = halved.left if halved.rungs else sorted(halved.left, key=space.default.__ne__)
-    winner, *others = left
-    standing = launch.launch_obstacle(space.default.request(1))
-    reason = standing[1] if standing else unproven.get(space.default)
-    rivals = dict.fromkeys([*others[:1], *([] if reason else [space.default])])
-    confirmed = launching.confirm(winner, [one for one in rivals if one != winner], halved)
+    ranking = (
+        halved.finalists if halved.rungs else sorted(halved.finalists, key=space.default.__ne__)
+    )
+    winner, *runners_up = ranking
+    default_obstacle = launch.launch_obstacle(space.default.request(1))
+    default_reason = default_obstacle[1] if default_obstacle else unverified.get(space.default)
+    rivals = dict.fromkeys([*runners_up[:1], *([] if default_reason else [space.default])])
+    confirmed = launcher.confirm(winner, [rival for rival in rivals if rival != winner], halved)
     best = choose_winner(winner, confirmed)
-    runner_up = winner if best != winner else next(iter(others), None)
-    speed = confirmed.get(best)
+    runner_up = winner if best != winner else next(iter(runners_up), None)
+    best_launches = confirmed.get(best)
     environment = session.environments[framework]
     return Tuning.make(
         machine=machine.describe(),
@@ -122,66 +126,71 @@ def search(space: Space, choices: Choices, store: Store, say: Say) -> Tuning:
         seed=choices.seed,
         budget_seconds=choices.budget_seconds,
         rungs=[
-            RungDone(settings=count, launches=rung.launches, steps=steps(best, rung))
+            RungDone(settings=count, launches=rung.launches, steps=steps_per_launch(best, rung))
             for rung, count in halved.rungs
         ],
         dropped=[
-            *(Loser(setting=setting(one), rung=None, reason=why) for one, why in space.left_out),
+            *(
+                Loser(setting=build_setting(cell), rung=None, reason=reason)
+                for cell, reason in space.left_out
+            ),
             *(
                 Loser(
-                    setting=setting(one.setting),
-                    rung=one.rung,
-                    reason=one.reason,
-                    relative=one.relative,
+                    setting=build_setting(drop.setting),
+                    rung=drop.rung,
+                    reason=drop.reason,
+                    relative=drop.relative,
                 )
-                for one in halved.dropped
+                for drop in halved.dropped
             ),
         ],
         best=best,
         default=space.default,
-        default_reason=reason,
+        default_reason=default_reason,
         runner_up=runner_up,
-        confirmed=bool(speed),
-        images_per_second=_figure(speed),
-        over_default=_over(confirmed, best, space.default),
-        over_runner_up=_over(confirmed, best, runner_up),
-        ended_by_budget=launching.spent,
-        launches=len(launching.records),
-        search_seconds=searched,
-        machine_seconds=launching.seconds,
-        records=[record.id for record in launching.records],
+        confirmed=bool(best_launches),
+        images_per_second=_speed_figure(best_launches),
+        over_default=_ratio_figure(confirmed, best, space.default),
+        over_runner_up=_ratio_figure(confirmed, best, runner_up),
+        ended_by_budget=launcher.ended_by_budget,
+        launches=len(launcher.records),
+        search_seconds=search_s,
+        machine_seconds=launcher.seconds,
+        records=[record.id for record in launcher.records],
     )
 
 
-def most_launches(space: Space, choices: Choices) -> int:
+def max_launches(space: Space, choices: SearchOptions) -> int:
     """How many there may be at most: all rungs, further ones, and three settings' confirmation.
 
     But for those that are done again (`repeating.py`).
     """
-    compared = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
-    whole = planned(space)
-    of_rungs = sum(rung.settings * rung.launches for rung in whole)
-    further = MAX_EXTRA_RUNGS * whole[-1].settings if whole else 0
-    return of_rungs + further + compared * choices.most
+    confirmed_count = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
+    rungs = planned_rungs(space)
+    rung_launches = sum(rung.settings * rung.launches for rung in rungs)
+    extra_launches = MAX_EXTRA_RUNGS * rungs[-1].settings if rungs else 0
+    return rung_launches + extra_launches + confirmed_count * choices.max_launches
 
 
-def planned(space: Space) -> list[Rung]:
+def planned_rungs(space: Space) -> list[Rung]:
     """The rungs of a search."""
-    return plan_rungs(len(space.cells), len(first_rung_settings(space.cells, factors)))
+    return plan_rungs(len(space.cells), len(first_rung_settings(space.cells, split_factors)))
 
 
-def steps(cell: Cell, rung: Rung) -> int:
+def steps_per_launch(cell: Cell, rung: Rung) -> int:
     """The timed steps of a launch in this rung: whole windows."""
     assert cell.steps is not None
     return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
 
 
-def _unproven(space: Space, session: LaunchContext, choices: Choices, say: Say) -> dict[Cell, str]:
+def _unverified_cells(
+    space: Space, session: LaunchContext, choices: SearchOptions, say: Say
+) -> dict[Cell, str]:
     """Cells that must not win, and why; all others have their certificate, as far as asked for."""
-    every = [*dict.fromkeys([*space.cells, space.default])]
-    requests = [one.request(1) for one in every if not launch.launch_obstacle(one.request(1))]
+    all_cells = [*dict.fromkeys([*space.cells, space.default])]
+    requests = [cell.request(1) for cell in all_cells if not launch.launch_obstacle(cell.request(1))]
     if not choices.verify:
-        for request in {certified_fields(one): one for one in requests}.values():
+        for request in {certified_fields(request): request for request in requests}.values():
             certify.attach_cached(request, session)
         return {}
     certify.certify_requests(requests, session, say, say)
@@ -193,54 +202,70 @@ def _unproven(space: Space, session: LaunchContext, choices: Choices, say: Say) 
     }
 
 
-def _figure(speed: Launches | None) -> Figure | None:
-    return Figure.of(statistics.geometric_interval([*speed.values()])) if speed else None
+def _speed_figure(speeds: Launches | None) -> Figure | None:
+    return Figure.of(statistics.geometric_interval([*speeds.values()])) if speeds else None
 
 
-def _over(speeds: Mapping[Cell, Launches], one: Cell, other: Cell | None) -> Figure | None:
-    if other is None or other == one or not speeds.get(one) or not speeds.get(other):
+def _ratio_figure(
+    speeds: Mapping[Cell, Launches], cell: Cell, baseline: Cell | None
+) -> Figure | None:
+    if baseline is None or baseline == cell or not speeds.get(cell) or not speeds.get(baseline):
         return None
-    return Figure.of(statistics.compare(speeds[one], speeds[other]).ratio)
+    return Figure.of(statistics.compare(speeds[cell], speeds[baseline]).ratio)
 
 
-class _Launching:
+class _SearchLauncher:
     """The launches of one search, one after another, and what they have cost so far."""
 
-    def __init__(self, space: Space, choices: Choices, session: LaunchContext, say: Say) -> None:
+    def __init__(
+        self, space: Space, choices: SearchOptions, session: LaunchContext, say: Say
+    ) -> None:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
-        self.cores = repeating.Cores(handover.read_latencies())
-        self.last: dict[Cell, Record] = {}  # of each setting, of whatever length
+        self.cores = repeating.CoreMonitor(handover.read_latencies())
+        self.last_records: dict[Cell, Record] = {}  # of each setting, of whatever length
         self.seconds = 0.0
-        self.own_seconds = 0.0  # without what was done before
-        self.spent = False
+        self.new_seconds = 0.0  # without what was done before
+        self.ended_by_budget = False
 
-    def rung(self, rung: Rung, left: Sequence[Cell]) -> Round[Cell]:
+    def run_rung(self, rung: Rung, cells: Sequence[Cell]) -> Round[Cell]:
         """A rung's launches, each block in a random order of its own."""
-        short = {cell: cell.model_copy(update={"steps": steps(cell, rung)}) for cell in left}
-        known = self._known([short[cell].request(b) for cell in left for b in rung.blocks])
-        done: dict[Cell, list[Record]] = {cell: [] for cell in left}
-        whole = len(planned(self.space))
-        rest = f" of {whole}" if rung.number <= whole else ", since launches differ much"
-        title = f"rung {rung.number}{rest}"
+        short_cells = {
+            cell: cell.model_copy(update={"steps": steps_per_launch(cell, rung)}) for cell in cells
+        }
+        finished = self._find_finished(
+            [short_cells[cell].request(b) for cell in cells for b in rung.blocks]
+        )
+        records: dict[Cell, list[Record]] = {cell: [] for cell in cells}
+        planned_count = len(planned_rungs(self.space))
+        suffix = (
+            f" of {planned_count}"
+            if rung.number <= planned_count
+            else ", since launches differ much"
+        )
+        title = f"rung {rung.number}{suffix}"
         for block in rung.blocks:
 
             def launch(cell: Cell, block: int = block) -> Record | None:
-                request = short[cell].request(block)
-                if request not in known and not self._allows(
-                    self._foreseen(cell, short[cell]) + self._reserve()
+                request = short_cells[cell].request(block)
+                if request not in finished and not self._fits_budget(
+                    self._predict_seconds(cell, short_cells[cell]) + self._confirmation_seconds()
                 ):
-                    self.spent = True
-                return None if self.spent else self._launch(cell, request, known, title)
+                    self.ended_by_budget = True
+                return (
+                    None if self.ended_by_budget else self._launch(cell, request, finished, title)
+                )
 
-            alive = [one for one in left if all(r.status in ("ok", "invalid") for r in done[one])]
-            for cell, record in repeating.block(
-                self._shuffled(alive, block), launch, self.cores.spoiled
+            running_cells = [
+                cell for cell in cells if all(r.status in ("ok", "invalid") for r in records[cell])
+            ]
+            for cell, record in repeating.launch_block(
+                self._shuffle(running_cells, block), launch, self.cores.should_repeat
             ).items():
-                done[cell].append(record)
-            if self.spent:
+                records[cell].append(record)
+            if self.ended_by_budget:
                 break
-        return _round(done, spent=self.spent)
+        return _build_round(records, ended_by_budget=self.ended_by_budget)
 
     def confirm(
         self, winner: Cell, rivals: Sequence[Cell], halved: Halved[Cell]
@@ -249,92 +274,113 @@ class _Launching:
 
         A rival of whom that is known is not launched again.
         """
-        cells = wanted = [winner, *rivals]
-        blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.most)
-        known = self._known([cell.request(block) for cell in cells for block in blocks])
-        done: dict[Cell, list[Record]] = {cell: [] for cell in cells}
+        cells = pending = [winner, *rivals]
+        blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.max_launches)
+        finished = self._find_finished([cell.request(block) for cell in cells for block in blocks])
+        records: dict[Cell, list[Record]] = {cell: [] for cell in cells}
         for count, block in enumerate(blocks):
-            if count >= self.choices.least:
-                speeds = {cell: statistics.launch_speeds(own) for cell, own in done.items()}
-                wanted = settings_to_repeat(winner, wanted, speeds)
-                if wanted and self._took_its_share(speeds):
+            if count >= self.choices.min_launches:
+                speeds = {
+                    cell: statistics.launch_speeds(cell_records)
+                    for cell, cell_records in records.items()
+                }
+                pending = settings_to_repeat(winner, pending, speeds)
+                if pending and self._has_spent_share(speeds):
                     self.say(
-                        f"{' and '.join(map(describe_setting, wanted))} are not told apart "
+                        f"{' and '.join(map(describe_setting, pending))} are not told apart "
                         "in a quarter of the time that launching every setting takes: "
                         "--launches for more"
                     )
                     break
-            if not wanted:
+            if not pending:
                 break
-            new = [cell for cell in wanted if cell.request(block) not in known]
-            if new and not self._allows(sum(self._foreseen(cell, cell) for cell in new)):
-                self.spent = True
+            unfinished = [cell for cell in pending if cell.request(block) not in finished]
+            if unfinished and not self._fits_budget(
+                sum(self._predict_seconds(cell, cell) for cell in unfinished)
+            ):
+                self.ended_by_budget = True
                 break
 
             def launch(cell: Cell, block: int = block) -> Record | None:
                 request = cell.request(block)
-                if request not in known and not self._allows(self._foreseen(cell, cell)):
+                if request not in finished and not self._fits_budget(
+                    self._predict_seconds(cell, cell)
+                ):
                     return None
-                return self._launch(cell, request, known, "confirming")
+                return self._launch(cell, request, finished, "confirming")
 
-            for cell, record in repeating.block(
-                self._shuffled(wanted, block), launch, self.cores.spoiled
+            for cell, record in repeating.launch_block(
+                self._shuffle(pending, block), launch, self.cores.should_repeat
             ).items():
-                done[cell].append(record)
-        return {cell: statistics.launch_speeds(own) for cell, own in done.items()}
+                records[cell].append(record)
+        return {
+            cell: statistics.launch_speeds(cell_records) for cell, cell_records in records.items()
+        }
 
     def _launch(
-        self, cell: Cell, request: Request, known: dict[Request, Record], stage: str
+        self, cell: Cell, request: Request, finished: dict[Request, Record], stage: str
     ) -> Record:
         """Do it, unless it was done before; `cell` is the setting, of usual length."""
-        record = known.pop(request, None)
+        record = finished.pop(request, None)
         if record is None:
             [record] = run_requests([request], self.session)
-            self.own_seconds += _seconds(record)
+            self.new_seconds += _launch_seconds(record)
             handover.save_latencies(record)
             self.say(
-                f"{stage} · block {request.launch} · {describe_setting(cell)} · {_outcome(record)}"
+                f"{stage} · block {request.launch} · {describe_setting(cell)} · "
+                f"{_describe_outcome(record)}"
             )
-        self.seconds += _seconds(record)
+        self.seconds += _launch_seconds(record)
         self.records.append(record)
-        self.cores.see(record)
+        self.cores.add_record(record)
         if record.measurement and record.status == "ok":
-            self.last[cell] = record
+            self.last_records[cell] = record
         return record
 
-    def _allows(self, seconds: float) -> bool:
+    def _fits_budget(self, seconds: float) -> bool:
         budget = self.choices.budget_seconds
-        return budget is None or self.own_seconds + seconds <= budget
+        return budget is None or self.new_seconds + seconds <= budget
 
-    def _foreseen(self, cell: Cell, longer: Cell) -> float:
+    def _predict_seconds(self, cell: Cell, launched_cell: Cell) -> float:
         """Seconds that a launch of `longer`, the setting `cell`, takes, by the last one of it.
 
         Of a setting that nothing is known of, what others took on average.
         """
-        record = self.last.get(cell)
+        record = self.last_records.get(cell)
         if record is not None:
-            return _seconds_of(longer, record)
-        return stdlib_statistics.fmean(map(_seconds, self.records)) if self.records else 0.0
+            return _predict_from_record(launched_cell, record)
+        return stdlib_statistics.fmean(map(_launch_seconds, self.records)) if self.records else 0.0
 
-    def _reserve(self) -> float:
+    def _confirmation_seconds(self) -> float:
         """Seconds that the confirmation takes at the least, by what is known so far."""
-        fastest = sorted(self.last, key=lambda one: -statistics.launch_throughput(self.last[one]))
+        fastest = sorted(
+            self.last_records,
+            key=lambda cell: -statistics.launch_throughput(self.last_records[cell]),
+        )
         compared = dict.fromkeys([*fastest[:2], self.space.default])
-        each = sum(_seconds_of(one, self.last[one]) for one in compared if one in self.last)
-        return self.choices.least * each
+        block_s = sum(
+            _predict_from_record(cell, self.last_records[cell])
+            for cell in compared
+            if cell in self.last_records
+        )
+        return self.choices.min_launches * block_s
 
-    def _took_its_share(self, speeds: Mapping[Cell, Launches]) -> bool:
-        """Whether it is `enough`, by what launches of usual length are foreseen to take."""
-        known = [self._foreseen(cell, cell) for cell in self.space.cells if cell in self.last]
-        all_once = len(self.space.cells) * stdlib_statistics.fmean(known or [0.0])
-        launches = self.choices.least, self.choices.most
-        return has_spent_share(self.seconds, all_once, speeds.values(), *launches)
+    def _has_spent_share(self, speeds: Mapping[Cell, Launches]) -> bool:
+        """Whether the search has spent its share, by what launches of usual length take."""
+        launch_seconds = [
+            self._predict_seconds(cell, cell)
+            for cell in self.space.cells
+            if cell in self.last_records
+        ]
+        all_once_s = len(self.space.cells) * stdlib_statistics.fmean(launch_seconds or [0.0])
+        launch_limits = self.choices.min_launches, self.choices.max_launches
+        return has_spent_share(self.seconds, all_once_s, speeds.values(), *launch_limits)
 
-    def _known(self, requests: Sequence[Request]) -> dict[Request, Record]:
+    def _find_finished(self, requests: Sequence[Request]) -> dict[Request, Record]:
         """What of these was launched before on this kind of machine, in the same environment."""
         if not self.choices.resume:
             return {}
-        here = machine_class(machine.describe())
+        machine_kind = machine_class(machine.describe())
         environment = self.session.environments[self.space.default.framework]
         return {
             record.request: record
@@ -342,40 +388,42 @@ class _Launching:
             if record.request
             and record.software
             and record.software.environment_digest == environment.digest
-            and machine_class(record.machine) == here
+            and machine_class(record.machine) == machine_kind
         }
 
-    def _shuffled(self, cells: Sequence[Cell], block: int) -> list[Cell]:
+    def _shuffle(self, cells: Sequence[Cell], block: int) -> list[Cell]:
         """In this block's order: the same whenever the same are left."""
         order = [*cells]
         random.Random(f"{self.choices.seed} {block}").shuffle(order)
         return order
 
 
-def _round(done: Mapping[Cell, Sequence[Record]], *, spent: bool = False) -> Round[Cell]:
-    speeds = {cell: statistics.launch_speeds(records) for cell, records in done.items()}
+def _build_round(
+    records_by_cell: Mapping[Cell, Sequence[Record]], *, ended_by_budget: bool = False
+) -> Round[Cell]:
+    speeds = {cell: statistics.launch_speeds(records) for cell, records in records_by_cell.items()}
     reasons = {
-        cell: _outcome(records[-1])
-        for cell, records in done.items()
+        cell: _describe_outcome(records[-1])
+        for cell, records in records_by_cell.items()
         if records and not speeds[cell]
     }
-    return Round(speeds, reasons, spent)
+    return Round(speeds, reasons, ended_by_budget)
 
 
-def _seconds(record: Record) -> float:
+def _launch_seconds(record: Record) -> float:
     """Of the whole launch."""
     return (record.conditions and record.conditions.seconds) or 0.0
 
 
-def _seconds_of(cell: Cell, record: Record) -> float:
+def _predict_from_record(cell: Cell, record: Record) -> float:
     """Seconds that a launch of `cell` takes, by one with another number of steps."""
     assert record.request and record.measurement
-    more = (cell.steps or 0) - (record.request.steps or 0)
-    each = stdlib_statistics.median(record.measurement.step_seconds or (0.0,))
-    return max(0.0, _seconds(record) + more * each)
+    extra_steps = (cell.steps or 0) - (record.request.steps or 0)
+    step_s = stdlib_statistics.median(record.measurement.step_seconds or (0.0,))
+    return max(0.0, _launch_seconds(record) + extra_steps * step_s)
 
 
-def _outcome(record: Record) -> str:
+def _describe_outcome(record: Record) -> str:
     if record.status == "ok" and record.measurement:
         if not statistics.is_steady(record):
             return "never became steady"

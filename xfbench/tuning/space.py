@@ -22,9 +22,17 @@ from xfbench.strategy import format_options
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors
 
-OVER = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
+OVER_NAMES = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
 # What one setting has otherwise than another.
-FIELDS = ("kernel", "threads", "affinity", "allocator", "ranks", "strategy", "global_batch_size")
+SETTING_FIELDS = (
+    "kernel",
+    "threads",
+    "affinity",
+    "allocator",
+    "ranks",
+    "strategy",
+    "global_batch_size",
+)
 
 
 @dataclass(frozen=True)
@@ -61,27 +69,28 @@ class Space:
 
     def without(self, left_out: Sequence[tuple[Cell, str]]) -> Space:
         """The same but for these cells."""
-        gone = {cell for cell, _ in left_out}
-        cells = tuple(cell for cell in self.cells if cell not in gone)
+        excluded = {cell for cell, _ in left_out}
+        cells = tuple(cell for cell in self.cells if cell not in excluded)
         return Space(cells, self.default, (*self.left_out, *left_out), self.data_folders)
 
     def values(self) -> dict[str, tuple[str | int, ...]]:
         """What is tried of each field."""
-        every = [*self.cells, *(cell for cell, _ in self.left_out)]
+        all_cells = [*self.cells, *(cell for cell, _ in self.left_out)]
         return {
-            name: tuple(dict.fromkeys(setting(cell)[name] for cell in every)) for name in FIELDS
+            name: tuple(dict.fromkeys(build_setting(cell)[name] for cell in all_cells))
+            for name in SETTING_FIELDS
         }
 
 
-def build_space(asked: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
+def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     """All combinations. Raises UsageError, before anything is started, on a wrong name."""
-    for name in asked.over:
-        if name not in OVER:
+    for name in request.over:
+        if name not in OVER_NAMES:
             if name in ("batch_size", "batch-size"):
                 raise errors.UsageError("--over batch_size: name batches with --batch-size")
-            raise errors.unknown_name_error("setting to try", name, OVER)
-    [(default, _)] = experiment.cells([_matrix(asked, asked.batch_sizes[:1])], pythons)
-    matrices = _matrices(asked)
+            raise errors.unknown_name_error("setting to try", name, OVER_NAMES)
+    [(default, _)] = experiment.cells([_build_matrix(request, request.batch_sizes[:1])], pythons)
+    matrices = _build_matrices(request)
     cells = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
     reasons = {
         cell: _launch_obstacle(cell) or running.oversubscription_reason(cell) for cell in cells
@@ -96,19 +105,19 @@ def build_space(asked: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
 
 def _launch_obstacle(cell: Cell) -> str | None:
     """Why it cannot be launched here."""
-    standing = launch.launch_obstacle(cell.request(1))
-    return standing and standing[1]
+    obstacle = launch.launch_obstacle(cell.request(1))
+    return obstacle and obstacle[1]
 
 
-def factors(cell: Cell) -> Factors:
+def split_factors(cell: Cell) -> Factors:
     """Its work, who gives it memory, and where its threads may run."""
-    anywhere = {"affinity": "none", "allocator": None}
-    return cell.model_copy(update=anywhere), cell.allocator, cell.affinity
+    default_placement = {"affinity": "none", "allocator": None}
+    return cell.model_copy(update=default_placement), cell.allocator, cell.affinity
 
 
-def setting(cell: Cell) -> dict[str, str | int]:
+def build_setting(cell: Cell) -> dict[str, str | int]:
     """What this cell has of the fields that are searched."""
-    return {name: getattr(cell, name) or allocators.SYSTEM for name in FIELDS}
+    return {name: getattr(cell, name) or allocators.SYSTEM for name in SETTING_FIELDS}
 
 
 def describe_setting(cell: Cell) -> str:
@@ -122,48 +131,55 @@ def describe_setting(cell: Cell) -> str:
     return " · ".join(parts)
 
 
-def _matrices(asked: SpaceRequest) -> list[Matrix]:
-    over = asked.over
+def _build_matrices(request: SpaceRequest) -> list[Matrix]:
+    over = request.over
     kernels = [*over.get("kernel", ("all",))]
     if kernels == ["all"]:
-        kernels = adapter.load(asked.framework).kernels_on(asked.device)
+        kernels = adapter.load(request.framework).kernels_on(request.device)
     threads = [*over.get("threads", ("powers",))]
     matrices: list[Matrix] = []
-    for ranks in _numbers("ranks", over.get("ranks", ("1",))):
-        of_ranks: dict[str, Any] = {"ranks": [ranks]}
+    for ranks in _parse_positive_integers("ranks", over.get("ranks", ("1",))):
+        rank_settings: dict[str, Any] = {"ranks": [ranks]}
         if ranks > 1:
-            of_ranks |= {"scaling": "strong", "strategy": [*over.get("strategy", ("default",))]}
+            rank_settings |= {
+                "scaling": "strong",
+                "strategy": [*over.get("strategy", ("default",))],
+            }
         matrices += [
-            _matrix(
-                asked,
-                asked.batch_sizes,
+            _build_matrix(
+                request,
+                request.batch_sizes,
                 kernel=kernels,
-                threads="powers" if threads == ["powers"] else _numbers("threads", threads),
+                threads="powers"
+                if threads == ["powers"]
+                else _parse_positive_integers("threads", threads),
                 affinity=affinity,
                 allocator=[*over.get("allocator", allocators.NAMES)],
-                **of_ranks,
+                **rank_settings,
             )
             for affinity in over.get("affinity", ("none", "cores"))
         ]
     return matrices
 
 
-def _matrix(asked: SpaceRequest, batch_sizes: Sequence[int], **settings: Any) -> Matrix:
+def _build_matrix(request: SpaceRequest, batch_sizes: Sequence[int], **settings: Any) -> Matrix:
     return experiment.matrix(
-        framework=[asked.framework],
-        workload=[asked.workload],
-        device=[asked.device],
-        precision=[asked.precision],
+        framework=[request.framework],
+        workload=[request.workload],
+        device=[request.device],
+        precision=[request.precision],
         batch_size=[*batch_sizes] or None,
-        data=asked.data,
-        steps=asked.steps,
-        warmup=asked.warmup,
+        data=request.data,
+        steps=request.steps,
+        warmup=request.warmup,
         **settings,
     )
 
 
-def _numbers(name: str, given: Sequence[str]) -> list[int]:
-    wrong = [one for one in given if not one.isdecimal() or int(one) < 1]
-    if wrong:
-        raise errors.UsageError(f"--over {name}: {wrong[0]!r} is not a whole number of one or more")
-    return [int(one) for one in given]
+def _parse_positive_integers(name: str, texts: Sequence[str]) -> list[int]:
+    invalid = [text for text in texts if not text.isdecimal() or int(text) < 1]
+    if invalid:
+        raise errors.UsageError(
+            f"--over {name}: {invalid[0]!r} is not a whole number of one or more"
+        )
+    return [int(text) for text in texts]

@@ -29,34 +29,34 @@ from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
 
-_ALONE = ("kernel", "threads", "affinity", "allocator")
-_TOGETHER = ("strategy", "strategy_options")
+_PLACEMENT_FIELDS = ("kernel", "threads", "affinity", "allocator")
+_STRATEGY_FIELDS = ("strategy", "strategy_options")
 # Whoever chooses one of these has chosen how ranks share the machine.
-_OF_RANKS = ("ranks", "nodes", "threads", "scaling", *_TOGETHER)
+_RANK_FIELDS = ("ranks", "nodes", "threads", "scaling", *_STRATEGY_FIELDS)
 
 
-def adjustment(results: Path) -> Adjustment:
+def build_adjustment(results: Path) -> Adjustment:
     """Return what sets values that `xfbench tune` found in `results`, for `asked.build_plan`.
 
     What is used is told on standard error.
     """
 
     def adjust(
-        cells: list[tuple[Cell, Protocol]], given: set[str], pythons: Mapping[str, Path]
+        cells: list[tuple[Cell, Protocol]], chosen_names: set[str], pythons: Mapping[str, Path]
     ) -> list[tuple[Cell, Protocol]]:
-        return tuned(cells, given, results, pythons, say)
+        return apply_tuning(cells, chosen_names, results, pythons, say)
 
     return adjust
 
 
-def tuned(
+def apply_tuning(
     cells: Sequence[tuple[Cell, Protocol]],
-    given: Collection[str],
+    chosen_names: Collection[str],
     results: Path,
     pythons: Mapping[str, Path],
     say: Say,
 ) -> list[tuple[Cell, Protocol]]:
-    """The cells with what was found for them in `results`; `given` are settings somebody chose.
+    """The cells with what was found for them in `results`, but for settings in `chosen_names`.
 
     `say` hears what is used, and of cells that nothing was found for what to do. Raises
     UsageError for what trains on another machine.
@@ -65,29 +65,36 @@ def tuned(
         raise errors.UsageError("--tuned is for this machine, and submitted jobs run on others")
     searches = read_folder(results, say)
     versions: dict[str, str | None] = {}
-    found: dict[Cell, Protocol] = {}
+    tuned_cells: dict[Cell, Protocol] = {}
     for cell, protocol in cells:
         if cell.framework not in versions:
-            versions[cell.framework] = _version(cell, pythons)
+            versions[cell.framework] = _framework_version(cell, pythons)
         version = versions[cell.framework]
-        fitting = [one for one in searches if fits(one, cell, version, given)]
-        if fitting:
-            chosen = applied(fitting[-1], cell, given)
-            say(f"tuned: {_name(cell)}: {describe_setting(chosen)}{_gain(fitting[-1])}")
+        matches = [
+            search for search in searches if is_applicable(search, cell, version, chosen_names)
+        ]
+        if matches:
+            tuned_cell = build_tuned_cell(matches[-1], cell, chosen_names)
+            say(
+                f"tuned: {_describe_cell(cell)}: {describe_setting(tuned_cell)}"
+                f"{_describe_gain(matches[-1])}"
+            )
         else:
-            chosen = cell
-            say(f"not tuned: {_name(cell)}: {_advice(cell, version, results)}")
-        found.setdefault(chosen, protocol)
-    return list(found.items())
+            tuned_cell = cell
+            say(f"not tuned: {_describe_cell(cell)}: {_describe_remedy(cell, version, results)}")
+        tuned_cells.setdefault(tuned_cell, protocol)
+    return list(tuned_cells.items())
 
 
-def fits(search: Tuning, cell: Cell, version: str | None, given: Collection[str]) -> bool:
+def is_applicable(
+    search: Tuning, cell: Cell, version: str | None, chosen_names: Collection[str]
+) -> bool:
     """Whether the search says something about the cell here, where the framework is `version`."""
     best = search.best
-    same = ("framework", "workload", "device", "precision", "global_batch_size")
+    matched_fields = ("framework", "workload", "device", "precision", "global_batch_size")
     if not search.confirmed or search.framework_version != version:
         return False
-    if any(getattr(best, name) != getattr(cell, name) for name in same):
+    if any(getattr(best, name) != getattr(cell, name) for name in matched_fields):
         return False
     if machine_class(search.machine) != machine_class(machine.describe()):
         return False
@@ -100,44 +107,48 @@ def fits(search: Tuning, cell: Cell, version: str | None, given: Collection[str]
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
     # A batch that ranks share is the same training; who feeds them is another matter.
-    free = not any(name in given for name in _OF_RANKS)
-    return free and cell.ranks == 1 and cell.data_set is None
+    has_free_ranks = not any(name in chosen_names for name in _RANK_FIELDS)
+    return has_free_ranks and cell.ranks == 1 and cell.data_set is None
 
 
-def applied(search: Tuning, cell: Cell, given: Collection[str]) -> Cell:
+def build_tuned_cell(search: Tuning, cell: Cell, chosen_names: Collection[str]) -> Cell:
     """The cell with the best setting of a search that fits it, but for what was given."""
     best = search.best
-    update: dict[str, Any] = {name: getattr(best, name) for name in _ALONE if name not in given}
-    if best.ranks > 1 and not any(name in given for name in _TOGETHER):
-        update |= {name: getattr(best, name) for name in _TOGETHER}
+    update: dict[str, Any] = {
+        name: getattr(best, name) for name in _PLACEMENT_FIELDS if name not in chosen_names
+    }
+    if best.ranks > 1 and not any(name in chosen_names for name in _STRATEGY_FIELDS):
+        update |= {name: getattr(best, name) for name in _STRATEGY_FIELDS}
     if best.ranks != cell.ranks:
         names = ("ranks", "nodes", "scaling", "batch_size_per_rank")
         update |= {name: getattr(best, name) for name in names}
     return Cell(**{**cell.model_dump(), **update})
 
 
-def _version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
+def _framework_version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
     """The framework's, where its environment is there."""
     try:
-        described = adapter.load(cell.framework)
-        framework_environment = environment.find(described, pythons.get(cell.framework), cell.site)
+        framework_adapter = adapter.load(cell.framework)
+        framework_environment = environment.find(
+            framework_adapter, pythons.get(cell.framework), cell.site
+        )
     except UnavailableError:
         return None
     return framework_environment.version if framework_environment else None
 
 
-def _name(cell: Cell) -> str:
+def _describe_cell(cell: Cell) -> str:
     return f"{cell.workload} · {cell.framework} · batch {cell.global_batch_size}"
 
 
-def _gain(search: Tuning) -> str:
+def _describe_gain(search: Tuning) -> str:
     if search.best == search.default:
         return ", which is what it has anyway"
-    over = search.over_default
-    return f", {over.value:.2f} times the default" if over else ""
+    ratio = search.over_default
+    return f", {ratio.value:.2f} times the default" if ratio else ""
 
 
-def _advice(cell: Cell, version: str | None, results: Path) -> str:
+def _describe_remedy(cell: Cell, version: str | None, results: Path) -> str:
     """What to do so that there is something."""
     if version is None:
         return f"its environment is not there: xfbench env create {cell.framework}"
