@@ -161,4 +161,6 @@ def judge(folder, launch, change, strict=False, **fields):
     answer = job.read_replies(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
     facts = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
     adapter_and_environment = load("odd"), own_environment()
-    return launched.build_record(record.request, answer, *adapter_and_environment, facts | fields, strict)
+    return launched.build_record(
+        record.request, answer, *adapter_and_environment, facts | fields, strict
+    )

@@ -59,7 +59,7 @@ READ_CLOCKS = (
 # What else is told goes through `text.say`, where it does nothing to a terminal.
 WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
-TRANSLATING = (
+TRANSLATION_MODULES = (
     *("train", "graph", "pooling", "update", "exchange", "compiled"),
     *("checkpoint", "device", "profile", "reader", "native"),
 )
@@ -336,7 +336,7 @@ def find_style_defects(module, source):
         word for part in module.split(".") for word in part.split("_")
     }:
         defects.append(f"a module is called {forbidden.pop()}")
-    if area(module) in WORKER_SIDE:
+    if find_area(module) in WORKER_SIDE:
         try:
             tree = ast.parse(source, feature_version=(3, 8))
         except SyntaxError as error:

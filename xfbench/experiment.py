@@ -393,7 +393,9 @@ def _changed_options(
     """What was chosen about a strategy and is not so anyway; of a single rank nothing."""
     if strategy == "none":
         return ()
-    return tuple(sorted(framework_adapter.strategy(strategy).non_default_options(chosen, device).items()))
+    return tuple(
+        sorted(framework_adapter.strategy(strategy).non_default_options(chosen, device).items())
+    )
 
 
 def _default_kernel(framework_adapter: adapter.Adapter, device: str) -> str:

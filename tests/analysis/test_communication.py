@@ -53,7 +53,9 @@ def test_link_figures_name_their_node(record):
 
 
 def test_rank_without_figures_makes_communication_unknown():
-    assert rank_communication.merge_communication([rank_figures([1.0]), None], [1.0], nodes=1) is None
+    assert (
+        rank_communication.merge_communication([rank_figures([1.0]), None], [1.0], nodes=1) is None
+    )
 
 
 @pytest.mark.parametrize(("ranks", "server", "expected_bytes"), [(2, False, 800), (4, False, 2400)])

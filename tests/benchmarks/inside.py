@@ -51,7 +51,9 @@ def run_script(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "worker.pyz").symlink_to(archive)
-        launch_start, helpers = job.build_commands(request, framework_adapter, python_environment, folder)
+        launch_start, helpers = job.build_commands(
+            request, framework_adapter, python_environment, folder
+        )
         # Instead of the worker with its request and its reply.
         rank_commands = [
             replace(command, argv=(*command.argv[:-3], *map(str, words)))

@@ -91,7 +91,9 @@ def find_tuning(results: Path, framework: str, network: str) -> Tuning:
         SpaceRequest(framework, network, batch_sizes=(BATCHES[network],)), {}
     ).default
     fitting_tunings = [
-        tuning for tuning in read_folder(results, print_progress) if is_applicable(tuning, cell, version, ())
+        tuning
+        for tuning in read_folder(results, print_progress)
+        if is_applicable(tuning, cell, version, ())
     ]
     if not fitting_tunings:
         sys.exit(f"first: xfbench tune --framework {framework} --workload {network}")

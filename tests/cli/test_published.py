@@ -56,4 +56,6 @@ def test_published_figures_need_no_results_folder(run_inline):
         "--json",
     ]
     listed = json.loads(run_inline(*arguments).stdout)["records"]
-    assert listed == [record.document() for record in published.figures_of_study("storage")] and listed
+    assert (
+        listed == [record.document() for record in published.figures_of_study("storage")] and listed
+    )

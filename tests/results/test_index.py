@@ -216,7 +216,9 @@ def test_record_without_newer_fields_matches_their_defaults(store, record):
 def test_read_only_folder_can_be_queried(store, tmp_path):
     temporary_mounts.require_mounting()
     expected_answer = query_ids(store)
-    with temporary_mounts.mount(tmp_path / "there", "-t", "tmpfs", "xfbench-results") as mount_point:
+    with temporary_mounts.mount(
+        tmp_path / "there", "-t", "tmpfs", "xfbench-results"
+    ) as mount_point:
         shutil.copytree(store.folder, mount_point / "old")
         shutil.copytree(store.folder, mount_point / "none")
         (mount_point / "none" / index.FILE_NAME).unlink()

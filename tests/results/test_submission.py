@@ -36,7 +36,9 @@ def records(record):
     ]
     certified_launches, certificates = certify_records(launches)
     failure_fields = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    failed_launch = vary_record(launches[0], request={"kernel": "numpy", "threads": 2}, **failure_fields)
+    failed_launch = vary_record(
+        launches[0], request={"kernel": "numpy", "threads": 2}, **failure_fields
+    )
     published_figure = Record.make(
         created="2016-01-01T00:00:00.000Z",
         source="published",
@@ -330,7 +332,10 @@ def test_hostile_text_in_records_is_escaped(store, tmp_path, records):
     machine = THIS_MACHINE.model_copy(update={"cpu_model": words})
     fields = {"status": "failed", "measurement": None, "machine": machine}
     hostile_record = vary_record(records[0][0], reason=words, **fields)
-    store.add(vary_record(hostile_record, request={"data": words, "launcher": words}, created="2026-01-01")
+    store.add(
+        vary_record(
+            hostile_record, request={"data": words, "launcher": words}, created="2026-01-01"
+        )
     )
     write_submission(store, tmp_path / "bad")
     for path in (tmp_path / "bad").glob("*.md"):

@@ -174,6 +174,8 @@ def test_report_has_the_support_page_without_timings(probe):
     [found] = page.build_sections([vary_record(probe(signal="yes"), request=own)], {}, print)
     assert found.name == "hpc-support"
     assert (
-        page.build_sections([vary_record(probe(signal="yes"), request=own | {"steps": 9})], {}, print)
+        page.build_sections(
+            [vary_record(probe(signal="yes"), request=own | {"steps": 9})], {}, print
+        )
         == []
     )

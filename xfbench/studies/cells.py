@@ -178,7 +178,10 @@ def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
-        *((getattr(r, name), training.drop_defaults(network, name, m.solver[name])) for name in SOLVER),
+        *(
+            (getattr(r, name), training.drop_defaults(network, name, m.solver[name]))
+            for name in SOLVER
+        ),
         (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),

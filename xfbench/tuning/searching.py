@@ -188,7 +188,9 @@ def _unverified_cells(
 ) -> dict[Cell, str]:
     """Cells that must not win, and why; all others have their certificate, as far as asked for."""
     all_cells = [*dict.fromkeys([*space.cells, space.default])]
-    requests = [cell.request(1) for cell in all_cells if not launch.launch_obstacle(cell.request(1))]
+    requests = [
+        cell.request(1) for cell in all_cells if not launch.launch_obstacle(cell.request(1))
+    ]
     if not choices.verify:
         for request in {certified_fields(request): request for request in requests}.values():
             certify.attach_cached(request, session)
